@@ -38,12 +38,17 @@ if TYPE_CHECKING:
     )
     from fewstep.search.joint_step import JointStep
     from fewstep.shortlist import Lexicon
+    from fewstep.system.format import BundleError
+    from fewstep.system.load import load
+    from fewstep.system.system import System
+    from fewstep.translation import Hypothesis, Translation
 
 __all__ = [
     "AggressiveTransformer",
     "Beam",
     "BeamOptions",
     "BigramCoupling",
+    "BundleError",
     "CandidateOptions",
     "CandidateTables",
     "Candidates",
@@ -59,6 +64,7 @@ __all__ = [
     "DagWalks",
     "DraftOptions",
     "Drafter",
+    "Hypothesis",
     "JointStep",
     "LatticeOptions",
     "LatticeOutcome",
@@ -69,14 +75,17 @@ __all__ = [
     "NgramModel",
     "NgramScorer",
     "SlotRules",
+    "System",
     "Transformer",
     "TransformerShape",
+    "Translation",
     "dag_beam_search",
     "dag_follow",
     "dag_lookahead",
     "dag_sample",
     "dag_viterbi",
     "lattice_candidates",
+    "load",
 ]
 
 _MODULES = {
@@ -117,6 +126,11 @@ _MODULES = {
     "dag_viterbi": "fewstep.search.dag_paths",
     "JointStep": "fewstep.search.joint_step",
     "Lexicon": "fewstep.shortlist",
+    "BundleError": "fewstep.system.format",
+    "load": "fewstep.system.load",
+    "System": "fewstep.system.system",
+    "Hypothesis": "fewstep.translation",
+    "Translation": "fewstep.translation",
 }
 """The module of each public name, imported on first use."""
 

@@ -5,15 +5,15 @@ The letters are: B batch, S source tokens, T target slots, V vocabulary, D model
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from models.common.network import NetworkConfig
-from models.config.problems import Problem
-from models.config.search import SearchConfig
+from fewstep.config.network import NetworkConfig, Sizes
+from fewstep.config.search import SearchConfig
+from fewstep.decoding import Decoder
 from models.training.recipe import TrainedSystem
 
 if TYPE_CHECKING:
@@ -32,35 +32,8 @@ class Loss:
     """Other sums over the batch (scalars without gradient), each reported divided by `count`."""
 
 
-@dataclass(frozen=True)
-class Hypothesis:
-    """A translation as target ids without BOS and EOS."""
-
-    ids: list[int]
-    score: float
-    """The value that the search maximised, length penalty included; natural logarithm."""
-    steps: int
-    """Decoder calls until this sentence was finished."""
-    statistics: dict[str, Any] = field(default_factory=dict)
-    """`margin`: the smallest gap, in nats, between a candidate that the search kept and one that it dropped; below 1e-4 it is a
-    near-tie. If requested, `confidences`: one number per token, in nats."""
-
-
-class Decoder(Protocol):
-    """The decoder of a loaded system, on ids."""
-
-    def prepare(self, sources: Sequence[Sequence[int]], search: Any = None) -> Any:
-        """Do the CPU work before the network, such as padding or table look-up; this may run one batch ahead. `search` is the
-        search that will follow: the look-up depends on it."""
-        ...
-
-    def problems(self, search: Any) -> Iterator[Problem]:
-        """Yield the options of a search that are not valid for this system."""
-        ...
-
-    def decode(self, prepared: Any, search: Any) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each source, best first."""
-        ...
+class ScoringDecoder(Decoder, Protocol):
+    """The decoder of a loaded system, on ids, which also scores given targets."""
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
         """Return for each pair (ids without EOS, either side may be empty) the log-probability of writing the target and ending it
@@ -74,14 +47,6 @@ class Decoder(Protocol):
         ...
 
 
-class Sizes(NamedTuple):
-    """Vocabulary sizes of a network. `joint`: source and target share one vocabulary and one embedding."""
-
-    source: int
-    target: int
-    joint: bool
-
-
 class Family(NamedTuple):
     """Functions of a family; families share no base class."""
 
@@ -92,9 +57,10 @@ class Family(NamedTuple):
     """`loss(model, batch, update, label_smoothing)`."""
     fits: Callable[[Any, int, int], bool]
     """`fits(config, source_length, target_length)`: whether a pair (lengths in tokens without EOS) can be trained on."""
-    load: Callable[[Path, str], Decoder]
-    """`load(directory, device)`: the decoder of a system directory (`models.bundle.directory`)."""
-    decoder: Callable[..., Decoder]
+    load: Callable[[Path, Mapping[str, Any], Any, str], ScoringDecoder]
+    """`load(directory, description, search, device)`: the decoder of a system directory (`models.bundle.directory`), whose
+    `system.json` holds the description, ready for its default search."""
+    decoder: Callable[..., ScoringDecoder]
     """`decoder(network)`: the decoder of a network whose weights may change between calls; its training mode does not change. A
     family whose systems need candidate tables takes `tables` (`fewstep.CandidateTables`) as well."""
 

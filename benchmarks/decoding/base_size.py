@@ -33,25 +33,24 @@ import torch
 from benchmarks.decoding.dag import PRECISIONS
 from benchmarks.record import publish, spread
 from fewstep.candidates import CandidateTables
+from fewstep.config.network import SIZES, Sizes
+from fewstep.config.options import OutputLimits, Shortlist
+from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
+from fewstep.families.dag.config import DagConfig, DagSearch
+from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.sources import gather
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
-from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.aggressive.decode import AggressiveDecoder
 from models.aggressive.family import build as build_drafter
 from models.aggressive.head import DraftHead
 from models.common.layers.backbone import Backbone
 from models.common.layers.linear import pack
-from models.common.network import SIZES
-from models.common.sources import gather
-from models.config.options import OutputLimits, Shortlist
-from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder
 from models.dag.model import build as build_graph
-from models.family import Sizes
-from models.lattice.config import LatticeModelConfig, LatticeSearch
 from models.lattice.decode import LatticeDecoder
 from models.lattice.model import build as build_lattice
 from models.lattice.tables import bigram_tables
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.engines.ctranslate2 import CTranslate2Search
 from models.stepwise.engines.native import NativeEngine
 from models.stepwise.model import StepwiseModel, build

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from benchmarks.record import publish, spread
+from fewstep.families.stepwise.config import StepwiseSearch
 from models.bundle.directory import load_system
-from models.stepwise.config import StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.search import beam
 from models.stepwise.search.incremental import Incremental

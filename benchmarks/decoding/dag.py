@@ -27,16 +27,15 @@ import torch
 
 from benchmarks.record import publish, spread
 from fewstep import Lexicon
+from fewstep.config.network import SIZES, Sizes
+from fewstep.config.options import MAX_LINKS, MAX_SHORTLIST_TOKENS, OutputLimits, Precision, Shortlist
+from fewstep.families.dag.config import DagConfig, DagSearch
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.vocabulary import RESERVED
 from models.common.layers.embeddings import sinusoids
-from models.common.network import SIZES
-from models.config.options import MAX_LINKS, MAX_SHORTLIST_TOKENS, OutputLimits, Precision, Shortlist
-from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
 from models.dag.model import build as build_graphs
-from models.family import Sizes
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.model import build
 

@@ -24,12 +24,12 @@ from typing import Any
 import torch
 
 from benchmarks.record import publish
-from models.aggressive.config import AggressiveSearch
+from fewstep.config.options import Shortlist
+from fewstep.families.aggressive.config import AggressiveSearch
+from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.system.system import System
+from fewstep.translation import Hypothesis
 from models.bundle.directory import load_system
-from models.bundle.system import System
-from models.config.options import Shortlist
-from models.family import Hypothesis
-from models.stepwise.config import StepwiseSearch
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from typing import Any
 import sacrebleu
 
 from benchmarks.record import publish
+from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.system.system import System
+from fewstep.translation import Hypothesis
 from models.bundle.directory import load_system
-from models.bundle.system import System
-from models.family import Hypothesis
-from models.stepwise.config import StepwiseSearch
 from stages.decoding.text import NEAR_TIE, translate
 
 IDENTICAL, SCORE, BLEU = 0.97, 1e-4, 0.1

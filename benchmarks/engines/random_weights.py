@@ -22,11 +22,10 @@ from typing import Any
 import torch
 
 from benchmarks.record import publish, spread
+from fewstep.config.network import SIZES, Sizes
+from fewstep.config.options import OutputLimits
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.common.layers.linear import pack
-from models.common.network import SIZES
-from models.config.options import OutputLimits
-from models.family import Sizes
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.model import StepwiseModel, build
 

@@ -22,12 +22,12 @@ from typing import Any
 import torch
 
 from benchmarks.record import publish
+from fewstep.config.search import SearchConfig
+from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.system.system import System
 from models.aggressive.decode import AggressiveDecoder
-from models.bundle.system import System
-from models.config.search import SearchConfig
 from models.dag.decode import DagDecoder
 from models.lattice.decode import LatticeDecoder
-from models.stepwise.config import StepwiseSearch
 from pipeline.config.load import load_config
 from pipeline.config.schema import RunConfig
 from pipeline.plan.step import Plan

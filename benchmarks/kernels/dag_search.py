@@ -28,14 +28,14 @@ import torch
 from benchmarks.public_data import multi30k
 from benchmarks.record import publish
 from fewstep import DagBeamOptions, DagViterbiOptions, dag_beam_search, dag_lookahead, dag_viterbi
+from fewstep.families.dag.config import DagSearch
+from fewstep.families.dag.search import candidates as best_pairs
 from fewstep.ngram import NgramScorer
+from fewstep.system.system import System
 from kernels import NgramModel
 from kernels.reference import dag_search as reference
 from models.bundle.directory import load_system
-from models.bundle.system import System
-from models.dag.config import DagSearch
 from models.dag.decode import DagDecoder
-from models.dag.vertices import candidates as best_pairs
 
 PUBLISHED = {60: 2.7, 100: 5.8, 200: 18.0}
 """Milliseconds by vertices."""
@@ -92,9 +92,9 @@ def made(system: System, lines: list[str], candidates: int = 5) -> list[Graph]:
     found: list[Graph] = []
     for source in system.encode(lines):
         graph = decoder.graph(decoder.prepare([source], search), search)
-        pairs = best_pairs(graph.transitions, graph.tokens, candidates, search.token_weight)
-        scores, next_vertices, token_ids = (part.contiguous().numpy() for part in pairs)
-        found.append((scores, next_vertices, token_ids, graph.lengths.numpy()))
+        given = graph.numpy()
+        pairs = best_pairs(given.transitions, given.tokens, candidates, search.token_weight)
+        found.append((*pairs, given.lengths))
     return found
 
 

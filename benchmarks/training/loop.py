@@ -25,10 +25,10 @@ import torch
 from torch import nn
 
 from benchmarks.record import publish
+from fewstep.config.network import SIZES, Sizes
+from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.vocabulary import RESERVED
-from models.common.network import SIZES
-from models.family import Sizes, family_named
-from models.stepwise.config import StepwiseConfig
+from models.family import family_named
 from models.training.batch import Batch, Position, Stream, shares
 from models.training.config import TrainingConfig
 from models.training.loop import updates

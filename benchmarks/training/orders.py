@@ -20,10 +20,9 @@ import torch
 
 from benchmarks.record import publish
 from benchmarks.training.loop import FAMILY, bare, timed, write_tokens
-from models.common.network import SIZES
-from models.family import Sizes
-from models.stepwise.config import StepwiseConfig
-from models.stepwise.orders import ORDERS
+from fewstep.config.network import SIZES, Sizes
+from fewstep.families.stepwise.config import StepwiseConfig
+from fewstep.families.stepwise.orders import ORDERS
 from models.training.batch import Position, Stream, shares
 from models.training.config import TrainingConfig
 from stages.context import StepContext

@@ -1,4 +1,4 @@
-"""Descriptions of trainings and systems: their version, their keys and their digests."""
+"""Descriptions of trainings and systems: their versions, their keys and their digests."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any
 from fewstep.system.format import BundleError, read_json, require_file
 from fewstep.system.integrity import check_description
 
-FORMAT = 3
-"""Version of the descriptions of trainings and systems, incremented when older programs can no longer read them. Format 2 added
-sizes and checksums, format 3 labelled searches."""
+TRAINING_FORMAT = 3
+"""Version of the descriptions of trainings, incremented when older programs can no longer read them. Format 2 added sizes and
+checksums."""
+SYSTEM_FORMAT = 4
+"""Version of system directories. Format 2 added sizes and checksums, format 3 labelled searches, format 4 `codes.safetensors` and
+a folder for each member of an ensemble."""
 
 
 def read_description(directory: Path, verify: bool = True) -> dict[str, Any]:
@@ -19,23 +22,26 @@ def read_description(directory: Path, verify: bool = True) -> dict[str, Any]:
 
     Raises BundleError for another directory, another format version, a damaged description or a missing part.
     """
-    keys = ("family", "network", "sizes", "name", "languages", "search", "searches", "parts")
-    description = read_versioned(directory, "system.json", "a system", keys, verify)
+    keys = ("family", "network", "sizes", "name", "task", "languages", "search", "searches", "parts")
+    description = read_versioned(directory / "system.json", "a system", SYSTEM_FORMAT, keys, verify)
     for part in description["parts"]:
         require_file(directory / part)
     return description
 
 
-def read_versioned(directory: Path, name: str, content: str, keys: Sequence[str], verify: bool) -> dict[str, Any]:
-    """Return the description `name` of a directory that should hold `content`, with these keys. Raises BundleError."""
-    description = read_json(directory / name, content)
+def read_versioned(path: Path, content: str, expected: int, keys: Sequence[str], verify: bool) -> dict[str, Any]:
+    """Return the description in the file `path` of a directory that should hold `content` of format `expected`, with these keys.
+
+    Raises BundleError.
+    """
+    description = read_json(path, content)
     version = description.get("format")
-    if version != FORMAT:
-        older = version is None or (isinstance(version, int) and version < FORMAT)
+    if version != expected:
+        older = version is None or (isinstance(version, int) and version < expected)
         remedy = "create it again" if older else "use the version of this program that wrote it, or a later one"
-        raise BundleError(f"{directory}: expected {content} of format {FORMAT}, got {version!r}; {remedy}")
+        raise BundleError(f"{path.parent}: expected {content} of format {expected}, got {version!r}; {remedy}")
     if verify:
-        check_description(directory / name, description)
+        check_description(path, description)
     if missing := [key for key in keys if key not in description]:
-        raise BundleError(f"{directory / name}: {', '.join(missing)} missing; the file is damaged")
+        raise BundleError(f"{path}: {', '.join(missing)} missing; the file is damaged")
     return description

@@ -7,22 +7,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-WEIGHTS, SOURCE_PIECES, TARGET_PIECES = "model.safetensors", "source.spm", "target.spm"
+WEIGHTS, CODES = "model.safetensors", "codes.safetensors"
+SOURCE_PIECES, TARGET_PIECES = "source.spm", "target.spm"
 NGRAM = "ngram/model.ngram"
 TABLES = "tables/tables.bin"
 """Parts of a system."""
+VERIFIER, DRAFTER = "verifier", "drafter"
+"""Folders of other systems that a system works with: the one that verifies its drafts, and one that drafts."""
 MEMBERS = "members"
-"""Folder with the weights of the further networks of an ensemble: `2.safetensors`, ..."""
+"""Folder with a folder for each further network of an ensemble: `2`, `3`, ..."""
 
 
 class BundleError(ValueError):
     """A directory is not a valid system: a file is missing or damaged, has another format version, or weights do not fit."""
 
 
-def weights_of(description: Mapping[str, Any]) -> list[str]:
-    """Return the files with weights of a system, several for an ensemble."""
-    members = [part for part in description.get("parts", ()) if part.startswith(f"{MEMBERS}/")]
-    return [WEIGHTS, *sorted(members, key=lambda part: int(Path(part).stem))]
+def network_folders(description: Mapping[str, Any]) -> list[str]:
+    """Return the folders with a network of a system, relative to it; several for an ensemble."""
+    members = {str(Path(part).parent) for part in description.get("parts", ()) if part.startswith(f"{MEMBERS}/")}
+    return [".", *sorted(members, key=lambda folder: int(Path(folder).name))]
 
 
 def require_file(path: Path) -> None:

@@ -1,11 +1,14 @@
-"""Loading of a system's candidate tables and n-gram model."""
+"""Loading of a system's candidate tables, shortlists and n-gram model."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fewstep.config.network import Sizes
 from fewstep.ngram import NgramModel, NgramScorer
+from fewstep.shortlist import Lexicon, build_lexicon
 from fewstep.system.format import NGRAM, TABLES, TARGET_PIECES, BundleError
 from fewstep.vocabulary import vocabulary_digest
 
@@ -55,3 +58,14 @@ def load_ngram(directory: Path) -> NgramScorer | None:
         return NgramModel.load(directory / NGRAM).for_vocabulary([pieces.id_to_piece(token) for token in range(len(pieces))])
     except (RuntimeError, ValueError) as error:
         raise BundleError(f"{directory / NGRAM}: {error}") from error
+
+
+def load_lexicon(directory: Path, description: Mapping[str, Any], sizes: Sizes) -> Lexicon | None:
+    """Return the lexicon of a system, or None if it has no candidate tables.
+
+    Raises BundleError for tables of another vocabulary or alignment, ValueError for tables that were counted without a backoff.
+    """
+    if TABLES not in description.get("parts", ()):
+        return None
+    tables = load_tables(directory, sizes.source, sizes.target, str(description.get("links", "")))
+    return build_lexicon(tables, joint=sizes.joint)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fewstep.vocabulary import EOS, RESERVED
-from models.aggressive.config import AggressiveSearch
+from fewstep.config.options import MAX_SHORTLIST_TOKENS
+from fewstep.families.aggressive.config import AggressiveSearch
+from fewstep.families.aggressive.drafter import common_tokens
 from models.common.shortlist import token_mask
-from models.config.options import MAX_SHORTLIST_TOKENS
 
 
 class CommonTokens(nn.Module):
@@ -28,9 +28,8 @@ class CommonTokens(nn.Module):
     def most_common(self, count: int) -> Tensor:
         """Return [W], at most `count` and at most `MAX_SHORTLIST_TOKENS` ids: EOS, then other tokens by their counts, ties by the
         lower id. Reserved ids are left out."""
-        own = torch.arange(len(RESERVED), len(self.counts), device=self.counts.device)
-        ranked = own[self.counts[own].argsort(descending=True, stable=True)]
-        return torch.cat((ranked.new_tensor([EOS]), ranked))[: min(count, MAX_SHORTLIST_TOKENS)]
+        found = common_tokens(self.counts.cpu().numpy(), min(count, MAX_SHORTLIST_TOKENS))
+        return torch.from_numpy(found).to(self.counts.device)
 
 
 def draft_mask(

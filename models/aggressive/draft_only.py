@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fewstep.families.aggressive.config import AggressiveSearch
+from fewstep.families.aggressive.options import block_width
 from fewstep.vocabulary import EOS
-from models.aggressive.config import AggressiveSearch
 from models.aggressive.drafters import network_drafter
 from models.aggressive.head import DraftHead
 from models.aggressive.loop import State
 from models.aggressive.model import AggressiveModel
-from models.aggressive.rules import block_width
 
 
 def draft_only(

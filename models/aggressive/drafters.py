@@ -8,9 +8,9 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.vocabulary import BOS, EOS, PAD
 from models.aggressive.common_tokens import draft_mask
-from models.aggressive.config import AggressiveSearch
 from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel, Source, sequences
 from models.aggressive.rules import ban

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from torch import nn
 
+from fewstep.config.network import Sizes
+from fewstep.families.aggressive.config import AggressiveConfig
 from models.aggressive import head_loss, loss
-from models.aggressive.config import AggressiveConfig
 from models.aggressive.decode import DraftDecoder, load
 from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel, fits
-from models.family import Family, Loss, Sizes
+from models.family import Family, Loss
 from models.training.batch import Batch
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from models.aggressive.config import AggressiveConfig
+from fewstep.families.aggressive.config import AggressiveConfig
 
 
 def ratio(config: AggressiveConfig, update: int) -> float:

@@ -8,8 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fewstep.config.network import Sizes
+from fewstep.families.aggressive.config import AggressiveConfig
+from fewstep.families.aggressive.pair import is_shared
 from models.aggressive.common_tokens import CommonTokens
-from models.aggressive.config import AggressiveConfig
 from models.common.layers.attention import Memory
 from models.common.layers.backbone import Backbone, layer_shape
 from models.common.layers.dropout import Dropout
@@ -17,7 +19,6 @@ from models.common.layers.embeddings import Positions, embed
 from models.common.layers.initialisation import initialise
 from models.common.layers.linear import Linear
 from models.common.layers.stacks import Decoder
-from models.family import Sizes
 
 
 class HeadSource(NamedTuple):
@@ -82,7 +83,11 @@ class DraftHead(Backbone):
 
     def shared_parameters(self) -> list[str]:
         """Return the names of the verifier's tensors."""
-        return [name for name in self.state_dict() if not name.startswith(("features.", "head.", "words."))]
+        return [name for name in self.state_dict() if is_shared(name, self.config, self.sizes.joint)]
+
+    def codes(self) -> dict[str, Tensor]:
+        """Return the tensors that native code reads in addition to the weights."""
+        return {**super().codes(), "slot_codes": self.slot_codes(self.max_positions)}
 
     def init_aliases(self) -> dict[str, str]:
         """Initialise the layer and its norm from the verifier's last layer and norm."""

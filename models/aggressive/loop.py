@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fewstep.families.aggressive.config import AggressiveSearch
+from fewstep.families.aggressive.options import banned
+from fewstep.families.aggressive.record import draft_statistics
+from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS, PAD
-from models.aggressive.config import AggressiveSearch
 from models.aggressive.drafters import Draft, Drafter, pick
-from models.aggressive.record import draft_statistics
-from models.aggressive.rules import ban, banned
+from models.aggressive.rules import ban
 from models.aggressive.verifier import Verifying
-from models.family import Hypothesis
 from models.training.seeds import seed_of
 
 TRIALS = 3

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fewstep.families.aggressive.config import AggressiveConfig
 from fewstep.vocabulary import MASK, PAD
 from models.aggressive import glancing
-from models.aggressive.config import AggressiveConfig
 from models.aggressive.model import AggressiveModel, Source, sequences
 from models.common.losses.cross_entropy import cross_entropy
 from models.family import Loss

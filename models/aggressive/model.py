@@ -8,15 +8,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fewstep.config.network import Sizes
+from fewstep.families.aggressive.config import AggressiveConfig
+from fewstep.families.aggressive.pair import is_shared
 from fewstep.vocabulary import MASK, PAD
 from models.aggressive.common_tokens import CommonTokens
-from models.aggressive.config import AggressiveConfig
 from models.common.layers.attention import Memory, padding_mask
 from models.common.layers.backbone import Backbone
 from models.common.layers.embeddings import Positions, embed
 from models.common.layers.initialisation import initialise
 from models.common.layers.linear import Linear
-from models.family import Sizes
 
 
 class Source(NamedTuple):
@@ -52,10 +53,13 @@ class AggressiveModel(Backbone):
 
     def shared_parameters(self) -> list[str]:
         """Return the names of the verifier's tensors, which are not trained."""
-        if self.config.encoder == "separate":
-            return []
-        table = "target_embedding." if self.sizes.joint else "source_embedding."
-        return [name for name in self.state_dict() if name.startswith(("encoder.", "source_positions.", table))]
+        return [name for name in self.state_dict() if is_shared(name, self.config, self.sizes.joint)]
+
+    def codes(self) -> dict[str, Tensor]:
+        """Return the tensors that native code reads in addition to the weights."""
+        codes = self.slot_codes(self.max_positions)
+        found = {**super().codes(), "slot_codes": codes}
+        return found if self.copy is None else {**found, "copy_queries": self.copy_queries(codes)}
 
     def read(self, source: Tensor, source_lengths: Tensor) -> Source:
         """Encode sources [B,S] with EOS. A shared encoder runs in evaluation mode and without gradients."""

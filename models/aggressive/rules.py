@@ -1,18 +1,13 @@
-"""The tokens that may be written, and the width of blocks."""
+"""The tokens that may be written."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from fewstep.vocabulary import EOS, RESERVED, UNK
-from models.aggressive.config import AggressiveConfig, AggressiveSearch
-
-
-def banned(search: AggressiveSearch) -> list[int]:
-    """Return the ids that neither drafter nor verifier writes."""
-    allowed = {EOS, UNK} if search.output_limits.allow_unknown else {EOS}
-    return [token for token in range(len(RESERVED)) if token not in allowed]
+from fewstep.families.aggressive.config import AggressiveSearch
+from fewstep.families.aggressive.options import banned
+from fewstep.vocabulary import EOS
 
 
 def ban(log_probs: Tensor, search: AggressiveSearch, slots: Tensor) -> Tensor:
@@ -21,8 +16,3 @@ def ban(log_probs: Tensor, search: AggressiveSearch, slots: Tensor) -> Tensor:
     log_probs[..., banned(search)] = -torch.inf
     log_probs[..., EOS] = log_probs[..., EOS].masked_fill(slots < search.output_limits.min_tokens, -torch.inf)
     return log_probs
-
-
-def block_width(search: AggressiveSearch, config: AggressiveConfig) -> int:
-    """Return the width k of a block."""
-    return search.draft_width or config.draft_width

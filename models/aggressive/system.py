@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Protocol, cast
 
-from annotated_types import MinLen
-
-from models.aggressive.config import AggressiveConfig, AggressiveSearch
-from models.common.network import NetworkConfig
-from models.config.labels import labelled
-from models.config.problems import Problem
+from fewstep.config.bounds import MinLen
+from fewstep.config.labels import labelled
+from fewstep.config.network import NetworkConfig
+from fewstep.config.problems import Problem
+from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
+from fewstep.system.format import DRAFTER, VERIFIER
 from models.training.recipe import Companion, TrainedSystem, part
 
-VERIFIER, DRAFTER = "verifier", "drafter"
-"""Roles of companions: the system whose network verifies, and another system that drafts."""
 VERIFIER_FAMILY = "stepwise"
 SHARED = ("width", "encoder_layers", "feed_forward", "heads", "norm", "positions", "max_positions")
 """The options that a drafter with its verifier's encoder shares with the verifier."""

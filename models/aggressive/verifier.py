@@ -10,10 +10,11 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from fewstep.config.network import NetworkConfig
+from fewstep.families.aggressive.pair import check_verifier
 from models.common.layers.attention import Memory
 from models.common.layers.backbone import Backbone
 from models.common.layers.embeddings import embed
-from models.common.network import NetworkConfig
 
 
 class Autoregressive(Protocol):
@@ -27,10 +28,7 @@ class Autoregressive(Protocol):
 
 def as_verifier(network: nn.Module) -> Backbone:
     """Return the network. Raises ValueError unless it writes one token per step from left to right."""
-    order = getattr(network, "order", None)
-    if order is None or (order.step_size, order.arrangement) != (1, "l2r"):
-        got = "a network without an order" if order is None else f"{order.step_size} at a time, {order.arrangement}"
-        raise ValueError(f"verifier: expected a network that writes one token per step from left to right, got {got}")
+    check_verifier(getattr(network, "config", None))
     return cast(Backbone, network)
 
 

@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fewstep import CandidateTables
-from fewstep.system.description import FORMAT, read_description, read_versioned
+from fewstep.config.network import Sizes
+from fewstep.config.search import SearchConfig
+from fewstep.system.description import SYSTEM_FORMAT, TRAINING_FORMAT, read_description, read_versioned
 from fewstep.system.format import (
+    CODES,
     MEMBERS,
     NGRAM,
     SOURCE_PIECES,
@@ -28,14 +32,15 @@ from fewstep.system.format import (
     TARGET_PIECES,
     WEIGHTS,
     BundleError,
+    network_folders,
     write_json,
 )
 from fewstep.system.integrity import check_parts, measure, seal
-from fewstep.vocabulary import load_pieces
-from models.bundle.system import System
+from fewstep.system.load import open_system
+from fewstep.system.system import System
 from models.bundle.weights import describe, make_model, save_weights
-from models.config.search import SearchConfig
-from models.family import Sizes, family_named
+from models.common.layers.backbone import Backbone
+from models.family import family_named
 
 __all__ = ["System", "links_of", "load_model", "load_system", "save_model", "write_system"]
 
@@ -51,7 +56,7 @@ def save_model(
     description = describe(family, network, sizes)
     save_weights(directory / WEIGHTS, state, description["network"])
     parts = {name: measure(directory / name) for name in (WEIGHTS, *kept)}
-    write_json(directory / "model.json", seal({**description, "format": FORMAT, "parts": parts}))
+    write_json(directory / "model.json", seal({**description, "format": TRAINING_FORMAT, "parts": parts}))
 
 
 def load_model(directory: Path, device: str = "cpu", weights: str = WEIGHTS, verify: bool = True) -> nn.Module:
@@ -60,7 +65,9 @@ def load_model(directory: Path, device: str = "cpu", weights: str = WEIGHTS, ver
 
     With `verify`, the description and the weights are compared with their digests first. Raises BundleError.
     """
-    description = read_versioned(directory, "model.json", "a trained network", ("family", "network", "sizes", "parts"), verify)
+    description = read_versioned(
+        directory / "model.json", "a trained network", TRAINING_FORMAT, ("family", "network", "sizes", "parts"), verify
+    )
     if verify:
         check_parts(directory, description, [weights])
     return make_model(directory, description, device, weights)
@@ -97,22 +104,25 @@ def write_system(
     The recorded checksums are those of the originals. Raises BundleError if `tables` is not a file of candidate tables.
     """
     directory.mkdir(parents=True, exist_ok=True)
+    described = describe(family, network, sizes)
     parts = {WEIGHTS: weights, SOURCE_PIECES: source_vocabulary, TARGET_PIECES: target_vocabulary}
-    parts |= {f"{MEMBERS}/{number}.safetensors": member for number, member in enumerate(members, 2)}
+    parts |= {f"{MEMBERS}/{number}/{WEIGHTS}": member for number, member in enumerate(members, 2)}
     if ngram is not None:
         parts[NGRAM] = ngram
     if tables is not None:
         parts[TABLES] = tables
     measured = {file: measure(origin) for file, origin in parts.items()}
     for companion, origin in (companions or {}).items():
-        described = {"system.json": measure(origin / "system.json"), **read_description(origin)["parts"]}
-        measured |= {f"{companion}/{file}": entry for file, entry in described.items()}
-        parts |= {f"{companion}/{file}": origin / file for file in described}
+        files = {"system.json": measure(origin / "system.json"), **read_description(origin)["parts"]}
+        measured |= {f"{companion}/{file}": values for file, values in files.items()}
+        parts |= {f"{companion}/{file}": origin / file for file in files}
     for file, origin in parts.items():
         (directory / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(origin, directory / file)
+    for folder in network_folders({"parts": measured}):
+        measured |= _write_codes(directory, folder, described)
     description = {
-        "format": FORMAT,
+        "format": SYSTEM_FORMAT,
         "task": task,
         "name": name,
         "languages": {"source": source_language, "target": target_language},
@@ -124,7 +134,17 @@ def write_system(
         description["max_source_tokens"] = max_source_tokens
     if tables is not None:
         description["links"] = links_of(tables)
-    write_json(directory / "system.json", seal({**description, **describe(family, network, sizes)}))
+    write_json(directory / "system.json", seal({**description, **described}))
+
+
+def _write_codes(directory: Path, folder: str, described: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the codes of the network in `folder`, and return their size and checksum by their name in the directory."""
+    model = make_model(directory, described, "cpu", f"{folder}/{WEIGHTS}")
+    if not isinstance(model, Backbone):
+        return {}
+    with torch.no_grad():
+        save_weights(directory / folder / CODES, model.codes())
+    return {str(Path(folder) / CODES): measure(directory / folder / CODES)}
 
 
 def links_of(tables: Path) -> str:
@@ -137,35 +157,13 @@ def links_of(tables: Path) -> str:
 
 
 def load_system(directory: Path | str, device: str = "cpu", verify: bool = True) -> System:
-    """Load a system. Raises BundleError if the directory does not hold a complete one.
+    """Load a system that any of its engines decodes. Raises BundleError if the directory does not hold a complete one.
 
     With `verify`, the description and all parts are compared with their digests before any part is parsed.
     """
-    directory = Path(directory)
-    description = read_description(directory, verify)
-    if verify:
-        check_parts(directory, description)
-    try:
-        family = family_named(description["family"])
-        searches = {label: family.search.from_values(values) for label, values in description["searches"].items()}
-        search = searches[description["search"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise BundleError(f"{directory / 'system.json'}: {error}; use the version of this program that wrote it") from error
-    sizes = Sizes(**description["sizes"])
-    decoder = family.functions.load(directory, device)
-    longest = int(description["network"]["max_positions"]) - 1
-    system = System(
-        name=description["name"],
-        family=description["family"],
-        source_language=description["languages"]["source"],
-        target_language=description["languages"]["target"],
-        search=search,
-        searches=searches,
-        decoder=decoder,
-        source_pieces=load_pieces(directory / SOURCE_PIECES, sizes.source),
-        target_pieces=load_pieces(directory / TARGET_PIECES, sizes.target),
-        max_source_tokens=longest,
-        max_target_tokens=longest,
+    return open_system(
+        Path(directory),
+        verify,
+        lambda name: family_named(name).search,
+        lambda path, description, search: family_named(description["family"]).functions.load(path, description, search, device),
     )
-    cut = description.get("max_source_tokens")
-    return system if cut is None else replace(system, max_source_tokens=min(int(cut), system.max_source_tokens), cuts=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from fewstep.config.network import Sizes
 from fewstep.system.description import read_description
-from fewstep.system.format import SOURCE_PIECES, TARGET_PIECES, weights_of
+from fewstep.system.format import SOURCE_PIECES, TARGET_PIECES, network_folders
 from fewstep.system.integrity import check_parts
 from fewstep.vocabulary import load_pieces
 from models.bundle.weights import make_model
-from models.family import Sizes
 from models.stepwise.engines.ctranslate2_model import convertible, write_model
 
 
@@ -24,7 +24,7 @@ def export_ctranslate2(system: Path, directory: Path, precision: str, verify: bo
     description = read_description(system, verify)
     if verify:
         check_parts(system, description)
-    if len(weights_of(description)) > 1:
+    if len(network_folders(description)) > 1:
         raise ValueError("CTranslate2: expected a single network, got an ensemble")
     model = convertible(make_model(system, description, "cpu"))
     sizes = Sizes(**description["sizes"])

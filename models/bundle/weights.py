@@ -6,7 +6,7 @@ import errno
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,9 +14,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from fewstep.config.network import Sizes
 from fewstep.system.format import WEIGHTS, BundleError, require_file
+from fewstep.system.networks import check_trained
 from models.common.layers.backbone import Backbone
-from models.family import Sizes, family_named
+from models.family import family_named
 
 
 def describe(family: str, network: Any, sizes: Sizes) -> dict[str, Any]:
@@ -38,15 +40,9 @@ def make_model(directory: Path, description: Mapping[str, Any], device: str, wei
         raise BundleError(f"{directory}: this version cannot build the network that is described there: {error}") from error
     where = directory / weights
     load_weights(where, model)
-    if (trained := trained_as(where)) and (differences := _differences(family.network(**trained), config)):
-        raise BundleError(f"{where}: weights of another network than the one described beside them: {'; '.join(differences)}")
+    if trained := trained_as(where):
+        check_trained(where, family.network(**trained), config)
     return model.to(device).eval()
-
-
-def _differences(trained: Any, described: Any) -> list[str]:
-    """Return the fields in which two configs of a family differ: weights may fit a network that interprets them in another way."""
-    pairs = ((f.name, getattr(trained, f.name), getattr(described, f.name)) for f in fields(trained))
-    return [f"{name}: trained as {was!r}, described as {now!r}" for name, was, now in pairs if was != now]
 
 
 def trained_as(path: Path) -> dict[str, Any]:

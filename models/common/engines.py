@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
-from models.config.problems import Problem, refuse
+from fewstep.config.problems import Problem, refuse
 
 AUTOMATIC = ("native", "torch")
 """The engines among which the option `engine: auto` chooses, in order of preference."""

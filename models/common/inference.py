@@ -9,10 +9,14 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from fewstep.sources import check_lengths
 from fewstep.vocabulary import RESERVED, UNK
 from models.training.batch import Batch, collate
 
 N = TypeVar("N", bound=nn.Module)
+
+MEMORY_ERRORS = (torch.OutOfMemoryError, MemoryError)
+"""The errors of a batch that does not fit into the memory of its device."""
 
 
 @contextmanager
@@ -29,13 +33,6 @@ def inference_mode(network: nn.Module) -> Iterator[torch.device]:
             network.train()
 
 
-def check_lengths(name: str, rows: Sequence[Sequence[int]], max_tokens: int) -> None:
-    """Raise ValueError for a row of more than `max_tokens` tokens."""
-    for row, ids in enumerate(rows):
-        if len(ids) > max_tokens:
-            raise ValueError(f"{name}[{row}]: expected at most {max_tokens} tokens, got {len(ids)}; cut or leave it out")
-
-
 def score_pairs(
     network: N,
     log_probability: Callable[[N, Batch], Tensor],
@@ -43,7 +40,7 @@ def score_pairs(
     targets: Sequence[Sequence[int]],
     max_tokens: int,
 ) -> list[float]:
-    """Implement `models.family.Decoder.score` by a function of a batch. Raises ValueError for pairs that cannot be scored."""
+    """Implement `ScoringDecoder.score` by a function of a batch. Raises ValueError for pairs that cannot be scored."""
     _check_pairs(sources, targets, max_tokens)
     if not sources:
         return []

@@ -2,52 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 import torch
 from torch import Tensor
 
-from fewstep import CandidateTables, Lexicon
-from fewstep.system.format import TABLES
-from fewstep.system.parts import load_tables
-from fewstep.vocabulary import RESERVED
-from models.config.options import MAX_LINKS, MAX_SHORTLIST_TOKENS, Shortlist
-from models.family import Sizes
-
-
-def load_lexicon(directory: Path, description: Mapping[str, Any], sizes: Sizes) -> Lexicon | None:
-    """Return the lexicon of a system, or None if it has no candidate tables.
-
-    Raises BundleError for tables of another vocabulary or alignment, ValueError for tables that were counted without a backoff.
-    """
-    if TABLES not in description.get("parts", ()):
-        return None
-    tables = load_tables(directory, sizes.source, sizes.target, str(description.get("links", "")))
-    return build_lexicon(tables, joint=sizes.joint)
-
-
-def build_lexicon(tables: CandidateTables, *, joint: bool) -> Lexicon:
-    """Build a lexicon from candidate tables.
-
-    Its common tokens are the reserved ids and the target tokens with most links, ties by the lower id, at most
-    `MAX_SHORTLIST_TOKENS`. Its linked tokens are the `MAX_LINKS` most frequent links of each source token; with a `joint`
-    vocabulary the source token itself comes first, so that names can be copied. Raises ValueError for tables that were counted
-    without a backoff.
-    """
-    linked = np.full((tables.summary.source_size, MAX_LINKS), -1)
-    counts = np.zeros(tables.summary.target_size, np.int64)
-    for token, row in enumerate(linked):
-        entries, _ = tables.lexical_row(token)
-        for entry, count in entries:
-            counts[entry] += count
-        own = [token] if joint and token >= len(RESERVED) else []
-        links = [*own, *(entry for entry, _ in entries if entry not in own)][:MAX_LINKS]
-        row[: len(links)] = links
-    counts[: len(RESERVED)] = counts.max(initial=0) + 1
-    return Lexicon(np.argsort(-counts, kind="stable")[:MAX_SHORTLIST_TOKENS], linked)
+from fewstep import Lexicon
+from fewstep.config.options import MAX_LINKS, Shortlist
 
 
 def shortlist_mask(

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fewstep.system.format import read_json
-from fewstep.system.parts import load_ngram
+from fewstep.config.problems import Problem
+from fewstep.config.search import SearchConfig, SystemParts, check_search
+from fewstep.families.dag import decoder as runtime
+from fewstep.families.dag.config import DagSearch
+from fewstep.sources import Sources, gather
+from fewstep.system.parts import load_lexicon, load_ngram
+from fewstep.translation import Hypothesis
 from models.bundle.weights import make_model
 from models.common.engines import choose_engine
-from models.common.inference import score_pairs
+from models.common.inference import MEMORY_ERRORS, score_pairs
 from models.common.layers.linear import pack
-from models.common.shortlist import load_lexicon
-from models.common.sources import Sources, gather
-from models.config.problems import Problem
-from models.config.search import SystemParts, check_search
-from models.dag.config import DagSearch
 from models.dag.engines import DagEngine, engines_for
 from models.dag.loss import log_probability
 from models.dag.model import DagModel
 from models.dag.search import Graph
-from models.family import Hypothesis, Sizes
 
 if TYPE_CHECKING:
     from fewstep import Lexicon
@@ -31,18 +30,27 @@ if TYPE_CHECKING:
 class DagDecoder:
     """A network with the engines that can decode with it."""
 
+    memory_errors = MEMORY_ERRORS
+
     def __init__(
-        self, model: DagModel, ngram: NgramScorer | None = None, lexicon: Lexicon | None = None, *, frozen: bool = False
+        self,
+        model: DagModel,
+        ngram: NgramScorer | None = None,
+        lexicon: Lexicon | None = None,
+        *,
+        frozen: bool = False,
+        native: runtime.NativeDecoder | None = None,
     ) -> None:
         """Create the engines for a network.
 
         `ngram` is a scorer over target ids for searches with an `ngram_weight`; `lexicon` provides shortlists. `frozen` states that
-        the weights do not change any more, so that engines may copy them.
+        the weights do not change any more, so that engines may copy them. `native` is the runtime's decoder of the same network, if
+        it was loaded.
         """
         self.model, self.ngram, self.lexicon = model, ngram, lexicon
         if frozen:
             pack(model)
-        self.engines = engines_for(model, ngram, lexicon, frozen=frozen)
+        self.engines = engines_for(model, ngram, lexicon, frozen=frozen, native=native)
 
     @property
     def system_parts(self) -> SystemParts:
@@ -53,20 +61,20 @@ class DagDecoder:
         """Yield the options of a search that are not valid for this system."""
         return search.problems(self.model.config, self.system_parts)
 
-    def prepare(self, sources: Sequence[Sequence[int]], search: DagSearch | None = None) -> Sources:
+    def prepare(self, sources: Sequence[Sequence[int]], search: DagSearch | None = None, threads: int | None = None) -> Sources:
         """Return sources without EOS as one batch. Raises ValueError for a source that exceeds the network's `max_positions`."""
         return gather(sources, self._max_tokens)
 
-    def decode(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
+    def decode(self, prepared: Sources, search: DagSearch, threads: int | None = None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first. Graphs have at most `max_vertices` vertices.
 
         Raises ValueError for a search that has problems (`DagSearch.problems`) or that no engine of this decoder can run.
         """
         check_search(search, self.model.config, self.system_parts)
-        return self._engine(search).decode(prepared, search) if prepared.rows else []
+        return self._engine(search).decode(prepared, search, threads) if prepared.rows else []
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
-        """Return log-probabilities over all paths of the graph that `decode` would search; see `models.family.Decoder.score`."""
+        """Return log-probabilities over all paths of the graph that `decode` would search; see `ScoringDecoder.score`."""
         return score_pairs(self.model, log_probability, sources, targets, self._max_tokens)
 
     def graph(self, prepared: Sources, search: DagSearch) -> Graph:
@@ -82,10 +90,11 @@ class DagDecoder:
         return self.model.config.max_positions - 1
 
 
-def load(directory: Path, device: str) -> DagDecoder:
+def load(directory: Path, description: Mapping[str, Any], search: SearchConfig, device: str) -> DagDecoder:
     """Load the decoder of a system directory. Raises `models.bundle.weights.BundleError`."""
-    description = read_json(directory / "system.json", "a system")
     model = make_model(directory, description, device)
     assert isinstance(model, DagModel)
-    lexicon = load_lexicon(directory, description, Sizes(**description["sizes"]))
-    return DagDecoder(model, load_ngram(directory), lexicon, frozen=True)
+    if device == "cpu":
+        native = runtime.load(directory, description, search)
+        return DagDecoder(model, native.ngram, native.lexicon, frozen=True, native=native)
+    return DagDecoder(model, load_ngram(directory), load_lexicon(directory, description, model.sizes), frozen=True)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from models.dag.config import DagConfig, Pin
+from fewstep.families.dag.config import DagConfig, Pin
 
 
 class Glance(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from models.dag.config import DagConfig
+from fewstep.families.dag.config import DagConfig
 
 LENGTHS = 256
 """The number of classes of the length predictor; the last class includes all longer targets."""
@@ -34,6 +34,14 @@ def graph_lengths(config: DagConfig, source: Tensor, target: Tensor, factor: Ten
 def decoding_factor(config: DagConfig) -> float:
     """Return the factor that decoding uses, the mean of the lowest and the highest one."""
     return sum(config.factors) / 2
+
+
+def vertex_counts(config: DagConfig) -> Tensor:
+    """Return the number of vertices in decoding for each source length with EOS or, if the network predicts it, for each target
+    length."""
+    lengths = torch.arange(LENGTHS if config.graph_size == "predicted" else config.max_positions + 1)
+    vertices = graph_lengths(config, lengths, lengths.clamp(min=2), decoding_factor(config))
+    return vertices.clamp(max=config.max_vertices)
 
 
 def fits(config: DagConfig, source_length: int, target_length: int) -> bool:

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fewstep.families.dag.config import DagConfig
 from fewstep.vocabulary import BOS
 from kernels import dag_best_alignment, dag_log_likelihood, dag_max_log_likelihood
 from models.common.losses.token_scores import token_scores
 from models.dag import glancing
-from models.dag.config import DagConfig
 from models.dag.glancing import Glance
 from models.dag.graph_size import LENGTHS, decoding_factor, graph_lengths
 from models.dag.model import DagModel, Source, empty_vertices

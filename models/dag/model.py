@@ -8,16 +8,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from fewstep.config.network import Sizes
+from fewstep.families.dag.config import DagConfig
 from fewstep.vocabulary import BOS, EOS, MASK, PAD
 from models.common.layers.attention import Memory, padding_mask
 from models.common.layers.backbone import Backbone
 from models.common.layers.embeddings import Positions, embed
 from models.common.layers.initialisation import initialise
 from models.common.layers.linear import Linear
-from models.dag.config import DagConfig
-from models.dag.graph_size import LENGTHS
+from models.dag.graph_size import LENGTHS, vertex_counts
 from models.dag.transitions import transition_log_probs
-from models.family import Sizes
 
 
 class Source(NamedTuple):
@@ -39,6 +39,20 @@ class DagModel(Backbone):
         self.links = Links(config)
         self.length = nn.Embedding(LENGTHS, config.width) if config.graph_size == "predicted" else None
         initialise(self)
+
+    @torch.no_grad()
+    def codes(self) -> dict[str, Tensor]:
+        """Return the tensors that native code reads in addition to the weights: codes of vertices, their contribution to
+        transitions, and the sizes of graphs."""
+        vertices, links = torch.arange(self.config.max_vertices), self.links
+        codes, width = links.positions(vertices), self.config.width
+        parts = [codes @ part.weight[:, width:].t() + part.bias for part in (links.queries, links.keys, links.gates)]
+        return {
+            **super().codes(),
+            "slot_codes": self.vertex_positions(vertices),
+            "link_codes": torch.cat(parts, 1),
+            "graph_lengths": vertex_counts(self.config),
+        }
 
     def read(self, source: Tensor, source_lengths: Tensor) -> Source:
         """Encode sources [B,S] with EOS."""

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import MinLen
-
-from models.config.labels import labelled
-from models.config.problems import Problem
-from models.dag.config import DagConfig, DagSearch
+from fewstep.config.bounds import MinLen
+from fewstep.config.labels import labelled
+from fewstep.config.problems import Problem
+from fewstep.families.dag.config import DagConfig, DagSearch
 from models.training.recipe import StandaloneSystem, part
 
 

@@ -1,4 +1,4 @@
-"""The best tokens of vertices, and the candidates that searches follow: pairs of next vertex and token."""
+"""The best tokens of vertices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fewstep.vocabulary import BOS, EOS, RESERVED, UNK
+from fewstep.families.dag.decoder import banned
+from fewstep.vocabulary import BOS, EOS, RESERVED
 from models.common.layers.linear import TokenTable
 
 LOGITS = 2**24
@@ -24,17 +25,6 @@ class TopTokens(NamedTuple):
     """The log-probabilities, [B,L,W]; minus infinity where there are fewer tokens."""
     ids: Tensor
     """The token ids, [B,L,W]."""
-
-
-class Candidates(NamedTuple):
-    """The best pairs of next vertex and token of each vertex, best first."""
-
-    scores: Tensor
-    """The weighted log-probabilities, [B,L,C]."""
-    vertices: Tensor
-    """The next vertices, [B,L,C]."""
-    ids: Tensor
-    """The token ids, [B,L,C]."""
 
 
 class _BatchShortlist(NamedTuple):
@@ -114,24 +104,3 @@ def top_k(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     indices = torch.cat((inside, torch.arange(whole, size, device=values.device).expand(rows, -1)), 1)
     highest, chosen = values.gather(1, indices).topk(count)
     return highest, indices.gather(1, chosen)
-
-
-def banned(*, allow_unknown: bool) -> list[int]:
-    """Return the tokens that no vertex between the ends emits."""
-    return [token for token in range(len(RESERVED)) if token != UNK or not allow_unknown]
-
-
-def candidates(transitions: Tensor, tokens: TopTokens, count: int, token_weight: float) -> Candidates:
-    """Return the best `count` candidates of each vertex, by the transition [B,L,L] plus `token_weight` times the token's score.
-
-    The `count` best pairs of a vertex lead to its `count` best next vertices, ranked with the best token of each.
-    """
-    size = transitions.size(2)
-    weighted = torch.where(tokens.scores.isfinite(), tokens.scores * token_weight, -torch.inf)
-    vertices = (transitions + weighted[:, None, :, 0]).topk(min(count, size), 2).indices
-    steps = transitions.gather(2, vertices)
-    rows = torch.arange(len(transitions), device=transitions.device)[:, None, None]
-    pairs = (steps[..., None] + weighted[rows, vertices]).flatten(2)
-    scores, chosen = pairs.topk(min(count, pairs.size(2)), 2)
-    width = weighted.size(2)
-    return Candidates(scores, vertices.gather(2, chosen // width), tokens.ids[rows, vertices].flatten(2).gather(2, chosen))

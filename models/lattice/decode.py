@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from torch import Tensor
+import torch
 
 from fewstep import CandidateTables
-from fewstep.system.format import read_json
+from fewstep.config.problems import Problem
+from fewstep.config.search import SearchConfig, SystemParts, check_search
+from fewstep.families.lattice import decoder as runtime
+from fewstep.families.lattice.batches import LatticeSources, SentenceTimes, Slots, look_up, most_frequent
+from fewstep.families.lattice.config import LatticeSearch
+from fewstep.families.lattice.paths import Lattice
+from fewstep.sources import Ints, gather
 from fewstep.system.parts import load_tables
+from fewstep.translation import Hypothesis
 from models.bundle.weights import make_model
 from models.common.engines import choose_engine
-from models.common.inference import score_pairs
+from models.common.inference import MEMORY_ERRORS, score_pairs
 from models.common.layers.linear import pack
-from models.common.sources import gather
-from models.config.problems import Problem
-from models.config.search import SystemParts, check_search
-from models.family import Hypothesis
-from models.lattice.batches import SentenceTimes, Slots, Sources
-from models.lattice.candidates import look_up, most_frequent
-from models.lattice.config import LatticeSearch
 from models.lattice.engines import LatticeEngine, engines_for
 from models.lattice.loss import log_probability
 from models.lattice.model import LatticeModel
-from models.lattice.scoring import Lattice
 from models.lattice.tables import BigramTables, bigram_tables
 
 
 class LatticeDecoder:
     """A network with the tables of its candidates and the engines that can decode with it."""
+
+    memory_errors = MEMORY_ERRORS
 
     def __init__(
         self,
@@ -39,14 +41,16 @@ class LatticeDecoder:
         bigrams: BigramTables | None = None,
         *,
         frozen: bool = False,
+        native: runtime.NativeDecoder | None = None,
     ) -> None:
         """Create the engines for a network.
 
         Without `tables` the decoder scores but does not decode. `frozen` states that the weights do not change any more, so that
-        engines may copy them. `bigrams` are precomputed from such weights.
+        engines may copy them. `bigrams` are precomputed from such weights; `native` is the runtime's decoder of the same network,
+        if it was loaded.
         """
         self.model, self.tables, self.bigrams = model, tables, bigrams
-        self.engines = engines_for(model, tables, bigrams, frozen=frozen)
+        self.engines = engines_for(model, tables, bigrams, frozen=frozen, native=native)
 
     @property
     def system_parts(self) -> SystemParts:
@@ -57,18 +61,20 @@ class LatticeDecoder:
         """Yield the options of a search that are not valid for this system."""
         return search.problems(self.model.config, self.system_parts)
 
-    def prepare(self, sources: Sequence[Sequence[int]], search: LatticeSearch | None = None) -> Sources:
+    def prepare(
+        self, sources: Sequence[Sequence[int]], search: LatticeSearch | None = None, threads: int | None = None
+    ) -> LatticeSources:
         """Return sources without EOS as one batch, with the candidates that `search` needs.
 
         Raises ValueError for a source that exceeds the network's `max_positions`.
         """
         _, ids, lengths = gather(sources, self._max_tokens)
-        prepared = Sources(ids, lengths, None, None)
+        prepared = LatticeSources(ids, lengths, None, None)
         if search is None or not sources or search.strategy == "lookup" or not self._engine(search).needs_slots(search):
             return prepared
-        return self.looked_up(prepared, search)
+        return self.looked_up(prepared, search, threads)
 
-    def decode(self, prepared: Sources, search: LatticeSearch) -> list[list[Hypothesis]]:
+    def decode(self, prepared: LatticeSources, search: LatticeSearch, threads: int | None = None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first; an empty source has an empty hypothesis.
 
         If a sentence has no path in its length window, because a slot has no candidate (its source tokens were never linked), the
@@ -81,27 +87,30 @@ class LatticeDecoder:
         if len(prepared.ids) == 0:
             return []
         if search.strategy == "lookup":
-            return most_frequent(self._tables, prepared.ids, prepared.lengths - 1, self._max_tokens)
+            return most_frequent(
+                self._tables, prepared.ids, prepared.lengths - 1, self._max_tokens, threads or torch.get_num_threads()
+            )
         engine = self._engine(search)
-        return engine.decode(self.looked_up(prepared, search) if engine.needs_slots(search) else prepared, search)
+        return engine.decode(self.looked_up(prepared, search, threads) if engine.needs_slots(search) else prepared, search, threads)
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
-        """Return log-probabilities by the bigrams of lattices, over the whole vocabulary; see `models.family.Decoder.score`."""
+        """Return log-probabilities by the bigrams of lattices, over the whole vocabulary; see `ScoringDecoder.score`."""
         return score_pairs(self.model, log_probability, sources, targets, self._max_tokens)
 
-    def looked_up(self, prepared: Sources, search: LatticeSearch) -> Sources:
+    def looked_up(self, prepared: LatticeSources, search: LatticeSearch, threads: int | None = None) -> LatticeSources:
         """Return the batch with the candidates for `search`. Raises ValueError if the decoder has no tables."""
         if search == prepared.search:
             return prepared
-        slots = look_up(self._tables, prepared.ids, prepared.lengths - 1, search, self._max_tokens)
+        count = threads or torch.get_num_threads()
+        slots = look_up(self._tables, prepared.ids, prepared.lengths - 1, search, self._max_tokens, count)
         return prepared._replace(slots=slots, search=search)
 
-    def lattice(self, source: Tensor, lengths: Tensor, slots: Slots, search: LatticeSearch) -> Lattice:
-        """Return the lattices of sources [B,S] with EOS on the network's device. Call it within `inference_mode`.
+    def lattice(self, ids: Ints, lengths: Ints, slots: Slots, search: LatticeSearch) -> Lattice:
+        """Return the lattices of sources [B,S] with EOS.
 
         Raises ValueError for a search that no engine of this decoder can run.
         """
-        return self._engine(search).lattice(source, lengths, slots, search)
+        return self._engine(search).lattice(ids, lengths, slots, search).arrays()
 
     def timed(self, source: Sequence[int], search: LatticeSearch, clock: Callable[[], float] = time.perf_counter) -> SentenceTimes:
         """Decode one non-empty source and return the time of each part."""
@@ -123,11 +132,12 @@ class LatticeDecoder:
         return self.model.config.max_positions - 1
 
 
-def load(directory: Path, device: str) -> LatticeDecoder:
+def load(directory: Path, description: Mapping[str, Any], search: SearchConfig, device: str) -> LatticeDecoder:
     """Load the decoder of a system directory. Raises `models.bundle.weights.BundleError`."""
-    description = read_json(directory / "system.json", "a system")
     model = make_model(directory, description, device)
     assert isinstance(model, LatticeModel)
-    tables = load_tables(directory, model.sizes.source, model.sizes.target, str(description.get("links", "")))
+    native = runtime.load(directory, description, search) if device == "cpu" else None
+    links = str(description.get("links", ""))
+    tables = load_tables(directory, model.sizes.source, model.sizes.target, links) if native is None else native.tables
     pack(model)
-    return LatticeDecoder(model, tables, bigram_tables(model), frozen=True)
+    return LatticeDecoder(model, tables, bigram_tables(model), frozen=True, native=native)

@@ -9,14 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fewstep.config.network import Sizes
+from fewstep.families.lattice.config import LatticeModelConfig
 from fewstep.vocabulary import BOS
 from models.common.layers.attention import Memory
 from models.common.layers.backbone import Backbone
 from models.common.layers.blocks import DecoderLayer
 from models.common.layers.embeddings import Positions, embed
 from models.common.layers.initialisation import initialise
-from models.family import Sizes
-from models.lattice.config import LatticeModelConfig
 from models.lattice.markov import attend_alone, attend_pairs
 
 
@@ -29,6 +29,10 @@ class LatticeModel(Backbone):
         self.config = config
         self.target_positions = Positions(config.positions, config.max_positions, config.width)
         initialise(self)
+
+    def codes(self) -> dict[str, Tensor]:
+        """Return the tensors that native code reads in addition to the weights."""
+        return {**super().codes(), "slot_codes": self.position_codes(self.max_positions)}
 
     def position_codes(self, count: int) -> Tensor:
         """Return the position codes [count,D] of the first slots."""

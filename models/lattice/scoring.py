@@ -11,11 +11,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fewstep.families.lattice.config import LatticeSearch
 from fewstep.vocabulary import BOS, EOS
 from models.common.layers.attention import Memory
 from models.lattice import normalizer
-from models.lattice.batches import Slots
-from models.lattice.config import LatticeSearch
+from models.lattice.batches import SlotTensors
 from models.lattice.model import LatticeModel
 from models.lattice.tables import BigramTables, row_states
 
@@ -32,14 +32,19 @@ class Lattice(NamedTuple):
 
 
 def score_slots(
-    model: LatticeModel, source: Tensor, source_lengths: Tensor, slots: Slots, search: LatticeSearch, tables: BigramTables | None
+    model: LatticeModel,
+    source: Tensor,
+    source_lengths: Tensor,
+    slots: SlotTensors,
+    search: LatticeSearch,
+    tables: BigramTables | None,
 ) -> Lattice:
     """Return the lattices of sources [B,S] with EOS. The network must be in evaluation mode."""
     return score_memories(model, model.encode(source, source_lengths), slots, search, tables)
 
 
 def score_memories(
-    model: LatticeModel, memories: list[Memory], slots: Slots, search: LatticeSearch, tables: BigramTables | None
+    model: LatticeModel, memories: list[Memory], slots: SlotTensors, search: LatticeSearch, tables: BigramTables | None
 ) -> Lattice:
     """Return the lattices of encoded sources. Candidates that `candidate_threshold` leaves out score minus infinity."""
     if search.candidate_threshold is None:
@@ -53,7 +58,7 @@ def score_memories(
 
 
 def kept_candidates(
-    model: LatticeModel, memories: list[Memory], slots: Slots, search: LatticeSearch, tables: BigramTables | None
+    model: LatticeModel, memories: list[Memory], slots: SlotTensors, search: LatticeSearch, tables: BigramTables | None
 ) -> Tensor:
     """Return a mask [B,N,K] of the candidates within `candidate_threshold` of the best one of their slot.
 
@@ -84,7 +89,7 @@ def _scatter(lattice: Lattice, indices: Tensor, candidates: int) -> Lattice:
     return Lattice(put(lattice.start, indices[:, 0], 1), edges, put(lattice.exits, indices[:, :slots], 2))
 
 
-def scored_states(model: LatticeModel, memories: list[Memory], slots: Slots, tables: BigramTables | None) -> Tensor:
+def scored_states(model: LatticeModel, memories: list[Memory], slots: SlotTensors, tables: BigramTables | None) -> Tensor:
     """Return the states [B,1+N*K,D] of the row of BOS and of all other rows, slot by slot."""
     size = int(slots.max_lengths.max())
     ids = slots.token_ids[:, :size]
@@ -93,7 +98,7 @@ def scored_states(model: LatticeModel, memories: list[Memory], slots: Slots, tab
     return row_states(model, tokens, torch.cat((positions.new_zeros(1), positions)), memories, tables)
 
 
-def score_rows(model: LatticeModel, states: Tensor, slots: Slots, search: LatticeSearch) -> Lattice:
+def score_rows(model: LatticeModel, states: Tensor, slots: SlotTensors, search: LatticeSearch) -> Lattice:
     """Return the lattices of `scored_states`."""
     batch, _, candidates = slots.token_ids.shape
     size, weight = int(slots.max_lengths.max()), model.target_embedding.weight
@@ -123,7 +128,7 @@ def score_rows(model: LatticeModel, states: Tensor, slots: Slots, search: Lattic
     return _weighted(Lattice(start, edges, exits.masked_fill(missing[:, :size], -torch.inf)), slots, search)
 
 
-def _weighted(lattice: Lattice, slots: Slots, search: LatticeSearch) -> Lattice:
+def _weighted(lattice: Lattice, slots: SlotTensors, search: LatticeSearch) -> Lattice:
     """Add the weighted counts and the bonus to the scores that enter a token."""
     edges = lattice.edges.masked_fill((slots.token_ids[:, : lattice.edges.size(1)] < 0)[..., None], -torch.inf)
     if not search.count_weight and not search.token_bonus:

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import MinLen
-
-from models.config.labels import labelled
-from models.lattice.config import LatticeModelConfig, LatticeSearch
+from fewstep.config.bounds import MinLen
+from fewstep.config.labels import labelled
+from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
 from models.training.recipe import StandaloneSystem, part
 
 

@@ -7,15 +7,12 @@ Sennrich (2020), with 0-based indices throughout.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fewstep.families.stepwise.orders import GenerationOrder
 from fewstep.vocabulary import EOS, PAD
-from models.stepwise.orders import GenerationOrder
 
 
 def permutation(order: GenerationOrder, lengths: Tensor, size: int) -> Tensor:
@@ -72,22 +69,6 @@ def restore(order: GenerationOrder, flat: Tensor, lengths: Tensor) -> Tensor:
     return (
         flat if order.arrangement == "l2r" else torch.empty_like(flat).scatter_(1, permutation(order, lengths, flat.size(1)), flat)
     )
-
-
-def natural_order(order: GenerationOrder, flat: Sequence[int]) -> list[int]:
-    """Return the written tokens of one output in natural order: `restore` without tensors."""
-    if order.arrangement == "l2r":
-        return list(flat)
-    natural = [0] * len(flat)
-    for position, token in zip(_positions(order, len(flat)), flat, strict=True):
-        natural[position] = token
-    return natural
-
-
-@lru_cache(maxsize=1024)
-def _positions(order: GenerationOrder, length: int) -> tuple[int, ...]:
-    """Return the `permutation` of one target."""
-    return tuple(permutation(order, torch.tensor([length]), length)[0].tolist())
 
 
 def step_mask(order: GenerationOrder, slots: int, device: torch.device) -> Tensor:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fewstep.system.format import read_json, weights_of
-from fewstep.system.parts import load_ngram
+from fewstep.config.problems import Problem
+from fewstep.config.search import SystemParts, check_search
+from fewstep.families.stepwise import decoder as runtime
+from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.sources import Sources, gather, max_output_lengths
+from fewstep.system.format import WEIGHTS, network_folders
+from fewstep.system.parts import load_lexicon, load_ngram
+from fewstep.translation import Hypothesis
 from models.bundle.weights import make_model
-from models.common.deduplicate import deduplicate
 from models.common.engines import choose_engine
-from models.common.inference import score_pairs
+from models.common.inference import MEMORY_ERRORS, score_pairs
 from models.common.layers.linear import pack
-from models.common.shortlist import load_lexicon
-from models.common.sources import Sources, gather, max_output_lengths
-from models.config.problems import Problem
-from models.config.search import SystemParts, check_search
-from models.family import Hypothesis, Sizes
-from models.stepwise.config import StepwiseSearch
 from models.stepwise.engines import engines_for
 from models.stepwise.ensemble import Ensemble, networks
 from models.stepwise.loss import log_probability
@@ -33,6 +31,8 @@ if TYPE_CHECKING:
 class StepwiseDecoder:
     """A network or an ensemble with the engines that can decode with it."""
 
+    memory_errors = MEMORY_ERRORS
+
     def __init__(
         self,
         model: StepwiseModel | Ensemble,
@@ -40,13 +40,15 @@ class StepwiseDecoder:
         lexicon: Lexicon | None = None,
         *,
         frozen: bool = False,
+        native: runtime.NativeDecoder | None = None,
     ) -> None:
         """`ngram` is a scorer over target ids for searches with an `ngram_weight`; `lexicon` provides shortlists. With `frozen` the
-        weights must not change any more; engines may then copy them."""
+        weights must not change any more; engines may then copy them. `native` is the runtime's decoder of the same network, if it
+        was loaded."""
         self.model, self.ngram, self.lexicon = model, ngram, lexicon
         if frozen:
             pack(model)
-        self.engines = engines_for(model, ngram, lexicon, frozen=frozen)
+        self.engines = engines_for(model, ngram, lexicon, frozen=frozen, native=native)
 
     @property
     def system_parts(self) -> SystemParts:
@@ -57,11 +59,13 @@ class StepwiseDecoder:
         """Yield the options of a search that are not valid for this system."""
         return search.problems(self.model.config, self.system_parts)
 
-    def prepare(self, sources: Sequence[Sequence[int]], search: StepwiseSearch | None = None) -> Sources:
+    def prepare(
+        self, sources: Sequence[Sequence[int]], search: StepwiseSearch | None = None, threads: int | None = None
+    ) -> Sources:
         """Return sources without EOS as one batch. Raises ValueError for one that exceeds the network's `max_positions`."""
         return gather(sources, self._max_tokens)
 
-    def decode(self, prepared: Sources, search: StepwiseSearch) -> list[list[Hypothesis]]:
+    def decode(self, prepared: Sources, search: StepwiseSearch, threads: int | None = None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first.
 
         Raises ValueError for a search with problems (`StepwiseSearch.problems`) or that no engine of this decoder can run, and
@@ -73,11 +77,10 @@ class StepwiseDecoder:
             return []
         engine = choose_engine(self.engines, search.engine, search, config)
         limits = max_output_lengths(search.output_limits, prepared.lengths, config.max_positions)
-        found = engine.decode(prepared, search, limits)
-        return [_deduplicated(ranked, search) for ranked in found] if search.deduplicate else found
+        return runtime.deduplicated(engine.decode(prepared, search, limits, threads), search)
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
-        """Return log-probabilities; see `models.family.Decoder.score`. The same slots count as in searches; no token is banned.
+        """Return log-probabilities; see `ScoringDecoder.score`. The same slots count as in searches; no token is banned.
 
         If either direction may end an output, a text can be written in two ways; the score is that of the way used in training.
         """
@@ -89,31 +92,18 @@ class StepwiseDecoder:
         return self.model.config.max_positions - 1
 
 
-def _deduplicated(ranked: list[Hypothesis], search: StepwiseSearch) -> list[Hypothesis]:
-    """Remove repetitions from hypotheses. If hypotheses of a beam become equal, the first is kept; samples may be equal."""
-    clean = []
-    for hypothesis in ranked:
-        ids = deduplicate(hypothesis.ids)
-        clean.append(hypothesis if len(ids) == len(hypothesis.ids) else replace(hypothesis, ids=ids))
-    if search.strategy == "sample":
-        return clean
-    distinct: dict[tuple[int, ...], Hypothesis] = {}
-    for hypothesis in clean:
-        distinct.setdefault(tuple(hypothesis.ids), hypothesis)
-    return list(distinct.values())
-
-
 def decode_batch(model: StepwiseModel, sources: Sequence[Sequence[int]], search: StepwiseSearch) -> list[list[Hypothesis]]:
     """Decode with the current weights of a network that may be in training; its training mode does not change."""
     decoder = StepwiseDecoder(model)
     return decoder.decode(decoder.prepare(sources), search)
 
 
-def load(directory: Path, device: str) -> StepwiseDecoder:
-    """Load the decoder of a system directory. Raises `models.bundle.weights.BundleError`."""
-    description = read_json(directory / "system.json", "a system")
-    members = [make_model(directory, description, device, weights) for weights in weights_of(description)]
+def load(directory: Path, description: Mapping[str, Any], search: StepwiseSearch, device: str) -> StepwiseDecoder:
+    """Load the decoder of a system directory, ready for `search`. Raises BundleError."""
+    members = [make_model(directory, description, device, f"{folder}/{WEIGHTS}") for folder in network_folders(description)]
     models = [member for member in members if isinstance(member, StepwiseModel)]
     model = models[0] if len(models) == 1 else Ensemble(models)
-    lexicon = load_lexicon(directory, description, Sizes(**description["sizes"]))
-    return StepwiseDecoder(model, load_ngram(directory), lexicon, frozen=True)
+    if device == "cpu":
+        native = runtime.load(directory, description, search)
+        return StepwiseDecoder(model, native.ngram, native.lexicon, frozen=True, native=native)
+    return StepwiseDecoder(model, load_ngram(directory), load_lexicon(directory, description, model.sizes), frozen=True)

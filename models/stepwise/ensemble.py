@@ -27,7 +27,7 @@ class Ensemble(nn.Module):
                 if expected != got:
                     raise ValueError(f"member {number}: expected the {name} of the first ({expected}), got {got}")
         self.members = nn.ModuleList(members)
-        self.config, self.order = first.config, first.order
+        self.config, self.order, self.sizes = first.config, first.order, first.sizes
 
 
 def mean(log_probs: Sequence[Tensor]) -> Tensor:

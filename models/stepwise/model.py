@@ -1,4 +1,4 @@
-"""The network of the stepwise family: a Transformer encoder-decoder with a generation order (`models.stepwise.orders`)."""
+"""The network of the stepwise family: a Transformer encoder-decoder with a generation order."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fewstep.config.network import Sizes
+from fewstep.families.stepwise.config import StepwiseConfig
+from fewstep.families.stepwise.orders import GenerationOrder
 from models.common.layers.attention import Memory
 from models.common.layers.backbone import Backbone
 from models.common.layers.embeddings import embed
 from models.common.layers.initialisation import initialise
-from models.family import Sizes
 from models.stepwise.arrangement import arrange, labelled, step_mask
-from models.stepwise.config import StepwiseConfig
-from models.stepwise.orders import GenerationOrder
 from models.stepwise.slots import SlotCodes, StartVectors
 
 
@@ -51,6 +51,10 @@ class StepwiseModel(Backbone):
         """Return [count,D], the sums of position codes and start vectors of the first `count` decoder slots."""
         codes: Tensor = self.target_positions(torch.arange(count, device=self.target_embedding.weight.device))
         return codes if self.start is None else codes + F.pad(self.start(), (0, 0, 0, count - self.order.step_size))
+
+    def codes(self) -> dict[str, Tensor]:
+        """Return the tensors that native code reads in addition to the weights."""
+        return {**super().codes(), "slot_codes": self.slot_codes(self.max_slots)}
 
     def embed_slots(self, carried: Tensor, codes: Tensor) -> Tensor:
         """Return decoder inputs [R,T,D] of T slots with `codes` [T,D].

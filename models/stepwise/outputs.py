@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from fewstep.search.beam import Outcome
+from fewstep.families.stepwise.orders import GenerationOrder
+from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS
-from models.family import Hypothesis
-from models.stepwise.arrangement import natural_order, restore
-from models.stepwise.orders import GenerationOrder
+from models.stepwise.arrangement import restore
 
 
 def ends_output(ids: Tensor) -> Tensor:
@@ -65,14 +63,3 @@ def hypotheses(outputs: Outputs, scores: Tensor, steps: Tensor, margins: Tensor)
     counts = outputs.lengths - outputs.ended
     columns = zip(*(values.tolist() for values in (outputs.tokens, counts, scores, steps, margins)), strict=True)
     return [Hypothesis(row[:count], score, calls, {"margin": margin}) for row, count, score, calls, margin in columns]
-
-
-def beam_hypotheses(outcomes: Sequence[Outcome], order: GenerationOrder) -> list[list[Hypothesis]]:
-    """Return the hypotheses of `fewstep` searches, in natural order."""
-    return [
-        [
-            Hypothesis(natural_order(order, tokens), score, outcome.steps, {"margin": outcome.margin})
-            for score, tokens in outcome.hypotheses
-        ]
-        for outcome in outcomes
-    ]

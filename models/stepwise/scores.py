@@ -5,14 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fewstep.vocabulary import EOS, RESERVED, UNK
-from models.stepwise.config import StepwiseSearch
-
-
-def banned(search: StepwiseSearch) -> list[int]:
-    """Return the ids that are never written."""
-    allowed = {EOS, UNK} if search.output_limits.allow_unknown else {EOS}
-    return [token for token in range(len(RESERVED)) if token not in allowed]
+from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.families.stepwise.options import banned
+from fewstep.vocabulary import EOS
 
 
 def ban(log_probs: Tensor, search: StepwiseSearch, slot: int) -> Tensor:

@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from fewstep.families.stepwise.orders import GenerationOrder
 from models.common.layers.embeddings import Positions
-from models.stepwise.orders import GenerationOrder
 
 
 class SlotCodes(Positions):

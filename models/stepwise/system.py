@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
-from annotated_types import Ge, MinLen
-
-from models.config.labels import labelled
-from models.config.problems import Problem
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.config.bounds import Ge, MinLen
+from fewstep.config.labels import labelled
+from fewstep.config.problems import Problem
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.training.config import TrainingConfig
 from models.training.recipe import StandaloneSystem, part
 

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fewstep.sources import Ints, padded
 from fewstep.vocabulary import EOS, PAD
 from models.training.seeds import seed_of
 
-Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 POOL_ROWS = 2**17
@@ -44,16 +44,6 @@ class Batch:
     def select(self, rows: Tensor) -> Batch:
         """Return the pairs `rows`, which may repeat."""
         return Batch(**{name: tensor[rows] for name, tensor in vars(self).items()})
-
-
-def padded(rows: Sequence[Any]) -> tuple[Ints, Ints]:
-    """Return rows of ids (lists or arrays, without EOS) as ids [B,N] with EOS, padded, and lengths [B] with EOS."""
-    lengths = [len(row) + 1 for row in rows]
-    matrix = np.full((len(rows), max(lengths, default=1)), PAD, dtype=np.int64)
-    for line, row in zip(matrix, rows, strict=True):
-        line[: len(row)] = row
-        line[len(row)] = EOS
-    return matrix, np.array(lengths, dtype=np.int64)
 
 
 def pad_rows(rows: Sequence[Any]) -> tuple[Tensor, Tensor]:

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Lt
-
-from models.config.options import Precision
-from models.config.problems import Problem
+from fewstep.config.bounds import Ge, Gt, Lt
+from fewstep.config.options import Precision
+from fewstep.config.problems import Problem
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
-from annotated_types import Ge
-
-from models.common.network import NetworkConfig
-from models.config.problems import Problem
-from models.config.search import SearchConfig
+from fewstep.config.bounds import Ge
+from fewstep.config.network import NetworkConfig
+from fewstep.config.problems import Problem
+from fewstep.config.search import SearchConfig
 from models.training.config import TrainingConfig
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Protocol
 
 import typer
 
-from models.config.problems import Problem
-from models.config.search import SearchConfig
+from fewstep.config.problems import Problem
+from fewstep.config.search import SearchConfig
 from models.family import FAMILIES
 from pipeline.commands.options import STORE, NoVerify, StorePath, SystemLocation, SystemName
 from pipeline.config.load import parse_search
@@ -32,7 +32,7 @@ CHUNK = 1 << 16
 
 
 class Translator(Protocol):
-    """The part of a loaded system that is used here (`models.bundle.system.System`)."""
+    """The part of a loaded system that is used here (`fewstep.System`)."""
 
     def translate(self, lines: list[str], search: Any = None, *, first_line: int = 1) -> list[str]: ...
     def problems(self, search: Any) -> Iterable[Problem]: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from models.config.problems import KeyPath
+from fewstep.config.problems import KeyPath
 from pipeline.config.check_evaluation import evaluation_rules
 from pipeline.config.check_systems import system_rules
 from pipeline.config.check_text import text_rules

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from models.config.problems import KeyPath
-from models.stepwise.config import StepwiseConfig
+from fewstep.config.problems import KeyPath
+from fewstep.families.stepwise.config import StepwiseConfig
 from models.training.recipe import TrainedSystem
 from pipeline.config.rules import Rule, broken
 from pipeline.config.schema import MutualInformation, RunConfig, network_of

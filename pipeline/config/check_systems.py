@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
-from models.common.network import NetworkConfig
-from models.config.problems import KeyPath
-from models.config.search import SearchConfig, SystemParts
+from fewstep.config.network import NetworkConfig
+from fewstep.config.problems import KeyPath
+from fewstep.config.search import SearchConfig, SystemParts
 from models.training.config import TrainingConfig
 from models.training.recipe import Companion, TrainedSystem
 from pipeline.config.rules import Rule, broken, overlap, placed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from models.config.problems import KeyPath
+from fewstep.config.problems import KeyPath
 from models.training.recipe import TrainedSystem
 from pipeline.config.expand import FILES
 from pipeline.config.rules import Rule, broken

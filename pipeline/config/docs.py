@@ -16,10 +16,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from annotated_types import Ge, Gt, Le, Lt, MinLen, MultipleOf
-
-from models.common.network import SIZES
-from models.config.search import SearchConfig
+from fewstep.config.bounds import Ge, Gt, Le, Lt, MinLen, MultipleOf
+from fewstep.config.network import SIZES
+from fewstep.config.search import SearchConfig
 from pipeline.config.expand import FILES, PRESETS
 from pipeline.config.load import adapter
 from pipeline.config.renamed import KEYS, VALUES
@@ -28,7 +27,7 @@ from pipeline.config.types import keys, members, metadata, strip
 
 ROOT = Path(__file__).resolve().parents[2]
 _WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", Path: "path"}
-_BOUNDS = {Ge: "≥ {ge}", Gt: "> {gt}", Le: "≤ {le}", Lt: "< {lt}", MultipleOf: "a multiple of {multiple_of}"}
+_BOUNDS = {Ge: "≥ {}", Gt: "> {}", Le: "≤ {}", Lt: "< {}", MultipleOf: "a multiple of {}"}
 _INTRO = """\
 # Config reference
 
@@ -210,7 +209,7 @@ def _word(hint: Any) -> str:
 def _bound(limit: Any) -> str:
     if isinstance(limit, MinLen):
         return "that is not empty"
-    return _BOUNDS[type(limit)].format(**{s: getattr(limit, s) for s in limit.__slots__}) if type(limit) in _BOUNDS else ""
+    return _BOUNDS[type(limit)].format(limit.value) if type(limit) in _BOUNDS else ""
 
 
 def _default(field: Field[Any]) -> str:

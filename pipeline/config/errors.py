@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from models.config.problems import KeyPath
+from fewstep.config.problems import KeyPath
 from pipeline.config.renamed import current_key, current_value
 from pipeline.config.tree import Node, dotted, shown
 from pipeline.config.types import inside, keys, metadata, strip

@@ -7,7 +7,7 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
-from models.common.network import SIZES
+from fewstep.config.network import SIZES
 from models.family import FAMILIES
 from models.stepwise.system import StepwiseSystem
 from models.training.recipe import TrainedSystem

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from models.config.problems import KeyPath
-from models.config.search import SearchConfig, SystemParts
+from fewstep.config.problems import KeyPath
+from fewstep.config.search import SearchConfig, SystemParts
 from models.family import family_named
 from models.training.recipe import part
 from pipeline.config.check import check

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from models.config.problems import KeyPath, Problem
+from fewstep.config.problems import KeyPath, Problem
 from pipeline.config.errors import Complaint
 from pipeline.config.tree import shown
 

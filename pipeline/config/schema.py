@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, MinLen
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
-from models.common.network import NetworkConfig
+from fewstep.config.bounds import Ge, Gt, MinLen
+from fewstep.config.network import NetworkConfig
 from models.stepwise.system import StepwiseSystem, StepwiseTeacher
 from models.training.recipe import TrainedSystem, part
 from pipeline.config.systems import AnySystem, Distillation

@@ -1,7 +1,7 @@
 """The forms of `search:` in a config, all expanded to a map from labels to searches.
 
 One search is written as `greedy`, `{beam: {beam_size: 4}}`, or in its long form with `strategy`. Several searches are a list,
-with labels that are derived from the options (`models.config.labels`), or a map from labels of the user to searches.
+with labels that are derived from the options (`fewstep.config.labels`), or a map from labels of the user to searches.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import Any
 
-from models.config.search import SearchConfig
+from fewstep.config.search import SearchConfig
 from pipeline.config.tree import Node, tree
 
 KEY = "strategy"

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
-from annotated_types import Ge, Gt, MinLen
 from pydantic import Discriminator, Tag
 
+from fewstep.config.bounds import Ge, Gt, MinLen
+from fewstep.families.stepwise.config import StepwiseSearch
 from models.family import FAMILIES
-from models.stepwise.config import StepwiseSearch
 from models.stepwise.system import StepwiseTeacher, default_searches
 from models.training.recipe import TrainedSystem, part
 

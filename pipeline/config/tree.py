@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from models.config.problems import KeyPath
+from fewstep.config.problems import KeyPath
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from models.config.problems import KeyPath
+from fewstep.config.problems import KeyPath
 from pipeline.config.tree import Node, dotted, merge, shown
 from pipeline.errors import ConfigError
 

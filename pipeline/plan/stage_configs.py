@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from models.config.search import SearchConfig
-from models.stepwise.config import StepwiseConfig
+from fewstep.config.search import SearchConfig
+from fewstep.families.stepwise.config import StepwiseConfig
 from models.stepwise.system import StepwiseTeacher
 from models.training.config import TrainingConfig
 from models.training.recipe import TrainedSystem

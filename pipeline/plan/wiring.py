@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from models.config.search import LimitedSearch, SearchConfig
+from fewstep.config.search import LimitedSearch, SearchConfig
 from models.family import family_named
 from models.stepwise.system import StepwiseTeacher
 from models.training.recipe import TrainedSystem

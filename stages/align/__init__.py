@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Le, Lt
-
+from fewstep.config.bounds import Ge, Gt, Le, Lt
 from kernels.symmetrize import Method
 from stages.artifacts import Links, Text, Tokens
 from stages.stage import Implementation, Stage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from models.config.search import SearchConfig
+from fewstep.config.search import SearchConfig
 
 
 def matched_baseline(search: SearchConfig, baselines: Mapping[str, SearchConfig]) -> str | None:

@@ -6,13 +6,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import models.bundle.system
-from models.bundle.batched_decoding import decode_batch
-from models.config.search import SearchConfig
+import fewstep
+from fewstep.config.search import SearchConfig
+from fewstep.decoding import decode_batch
 from stages.benchmark.timing import Output, Translate
 
 
-def timed_translator(system: models.bundle.system.System, search: SearchConfig) -> Translate:
+def timed_translator(system: fewstep.System, search: SearchConfig) -> Translate:
     """Return a function that translates lines as one batch, from text to text, and times itself.
 
     CTranslate2 is timed without the second pass that computes comparable scores, as its users run it.

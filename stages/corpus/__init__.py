@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Le
-
+from fewstep.config.bounds import Ge, Le
 from stages.artifacts import ExternalFile, Text
 from stages.score.tasks import TaskName
 from stages.stage import Implementation, Stage

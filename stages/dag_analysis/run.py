@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from textwrap import shorten
 from typing import Any
 
-import models.bundle.system
+import fewstep
+from fewstep.decoding import batches
 from fewstep.system.format import BundleError
-from models.bundle.batched_decoding import batches
 from models.bundle.directory import load_model
+from models.bundle.likelihood import encode_pairs
 from models.dag.analysis import View, inspect
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
@@ -138,13 +139,11 @@ def _first(trained: Trained, weights: str, device: str) -> Any:
         raise ArtifactError(f"{error}; train with keep_first, or remove the artifact and run again") from error
 
 
-def analyse(
-    piece: Piece, system: models.bundle.system.System, network: DagModel, first: DagModel | None, update: int | None
-) -> Found:
+def analyse(piece: Piece, system: fewstep.System, network: DagModel, first: DagModel | None, update: int | None) -> Found:
     """Return the counts and drawings of a piece. `first` is the network after `update`, if it is analysed as well."""
     late, early = _empty(), _empty()
     drawn: list[Drawn] = []
-    pairs = system.encode_pairs([s.source for s in piece.sentences], [s.references[0] for s in piece.sentences])
+    pairs = encode_pairs(system, [s.source for s in piece.sentences], [s.references[0] for s in piece.sentences])
     reasons = [left_out(system, len(source), len(target)) for source, target in pairs]
     for reason in filter(None, reasons):
         late[reason] += 1
@@ -174,7 +173,7 @@ def _views(network: DagModel, pairs: Sequence[tuple[list[int], list[int]]]) -> l
 
 
 def _draw(
-    number: int, sentence: Sentence, system: models.bundle.system.System, view: View, before: View | None, update: int | None
+    number: int, sentence: Sentence, system: fewstep.System, view: View, before: View | None, update: int | None
 ) -> Iterator[Drawn]:
     def piece(token: int) -> str:
         return str(system.target_pieces.id_to_piece(token))

@@ -12,7 +12,7 @@ from stages.benchmark.statistics import quantiles
 
 
 def numbers_of(statistics: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Return the drafting statistics of a hypothesis (`models.aggressive.record.draft_statistics`) as named numbers.
+    """Return the drafting statistics of a hypothesis (`fewstep.families.aggressive.record.draft_statistics`) as named numbers.
 
     `proposed_1`, ... and `accepted_1`, ... are counts by position in a block, for positions with proposals. A blank source has no
     statistics.

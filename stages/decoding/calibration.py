@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-import models.bundle.system
-from models.bundle.batched_decoding import batches, decode_batch
+import fewstep
+from fewstep.decoding import batches, decode_batch
 from stages.context import Context
 
 BUDGETS = (500, 1000, 2000, 4000, 8000, 16000, 32000)
@@ -27,7 +27,7 @@ LOSS = 0.9
 class Calibration:
     """The batch size of a worker. Hypotheses do not depend on it (except for near-ties), so it is not part of fingerprints."""
 
-    def __init__(self, system: models.bundle.system.System, search: Any, device: str, context: Context) -> None:
+    def __init__(self, system: fewstep.System, search: Any, device: str, context: Context) -> None:
         self._system, self._search, self._context = system, search, context
         self._device = _name(device)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from models.config.search import SearchConfig
+from fewstep.config.search import SearchConfig
 from stages.errors import StageError
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-import models.bundle.system
+import fewstep
+from fewstep.decoding import DecodingMemoryError, decode_sentences
+from fewstep.translation import Hypothesis
 from kernels import durable
-from models.bundle.batched_decoding import DecodingMemoryError, decode_sentences
-from models.family import Hypothesis
 from stages.artifacts import Text
 from stages.context import StepContext, WorkerContext
 from stages.decode.draft_statistics import numbers_of
@@ -90,7 +90,7 @@ def make_decoder(argument: tuple[DecodeJob, WorkerContext]) -> Callable[[Piece],
 
 
 def translate(
-    system: models.bundle.system.System, lines: Sequence[str], search: Any, batch_tokens: int, in_flight: int = 1
+    system: fewstep.System, lines: Sequence[str], search: Any, batch_tokens: int, in_flight: int = 1
 ) -> tuple[list[list[int]], list[list[Hypothesis]]]:
     """Return the source ids and the hypotheses (best first) of each line, in the order of the lines.
 
@@ -104,7 +104,7 @@ def translate(
 
 
 def hypothesis_table(
-    system: models.bundle.system.System, ids: Sequence[int], sources: list[list[int]], hypotheses: list[list[Hypothesis]]
+    system: fewstep.System, ids: Sequence[int], sources: list[list[int]], hypotheses: list[list[Hypothesis]]
 ) -> pa.Table:
     """Return hypotheses as rows with the columns of `Hypotheses`: ranks 0, 1, ... of each id in turn."""
     rows = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from models.config.search import LimitedSearch
+from fewstep.config.search import LimitedSearch
 from stages.artifacts import System, Text
 from stages.stage import Implementation, Stage
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from models.config.options import OutputLimits
+from fewstep.config.options import OutputLimits
 from stages.artifacts import CHECKPOINTS, System
 from stages.context import StepContext, WorkerContext
 from stages.decoding.pieces import Piece

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from annotated_types import Ge, Le
-
+from fewstep.config.bounds import Ge, Le
 from stages.artifacts import Links, Tables, Tokens, Vocabulary
 from stages.stage import Implementation, Stage
 

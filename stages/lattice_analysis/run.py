@@ -9,10 +9,10 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from models.bundle.batched_decoding import batches
+from fewstep.decoding import batches
+from fewstep.families.lattice.batches import SentenceTimes
+from fewstep.families.lattice.config import LatticeSearch
 from models.lattice.analysis import Ranks, ranks
-from models.lattice.batches import SentenceTimes
-from models.lattice.config import LatticeSearch
 from models.lattice.decode import LatticeDecoder
 from stages.benchmark.environment import environment
 from stages.benchmark.statistics import evenly_spaced

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import NamedTuple
 
-import models.bundle.system
+import fewstep
+from models.bundle.likelihood import encode_pairs, score_ids
 
 
 class Scored(NamedTuple):
@@ -20,11 +21,11 @@ class Scored(NamedTuple):
     """Reason why there is no score: a side is `empty` or `over_long`, or the target is `impossible`. None if there is a score."""
 
 
-def score_pairs(system: models.bundle.system.System, sources: Sequence[str], targets: Sequence[str]) -> list[Scored]:
+def score_pairs(system: fewstep.System, sources: Sequence[str], targets: Sequence[str]) -> list[Scored]:
     """Return the log-probability of each target, or the reason why it is left out, in the order of the pairs."""
-    pairs = system.encode_pairs(sources, targets)
+    pairs = encode_pairs(system, sources, targets)
     reasons = [left_out(system, len(source), len(target)) for source, target in pairs]
-    scores = iter(system.score_ids([pair for pair, reason in zip(pairs, reasons, strict=True) if reason is None]))
+    scores = iter(score_ids(system, [pair for pair, reason in zip(pairs, reasons, strict=True) if reason is None]))
     found = [None if reason else next(scores) for reason in reasons]
     return [
         Scored(None, len(target) + 1, reason or "impossible")
@@ -34,7 +35,7 @@ def score_pairs(system: models.bundle.system.System, sources: Sequence[str], tar
     ]
 
 
-def left_out(system: models.bundle.system.System, source: int, target: int) -> str | None:
+def left_out(system: fewstep.System, source: int, target: int) -> str | None:
     """Return why a pair cannot be scored, given the numbers of tokens of its sides; None if it can."""
     if not (source and target):
         return "empty"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from models.config.search import SearchConfig
+from fewstep.config.search import SearchConfig
 from models.training.config import TrainingConfig
 from stages.artifacts import Ngram, System, Tables, Trained, Tuned, Vocabulary
 from stages.score.tasks import TaskName

@@ -9,10 +9,10 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor
 
+from fewstep.config.network import Sizes
 from fewstep.system.format import WEIGHTS, BundleError
 from models.bundle.directory import links_of, load_system, write_system
 from models.bundle.weights import save_weights
-from models.family import Sizes
 from models.training import averaging
 from models.training.config import TrainingConfig
 from stages.artifacts import CHECKPOINTS

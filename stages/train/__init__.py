@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from models.common.network import NetworkConfig
+from fewstep.config.network import NetworkConfig
 from models.training.config import TrainingConfig
 from stages.artifacts import System, Tables, Text, Tokens, Trained, Vocabulary
 from stages.score.tasks import TaskName

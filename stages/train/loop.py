@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from fewstep.config.network import Sizes
+from fewstep.sources import Ints
 from fewstep.system.format import WEIGHTS
 from models.bundle.directory import links_of
 from models.bundle.weights import load_matching_weights
-from models.family import Family, Sizes, family_named
+from models.family import Family, family_named
 from models.training import averaging
-from models.training.batch import Ints, Mask, Stream, shares
+from models.training.batch import Mask, Stream, shares
 from models.training.loop import updates
 from models.training.optimizer import NotFiniteError, Optimizer
 from models.training.parallel import broadcast, prefetch_batches

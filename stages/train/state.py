@@ -11,10 +11,10 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import nn
 
+from fewstep.config.network import Sizes
 from kernels import durable
 from models.bundle.directory import save_model
 from models.bundle.weights import save_weights
-from models.family import Sizes
 from models.training import averaging, checkpoint
 from models.training.averaging import Validation
 from models.training.batch import Position

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from models.family import Sizes
-from models.training.batch import Ints, Pool, Ragged
+from fewstep.config.network import Sizes
+from fewstep.sources import Ints
+from models.training.batch import Pool, Ragged
 from stages.artifacts import Vocabulary
 from stages.errors import ArtifactError, DataError
 from stages.shards import read_shard, shard_paths

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from fewstep import CandidateTables
+from fewstep.decoding import batches, decode_sentences
 from fewstep.vocabulary import vocabulary_digest
-from models.bundle.batched_decoding import batches, decode_sentences
 from models.family import family_named
 from models.training.averaging import Validation
 from models.training.batch import plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from models.config.search import SearchConfig
+from fewstep.config.search import SearchConfig
 from stages.artifacts import System, Text, Tuned
 from stages.score.tasks import TaskName
 from stages.stage import Implementation, Stage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from models.config.search import SearchConfig
+from fewstep.config.search import SearchConfig
 from stages.artifacts import Tuned
 
 

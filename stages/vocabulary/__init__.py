@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Le
-
+from fewstep.config.bounds import Ge, Gt, Le
 from stages.artifacts import Text, Vocabulary
 from stages.stage import Implementation, Stage
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Protocol, TypeVar
 
-from annotated_types import Ge, Gt
-
+from fewstep.config.bounds import Ge, Gt
 from models.training.worker import TrainingWorker
 
 A = TypeVar("A")

@@ -7,21 +7,21 @@ from collections.abc import Sequence
 import torch
 
 from fewstep import Lexicon
-from models.aggressive.config import AggressiveConfig, AggressiveSearch
+from fewstep.config.problems import Problem
+from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
+from fewstep.families.aggressive.options import block_width
+from fewstep.families.aggressive.record import Drafting
+from fewstep.sources import Ints, Sources
 from models.aggressive.draft_only import draft_only
 from models.aggressive.drafters import Drafter, LookupDrafter, network_drafter
-from models.aggressive.engines.result import Drafting
 from models.aggressive.head import DraftHead
 from models.aggressive.loop import draft_and_verify
 from models.aggressive.model import AggressiveModel
-from models.aggressive.rules import block_width
 from models.aggressive.verifier import Verifying
 from models.common.inference import inference_mode
 from models.common.layers.backbone import Backbone
 from models.common.shortlist import linked_tokens, shortlist_mask
-from models.common.sources import Sources
-from models.config.problems import Problem
-from models.training.batch import Ints
+from models.common.sources import source_tensors
 
 
 class TorchEngine:
@@ -37,10 +37,17 @@ class TorchEngine:
         expected = "float32 in torch, which samples and decodes unfinished networks"
         return [Problem(("verifier_precision",), expected, search.verifier_precision)]
 
-    def decode(self, prepared: Sources, search: AggressiveSearch, limits: Ints, hints: Sequence[Sequence[int]]) -> Drafting:
+    def decode(
+        self,
+        prepared: Sources,
+        search: AggressiveSearch,
+        limits: Ints,
+        hints: Sequence[Sequence[int]],
+        threads: int | None = None,
+    ) -> Drafting:
         """Return the hypothesis of each source."""
         with inference_mode(self._model) as device, inference_mode(self._verifier):
-            source, row_limits = prepared.tensors(device), torch.from_numpy(limits).to(device)
+            source, row_limits = source_tensors(prepared, device), torch.from_numpy(limits).to(device)
             if search.strategy == "draft":
                 return Drafting(draft_only(self._model, *source, search, row_limits).hypotheses(), {})
             slots, width = int(limits.max()), block_width(search, self._model.config)

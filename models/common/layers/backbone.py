@@ -5,14 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from fewstep.config.network import NetworkConfig, Sizes
 from models.common.layers.attention import Memory, padding_mask
 from models.common.layers.blocks import Activation, Shape
 from models.common.layers.dropout import Dropout
 from models.common.layers.embeddings import Positions, embed
 from models.common.layers.linear import TokenTable
 from models.common.layers.stacks import Decoder, Encoder
-from models.common.network import NetworkConfig
-from models.family import Sizes
 
 
 def layer_shape(config: NetworkConfig, activation: Activation = "relu") -> Shape:
@@ -37,7 +36,7 @@ class Backbone(nn.Module):
         super().__init__()
         if config.width % config.heads or config.width % 2:
             raise ValueError(f"width: expected an even multiple of heads ({config.heads}), got {config.width}")
-        self.sizes = sizes
+        self.sizes, self.max_positions = sizes, config.max_positions
         shape = layer_shape(config, activation)
         self.target_embedding = TokenTable(sizes.target, config.width)
         self.source_embedding = None if sizes.joint else nn.Embedding(sizes.source, config.width)
@@ -57,6 +56,10 @@ class Backbone(nn.Module):
     def encode(self, source: Tensor, source_lengths: Tensor) -> list[Memory]:
         """Return the keys and values that the decoder's layers read of sources [B,S] with EOS."""
         return self.decoder.memories(*self.encoded(source, source_lengths))
+
+    def codes(self) -> dict[str, Tensor]:
+        """Return the tensors that are computed from the config and the weights for native code (`fewstep.system.networks`)."""
+        return {"source_positions": self.source_positions(torch.arange(self.max_positions))}
 
     def init_aliases(self) -> dict[str, str]:
         """Return names in another network's weights, by the tensors of this network that are initialised from them."""

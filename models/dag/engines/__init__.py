@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from fewstep.translation import Hypothesis
 from models.common.engines import Engine
-from models.dag.engines.native import NativeEngine
+from models.dag.engines.native import NativeEngine, native_decoder
 from models.dag.engines.torch import TorchEngine
-from models.family import Hypothesis
 
 if TYPE_CHECKING:
     from fewstep import Lexicon
+    from fewstep.families.dag.config import DagSearch
+    from fewstep.families.dag.decoder import NativeDecoder
     from fewstep.ngram import NgramScorer
-    from models.common.sources import Sources
-    from models.dag.config import DagSearch
+    from fewstep.sources import Sources
     from models.dag.model import DagModel
     from models.dag.search import Graph
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 class DagEngine(Engine, Protocol):
     """An engine that computes the graphs of a batch of sources and searches them."""
 
-    def decode(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
+    def decode(self, prepared: Sources, search: DagSearch, threads: int | None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first."""
         ...
 
@@ -30,12 +31,20 @@ class DagEngine(Engine, Protocol):
         ...
 
 
-def engines_for(model: DagModel, ngram: NgramScorer | None, lexicon: Lexicon | None, *, frozen: bool) -> dict[str, DagEngine]:
+def engines_for(
+    model: DagModel,
+    ngram: NgramScorer | None,
+    lexicon: Lexicon | None,
+    *,
+    frozen: bool,
+    native: NativeDecoder | None = None,
+) -> dict[str, DagEngine]:
     """Return the engines that can decode with a network.
 
-    Native code copies the weights, so it needs a network on the CPU whose weights do not change any more (`frozen`).
+    Native code copies the weights, so it needs a network on the CPU whose weights do not change any more (`frozen`). `native` is
+    the runtime's decoder of the same network, if it was loaded.
     """
     engines: dict[str, DagEngine] = {"torch": TorchEngine(model, ngram, lexicon)}
     if frozen and next(model.parameters()).device.type == "cpu":
-        engines["native"] = NativeEngine(model, ngram, lexicon)
+        engines["native"] = NativeEngine(native or native_decoder(model, ngram, lexicon))
     return engines

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from fewstep.config.problems import Problem
+from fewstep.families.dag.config import DagConfig, DagSearch
+from fewstep.families.dag.search import finished, tokens_needed
+from fewstep.sources import Sources
+from fewstep.translation import Hypothesis
 from models.common.inference import inference_mode
 from models.common.shortlist import shortlist_mask
-from models.common.sources import Sources
-from models.config.problems import Problem
-from models.dag.config import DagConfig, DagSearch
+from models.common.sources import source_tensors
 from models.dag.graph_size import decoding_factor, graph_lengths
 from models.dag.model import DagModel, empty_vertices
-from models.dag.search import Graph, finished, greedy, search_graph, tokens_needed
+from models.dag.search import Graph, greedy, search_graph
 from models.dag.vertices import TopTokens, top_k_tokens
-from models.family import Hypothesis
 
 if TYPE_CHECKING:
     from fewstep import Lexicon
@@ -49,7 +51,7 @@ class TorchEngine:
             return []
         return [Problem(("precision",), "float32 in torch, which samples and decodes unfinished networks", search.precision)]
 
-    def decode(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
+    def decode(self, prepared: Sources, search: DagSearch, threads: int | None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first."""
         if search.strategy == "greedy":
             return [finished(ranked, search) for ranked in self._greedy(prepared, search)]
@@ -60,13 +62,13 @@ class TorchEngine:
     def graph(self, prepared: Sources, search: DagSearch) -> Graph:
         """Return the graphs of sources, with as many tokens per vertex as the search needs."""
         with inference_mode(self._model) as device:
-            states, lengths, transitions, top_tokens = self._vertices(*prepared.tensors(device), search)
+            states, lengths, transitions, top_tokens = self._vertices(*source_tensors(prepared, device), search)
             return Graph(transitions.cpu(), top_tokens(states, lengths), lengths.cpu())
 
     def _greedy(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
         """Run greedy search. It ranks tokens only at the vertices of paths, about one vertex in `graph_factor`."""
         with inference_mode(self._model) as device:
-            states, lengths, transitions, top_tokens = self._vertices(*prepared.tensors(device), search)
+            states, lengths, transitions, top_tokens = self._vertices(*source_tensors(prepared, device), search)
 
             def tokens_on(path: Tensor) -> TopTokens:
                 path = path.to(device)

@@ -6,19 +6,19 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from fewstep.translation import Hypothesis
 from models.common.engines import Engine
-from models.family import Hypothesis
-from models.lattice.engines.native import NativeEngine
+from models.lattice.engines.native import NativeEngine, native_decoder
 from models.lattice.engines.torch import TorchEngine
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fewstep import CandidateTables
-    from models.lattice.batches import SentenceTimes, Slots, Sources
-    from models.lattice.config import LatticeSearch
+    from fewstep.candidates import CandidateTables
+    from fewstep.families.lattice.batches import LatticeSources, SentenceTimes, Slots
+    from fewstep.families.lattice.config import LatticeSearch
+    from fewstep.families.lattice.decoder import NativeDecoder
+    from fewstep.families.lattice.paths import ScoredLattice
+    from fewstep.sources import Ints
     from models.lattice.model import LatticeModel
-    from models.lattice.scoring import Lattice
     from models.lattice.tables import BigramTables
 
 
@@ -29,12 +29,12 @@ class LatticeEngine(Engine, Protocol):
         """Return whether `decode` needs a batch whose candidates were looked up."""
         ...
 
-    def decode(self, prepared: Sources, search: LatticeSearch) -> list[list[Hypothesis]]:
+    def decode(self, prepared: LatticeSources, search: LatticeSearch, threads: int | None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first."""
         ...
 
-    def lattice(self, source: Tensor, lengths: Tensor, slots: Slots, search: LatticeSearch) -> Lattice:
-        """Return the lattices of sources [B,S] with EOS. Call it within `inference_mode`."""
+    def lattice(self, ids: Ints, lengths: Ints, slots: Slots, search: LatticeSearch) -> ScoredLattice:
+        """Return the lattices of sources [B,S] with EOS."""
         ...
 
     def timed(self, source: Sequence[int], search: LatticeSearch, clock: Callable[[], float] = time.perf_counter) -> SentenceTimes:
@@ -43,13 +43,19 @@ class LatticeEngine(Engine, Protocol):
 
 
 def engines_for(
-    model: LatticeModel, tables: CandidateTables | None, bigrams: BigramTables | None, *, frozen: bool
+    model: LatticeModel,
+    tables: CandidateTables | None,
+    bigrams: BigramTables | None,
+    *,
+    frozen: bool,
+    native: NativeDecoder | None = None,
 ) -> dict[str, LatticeEngine]:
     """Return the engines that can decode with a network.
 
-    Native code copies the weights, so it needs a network on the CPU whose weights do not change any more (`frozen`).
+    Native code copies the weights, so it needs a network on the CPU whose weights do not change any more (`frozen`). `native` is
+    the runtime's decoder of the same network, if it was loaded.
     """
     engines: dict[str, LatticeEngine] = {"torch": TorchEngine(model, tables, bigrams)}
     if frozen and tables is not None and next(model.parameters()).device.type == "cpu":
-        engines["native"] = NativeEngine(model, tables)
+        engines["native"] = NativeEngine(native or native_decoder(model, tables))
     return engines

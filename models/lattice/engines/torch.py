@@ -7,21 +7,20 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
-from torch import Tensor
 
-from fewstep import CandidateTables
+from fewstep.candidates import CandidateTables
+from fewstep.config.problems import Problem
+from fewstep.families.lattice.batches import LatticeSources, SentenceTimes, Slots, look_up
+from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
+from fewstep.families.lattice.paths import CPU_ROWS, decode_slots
+from fewstep.sources import Ints, padded
+from fewstep.translation import Hypothesis
 from models.common.inference import inference_mode
-from models.config.problems import Problem
-from models.family import Hypothesis
-from models.lattice.batches import SentenceTimes, Slots, Sources, select_sources
-from models.lattice.candidates import look_up
-from models.lattice.config import LatticeModelConfig, LatticeSearch
-from models.lattice.hypotheses import decode_slots
+from models.lattice.batches import GPU_ROWS, slot_tensors
 from models.lattice.model import LatticeModel
-from models.lattice.scoring import Lattice, score_memories, score_slots
-from models.lattice.search import best_paths
+from models.lattice.scoring import score_memories, score_slots
+from models.lattice.search import DeviceLattice
 from models.lattice.tables import BigramTables
-from models.training.batch import padded
 
 
 class TorchEngine:
@@ -41,30 +40,36 @@ class TorchEngine:
         """Return True: `decode` needs a batch whose candidates were looked up."""
         return True
 
-    def decode(self, prepared: Sources, search: LatticeSearch) -> list[list[Hypothesis]]:
+    def decode(self, prepared: LatticeSources, search: LatticeSearch, threads: int | None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first."""
-        with inference_mode(self._model) as device:
-            return decode_slots(self.lattice, prepared, search, device)
+        max_rows = CPU_ROWS if next(self._model.parameters()).device.type == "cpu" else GPU_ROWS
 
-    def lattice(self, source: Tensor, lengths: Tensor, slots: Slots, search: LatticeSearch) -> Lattice:
-        """Return the lattices of sources [B,S] with EOS. Call it within `inference_mode`."""
-        return score_slots(self._model, source, lengths, slots, search, self._bigrams)
+        def score(ids: Ints, lengths: Ints, slots: Slots) -> DeviceLattice:
+            return self.lattice(ids, lengths, slots, search)
+
+        return decode_slots(score, prepared, search, max_rows=max_rows, threads=threads or torch.get_num_threads())
+
+    def lattice(self, ids: Ints, lengths: Ints, slots: Slots, search: LatticeSearch) -> DeviceLattice:
+        """Return the lattices of sources [B,S] with EOS."""
+        with inference_mode(self._model) as device:
+            source, sizes = torch.from_numpy(ids).to(device), torch.from_numpy(lengths).to(device)
+            return DeviceLattice(score_slots(self._model, source, sizes, slot_tensors(slots, device), search, self._bigrams))
 
     def timed(self, source: Sequence[int], search: LatticeSearch, clock: Callable[[], float] = time.perf_counter) -> SentenceTimes:
         """Decode one non-empty source and return the time of each part; a GPU is synchronised after each."""
         assert self._tables is not None
+        threads = torch.get_num_threads()
         with inference_mode(self._model) as device:
             moments = [clock()]
             ids, lengths = padded([source])
-            looked_up = look_up(self._tables, ids, lengths - 1, search, self._model.config.max_positions - 1)
+            slots = look_up(self._tables, ids, lengths - 1, search, self._model.config.max_positions - 1, threads)
             moments.append(clock())
-            slots = Slots(*(part.to(device) for part in looked_up))
-            prepared = Sources(ids, lengths, slots, search)
-            memories = self._model.encode(*select_sources(prepared, torch.zeros(1, dtype=torch.int64), device))
+            tensors = slot_tensors(slots, device)
+            memories = self._model.encode(*(torch.from_numpy(part).to(device) for part in (ids, lengths)))
             moments.append(_synchronised(device, clock))
-            lattice = score_memories(self._model, memories, slots, search, self._bigrams)
+            lattice = DeviceLattice(score_memories(self._model, memories, tensors, search, self._bigrams))
             moments.append(_synchronised(device, clock))
-            tokens = int(best_paths(lattice, slots.min_lengths, slots.max_lengths).lengths[0, 0])
+            tokens = int(lattice.paths(slots.min_lengths, slots.max_lengths, 1, threads).lengths[0, 0])
             moments.append(clock())
         return SentenceTimes(tokens, *(1000 * (end - start) for start, end in pairwise(moments)))
 

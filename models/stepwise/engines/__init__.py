@@ -4,40 +4,46 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from fewstep.translation import Hypothesis
 from models.common.engines import Engine
-from models.family import Hypothesis
 from models.stepwise.engines.ctranslate2 import CTranslate2Engine
-from models.stepwise.engines.native import NativeEngine
+from models.stepwise.engines.native import NativeEngine, native_decoder
 from models.stepwise.engines.torch import TorchEngine
 
 if TYPE_CHECKING:
     from fewstep import Lexicon
+    from fewstep.families.stepwise.config import StepwiseSearch
+    from fewstep.families.stepwise.decoder import NativeDecoder
     from fewstep.ngram import NgramScorer
-    from models.common.sources import Sources
-    from models.stepwise.config import StepwiseSearch
+    from fewstep.sources import Ints, Sources
     from models.stepwise.ensemble import Ensemble
     from models.stepwise.model import StepwiseModel
-    from models.training.batch import Ints
 
 
 class StepwiseEngine(Engine, Protocol):
     """An engine that decodes a batch of sources."""
 
-    def decode(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
+    def decode(self, prepared: Sources, search: StepwiseSearch, limits: Ints, threads: int | None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first; `limits` [B] are maximum output lengths in tokens with EOS."""
         ...
 
 
 def engines_for(
-    model: StepwiseModel | Ensemble, ngram: NgramScorer | None, lexicon: Lexicon | None, *, frozen: bool
+    model: StepwiseModel | Ensemble,
+    ngram: NgramScorer | None,
+    lexicon: Lexicon | None,
+    *,
+    frozen: bool,
+    native: NativeDecoder | None = None,
 ) -> dict[str, StepwiseEngine]:
     """Return the engines that can decode with a network.
 
-    Engines other than torch copy the weights, so they need a network whose weights do not change any more (`frozen`).
+    Engines other than torch copy the weights, so they need a network whose weights do not change any more (`frozen`). `native` is
+    the runtime's decoder of the same network, if it was loaded.
     """
     engines: dict[str, StepwiseEngine] = {"torch": TorchEngine(model, ngram, lexicon)}
     if frozen:
         engines["ctranslate2"] = CTranslate2Engine(model)
         if next(model.parameters()).device.type == "cpu":
-            engines["native"] = NativeEngine(model, ngram, lexicon)
+            engines["native"] = NativeEngine(native or native_decoder(model, ngram, lexicon))
     return engines

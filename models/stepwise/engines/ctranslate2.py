@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from fewstep.config.problems import Problem
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.families.stepwise.options import banned
+from fewstep.sources import Ints, Sources
+from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS, RESERVED
-from models.common.sources import Sources
-from models.config.problems import Problem
-from models.family import Hypothesis
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.engines.ctranslate2_model import convertible, ctranslate2, write_model
-from models.stepwise.scores import banned, penalty
-from models.training.batch import Ints
+from models.stepwise.scores import penalty
 
 
 class CTranslate2Engine:
@@ -31,7 +31,7 @@ class CTranslate2Engine:
         """Return no reason: `StepwiseSearch.problems` reports all options that CTranslate2 does not support."""
         return []
 
-    def decode(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
+    def decode(self, prepared: Sources, search: StepwiseSearch, limits: Ints, threads: int | None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first. Raises EngineError and ValueError as `CTranslate2Search` does."""
         if search.precision not in self._searches:
             device = next(self._model.parameters()).device.type

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fewstep.config.problems import Problem
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.families.stepwise.options import coupling, joint_step
+from fewstep.sources import Ints, Sources
+from fewstep.translation import Hypothesis
 from models.common.inference import inference_mode
 from models.common.shortlist import shortlist_mask
-from models.common.sources import Sources
-from models.config.problems import Problem
-from models.family import Hypothesis
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from models.common.sources import source_tensors
 from models.stepwise.ensemble import Ensemble, networks
 from models.stepwise.model import StepwiseModel
-from models.stepwise.options import coupling, joint_step
 from models.stepwise.search.beam import beam_search
 from models.stepwise.search.greedy import greedy
 from models.stepwise.search.sampling import sample
-from models.training.batch import Ints
 
 if TYPE_CHECKING:
     from fewstep import Lexicon
@@ -37,11 +37,11 @@ class TorchEngine:
             return []
         return [Problem(("precision",), "float32 in torch, which samples and decodes unfinished networks", search.precision)]
 
-    def decode(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
+    def decode(self, prepared: Sources, search: StepwiseSearch, limits: Ints, threads: int | None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first."""
         order, size = self._model.order, networks(self._model)[0].sizes.target
         with inference_mode(self._model) as device:
-            source, lengths = prepared.tensors(device)
+            source, lengths = source_tensors(prepared, device)
             allowed = shortlist_mask(search.shortlist, self._lexicon, source, lengths, size)
             given = (self._model, source, lengths, search, torch.from_numpy(limits).to(device))
             if search.strategy == "greedy":

@@ -7,17 +7,17 @@ import torch
 from torch import Tensor
 
 from fewstep import Beam, BigramCoupling
+from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.families.stepwise.decoder import hypotheses
+from fewstep.families.stepwise.options import beam_options
 from fewstep.search.coupling import NO_COUPLING
-from models.family import Hypothesis
-from models.stepwise.config import StepwiseSearch
+from fewstep.sources import Ints
+from fewstep.translation import Hypothesis
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.model import StepwiseModel
-from models.stepwise.options import beam_options
-from models.stepwise.outputs import beam_hypotheses
 from models.stepwise.scores import ban
 from models.stepwise.search.incremental import begin
 from models.stepwise.search.top_tokens import top_k_tokens
-from models.training.batch import Ints
 
 
 def beam_search(
@@ -51,7 +51,7 @@ def beam_search(
         else:
             state.select(rows)
         sentences, slot = len(advance.going), slot + order.step_size
-    return beam_hypotheses(beam.outcomes(), order)
+    return [hypotheses(outcome, order) for outcome in beam.outcomes()]
 
 
 def pad_rows(counts: Ints) -> tuple[Ints, Ints]:

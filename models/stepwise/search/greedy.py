@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from fewstep import JointStep
+from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.families.stepwise.orders import GenerationOrder
+from fewstep.translation import Hypothesis
 from fewstep.vocabulary import PAD
-from models.family import Hypothesis
-from models.stepwise.config import StepwiseSearch
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.model import StepwiseModel
-from models.stepwise.orders import GenerationOrder
 from models.stepwise.outputs import Outputs, ends_output, hypotheses, scored_mask
 from models.stepwise.scores import ban, penalty
 from models.stepwise.search.incremental import EnsembleState, Incremental, begin

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.config.options import NucleusSampling
-from models.family import Hypothesis
-from models.stepwise.config import StepwiseSearch
+from fewstep.config.options import NucleusSampling
+from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.translation import Hypothesis
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.model import StepwiseModel
 from models.stepwise.search.greedy import write

@@ -8,13 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.dag import search as dag_searches
-from models.dag.config import DagConfig
+from fewstep.config.network import Sizes
+from fewstep.families.dag import search as dag_searches
+from fewstep.families.dag.config import DagConfig
+from fewstep.translation import Hypothesis
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
 from models.dag.search import Graph, search_graph
 from models.dag.vertices import TopTokens
-from models.family import Hypothesis, Sizes
 from tests.examples.search.widest import WidestSearch, widest
 
 SEARCH = WidestSearch(deduplicate=False)
@@ -23,7 +24,7 @@ SEARCH = WidestSearch(deduplicate=False)
 @pytest.fixture(scope="module", autouse=True)
 def _registered() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(dag_searches._STRATEGIES, "widest", widest)
+        patch.setitem(dag_searches.STRATEGIES, "widest", widest)
         yield
 
 

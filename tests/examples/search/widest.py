@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from models.dag.config import DagSearch
-from models.dag.search import Graph
-from models.family import Hypothesis
+from fewstep.families.dag.config import DagSearch
+from fewstep.families.dag.search import Floats, Graph
+from fewstep.sources import Ints
+from fewstep.translation import Hypothesis
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +21,7 @@ class WidestSearch(DagSearch):
     """The path whose least probable transition is the most probable."""
 
 
-def widest(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any) -> list[list[Hypothesis]]:
+def widest(graph: Graph, search: DagSearch, ngram: Any, threads: int) -> list[list[Hypothesis]]:
     """Return the widest path of each graph (maximum capacity route; Pollack 1960), with the best token of each vertex.
 
         width(0) = inf,   width(j) = max over i < j of min(width(i), transitions[i,j])
@@ -40,13 +39,13 @@ def widest(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ng
     return hypotheses
 
 
-def _widths(transitions: Tensor) -> tuple[Tensor, Tensor]:
+def _widths(transitions: Floats) -> tuple[Floats, Ints]:
     """Return the widths of the vertices of transitions [B,L,L], and the vertex before each on its path, both [B,L]."""
-    width = torch.full_like(transitions[:, 0], torch.inf)
-    before = torch.zeros_like(width, dtype=torch.int64)
-    for vertex in range(1, width.size(1)):
-        narrowest = torch.minimum(width[:, :vertex], transitions[:, :vertex, vertex])
-        width[:, vertex], before[:, vertex] = narrowest.max(1)
+    width = np.full_like(transitions[:, 0], np.inf)
+    before = np.zeros(width.shape, np.int64)
+    for vertex in range(1, width.shape[1]):
+        narrowest = np.minimum(width[:, :vertex], transitions[:, :vertex, vertex])
+        width[:, vertex], before[:, vertex] = narrowest.max(1), narrowest.argmax(1)
     return width, before
 
 

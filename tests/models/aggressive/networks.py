@@ -5,11 +5,11 @@ import random
 
 import torch
 
-from models.aggressive.config import AggressiveConfig
+from fewstep.config.network import Sizes
+from fewstep.families.aggressive.config import AggressiveConfig
+from fewstep.families.stepwise.config import StepwiseConfig
 from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel
-from models.family import Sizes
-from models.stepwise.config import StepwiseConfig
 from models.stepwise.model import StepwiseModel
 
 SIZES = {"encoder_layers": 2, "width": 32, "feed_forward": 24, "heads": 2, "dropout": 0.0, "max_positions": 40}

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from fewstep import Lexicon
+from fewstep.config.options import OutputLimits, Sampling, Shortlist
+from fewstep.families.aggressive.config import AggressiveSearch
+from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS, PAD
-from models.aggressive.config import AggressiveSearch
 from models.aggressive.decode import AggressiveDecoder, DraftDecoder
 from models.aggressive.head import DraftHead
-from models.config.options import OutputLimits, Sampling, Shortlist
-from models.family import Hypothesis
 from models.stepwise import decode as stepwise
-from models.stepwise.config import StepwiseSearch
 from tests.models.aggressive.networks import drafter_of, head_of, sharing, sources, verifier_of
 
 frozen = partial(AggressiveDecoder, frozen=True)
@@ -253,10 +253,10 @@ def test_a_perfect_drafter_takes_a_pass_for_every_block_and_its_bonus():
     expected = greedy(verifier, inputs)
 
     class Oracle:
-        def prepare(self, rows, how=None):
+        def prepare(self, rows, how=None, threads=None):
             return rows
 
-        def decode(self, rows, how):
+        def decode(self, rows, how, threads=None):
             return [[one] for one in expected]
 
     for decoder in (frozen(drafter, verifier, (Oracle(), None)), AggressiveDecoder(drafter, verifier, (Oracle(), None))):
@@ -324,10 +324,10 @@ def test_an_end_is_strict_unless_asked_otherwise():
     inputs = sources(20)
 
     class Ender:
-        def prepare(self, rows, how=None):
+        def prepare(self, rows, how=None, threads=None):
             return rows
 
-        def decode(self, rows, how):
+        def decode(self, rows, how, threads=None):
             return [[Hypothesis([], 0.0, 0)] for _ in rows]
 
     decoder = frozen(drafter, verifier, (Ender(), None))
@@ -344,10 +344,10 @@ def test_only_banned_words_drafted_is_nothing_drafted():
     inputs = sources(8)
 
     class Specials:
-        def prepare(self, rows, how=None):
+        def prepare(self, rows, how=None, threads=None):
             return rows
 
-        def decode(self, rows, how):
+        def decode(self, rows, how, threads=None):
             return [[Hypothesis([0, 1, 3, 4, 5, 6] * 3, 0.0, 0)] for _ in rows]
 
     for kind in (frozen, AggressiveDecoder):

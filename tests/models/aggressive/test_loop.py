@@ -7,14 +7,15 @@ import random
 import pytest
 import torch
 
+from fewstep.config.options import OutputLimits
+from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.vocabulary import EOS, PAD, RESERVED
-from models.aggressive.config import AggressiveSearch
 from models.aggressive.decode import AggressiveDecoder
 from models.aggressive.drafters import Draft, LookupDrafter, network_drafter
 from models.aggressive.loop import draft_and_verify, verify
 from models.aggressive.verifier import Verifying
 from models.common.inference import inference_mode
-from models.config.options import OutputLimits
+from models.common.sources import source_tensors
 from models.stepwise.search.greedy import _most_probable
 from tests.models.aggressive.networks import drafter_of, head_of, sharing, sources, verifier_of
 
@@ -160,7 +161,7 @@ class Watched(Verifying):
 def test_what_is_kept_of_written_slots_is_what_a_fresh_pass_gives(kind):
     verifier = verifier_of()
     model, rows = head_of(verifier) if kind == "head" else sharing(verifier), sources(8)
-    source, lengths = AggressiveDecoder(model, verifier).prepare(rows).tensors("cpu")
+    source, lengths = source_tensors(AggressiveDecoder(model, verifier).prepare(rows), "cpu")
     search, limits = AggressiveSearch(min_tokens_per_pass=0.0), lengths + 12
     with inference_mode(verifier):
         watched = Watched(verifier, source, lengths, int(limits.max()))

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from sentencepiece import SentencePieceTrainer
 
+from fewstep.config.network import Sizes
+from fewstep.config.options import OutputLimits
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.system.description import read_description
 from fewstep.system.format import BundleError
 from fewstep.vocabulary import RESERVED, clean
 from models.bundle.directory import load_model, load_system, save_model, write_system
-from models.config.options import OutputLimits
-from models.family import Sizes
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from models.bundle.likelihood import score
 from models.stepwise.model import build
 
 CONFIG = StepwiseConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=16, heads=2, max_positions=12)
@@ -126,7 +127,8 @@ def test_a_system_translates_as_its_network_and_vocabulary_do(directory):
     for search in (None, StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=4))):
         (ranked,) = system.decoder.decode(system.decoder.prepare(sources), search or system.search)
         expected = [(system.target_pieces.decode(hypothesis.ids), hypothesis.score) for hypothesis in ranked]
-        assert system.translate_n_best(["ein hund läuft"], search) == [expected]
+        found = system.translate(["ein hund läuft"], search, n_best=(search or system.search).n_best)
+        assert [[(one.text, one.score) for one in ranked] for ranked in found] == [expected]
         assert system.translate(["ein hund läuft"], search) == [expected[0][0]]
 
 
@@ -136,17 +138,17 @@ def test_each_line_is_translated_as_if_alone_and_blank_ones_are_blank(directory,
     assert together == [system.translate([line])[0] for line in LINES]
     assert [index for index, text in enumerate(together) if text == ""] == [1, 3]
     assert len(set(together)) > 3
-    monkeypatch.setattr("models.bundle.system.BATCH_TOKENS", 1)
+    monkeypatch.setattr("fewstep.system.system.BATCH_TOKENS", 1)
     assert system.translate(LINES) == together
     assert system.translate([]) == []
 
 
 def test_batches_keep_to_the_budget(directory, monkeypatch):
     system = load_system(directory)
-    monkeypatch.setattr("models.bundle.system.BATCH_TOKENS", 20)
+    monkeypatch.setattr("fewstep.system.system.BATCH_TOKENS", 20)
     seen = []
     prepare = system.decoder.prepare
-    monkeypatch.setattr(type(system.decoder), "prepare", lambda self, sources, _: seen.append(sources) or prepare(sources))
+    monkeypatch.setattr(type(system.decoder), "prepare", lambda self, sources, *_: seen.append(sources) or prepare(sources))
     draw = random.Random(0)
     sources = [[7] * draw.randrange(0, 11) for _ in range(30)]
     found = system.decode(sources)
@@ -196,26 +198,26 @@ def test_over_long_and_broken_lines_are_translated_with_a_warning(directory, cap
 def test_lines_are_scored_each_by_itself_as_the_network_does(directory, monkeypatch):
     system = load_system(directory)
     targets = ["zwei katze", "", "drei", "blau", "ein hund springt", "grün", "zwei katze"]
-    together = system.score(LINES, targets)
-    for source, target, score in zip(LINES, targets, together, strict=True):
+    together = score(system, LINES, targets)
+    for source, target, value in zip(LINES, targets, together, strict=True):
         ids = [system.source_pieces.encode(" ".join(source.split())), system.target_pieces.encode(target)]
-        assert system.decoder.score(ids[:1], ids[1:]) == pytest.approx([score], abs=1e-4)
+        assert system.decoder.score(ids[:1], ids[1:]) == pytest.approx([value], abs=1e-4)
     assert together[0] == pytest.approx(together[6], abs=1e-4)
-    assert len({round(score, 3) for score in together}) > 4
-    monkeypatch.setattr("models.bundle.system.BATCH_TOKENS", 1)
-    assert system.score(LINES, targets) == pytest.approx(together, abs=1e-4)
-    assert system.score([], []) == []
+    assert len({round(value, 3) for value in together}) > 4
+    monkeypatch.setattr("models.bundle.likelihood.BATCH_TOKENS", 1)
+    assert score(system, LINES, targets) == pytest.approx(together, abs=1e-4)
+    assert score(system, [], []) == []
 
 
 def test_lines_that_cannot_be_scored_are_named(directory):
     system = load_system(directory)
     long = "ein hund läuft " * 20
     with pytest.raises(ValueError, match=r"line 8: expected a source of at most 11 tokens, got \d+"):
-        system.score(["ein", long], ["ein", "hund"], first_line=7)
+        score(system, ["ein", long], ["ein", "hund"], first_line=7)
     with pytest.raises(ValueError, match="line 1: expected a target of at most 11 tokens"):
-        system.score(["ein"], [long])
+        score(system, ["ein"], [long])
     with pytest.raises(ValueError, match=r"expected as many targets as sources \(2\), got 1"):
-        system.score(["ein", "zwei"], ["ein"])
+        score(system, ["ein", "zwei"], ["ein"])
 
 
 @settings(max_examples=200)
@@ -248,11 +250,11 @@ def test_another_directory_is_refused(directory, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("found", "remedy"), [(2, "create it again"), (4, "use the version"), ("x", "use the version"), (None, "create it again")]
+    ("found", "remedy"), [(3, "create it again"), (5, "use the version"), ("x", "use the version"), (None, "create it again")]
 )
 def test_another_format_version_is_refused(directory, found, remedy):
     edit(directory / "system.json", format=found)
-    with pytest.raises(BundleError, match=f"expected a system of format 3, got {found!r}; {remedy}"):
+    with pytest.raises(BundleError, match=f"expected a system of format 4, got {found!r}; {remedy}"):
         load_system(directory)
 
 
@@ -317,8 +319,10 @@ def write_members(tmp_path, pieces, count=2):
 def test_networks_that_write_together_are_one_system(tmp_path, pieces):
     directory = write_members(tmp_path, pieces)
     assert [part for part in read_description(directory)["parts"] if "members" in part] == [
-        "members/2.safetensors",
-        "members/3.safetensors",
+        "members/2/codes.safetensors",
+        "members/2/model.safetensors",
+        "members/3/codes.safetensors",
+        "members/3/model.safetensors",
     ]
     system = load_system(directory)
     assert len(system.decoder.model.members) == 3
@@ -329,12 +333,12 @@ def test_networks_that_write_together_are_one_system(tmp_path, pieces):
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "other"])
 def test_a_damaged_member_is_named(tmp_path, pieces, damage):
-    member = write_members(tmp_path, pieces) / "members" / "3.safetensors"
+    member = write_members(tmp_path, pieces) / "members" / "3" / "model.safetensors"
     if damage == "missing":
         member.unlink()
     elif damage == "cut":
         member.write_bytes(member.read_bytes()[:1000])
     else:
         save_file({"embedding": torch.zeros(2)}, member)
-    with pytest.raises(BundleError, match=r"members/3.safetensors: .*(missing|damaged|do not fit)"):
-        load_system(member.parent.parent, verify=False)
+    with pytest.raises(BundleError, match=r"members/3/model.safetensors: .*(missing|damaged|do not fit)"):
+        load_system(member.parents[2], verify=False)

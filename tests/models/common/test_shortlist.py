@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from fewstep.candidates import CandidateTables
+from fewstep.shortlist import build_lexicon
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
-from models.common.shortlist import build_lexicon, linked_tokens, token_mask
+from models.common.shortlist import linked_tokens, token_mask
 
 
 def tables(folder: Path, backoff: float = 1.0) -> CandidateTables:

@@ -10,15 +10,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fewstep.config.network import Sizes
+from fewstep.config.options import Sampling
+from fewstep.families.dag.config import DagConfig, DagSearch
+from fewstep.families.dag.search import Candidates, candidates
 from fewstep.vocabulary import BOS, EOS, RESERVED, UNK
 from models.common.layers.linear import TokenTable
-from models.config.options import Sampling
-from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
 from models.dag.search import Graph, greedy, search_graph
-from models.dag.vertices import BLOCK, MIN_BLOCKWISE, Candidates, TopTokens, candidates, top_k, top_k_tokens
-from models.family import Sizes
+from models.dag.vertices import BLOCK, MIN_BLOCKWISE, TopTokens, top_k, top_k_tokens
 from models.training.batch import pad_rows
 
 SMALL = DagConfig(
@@ -231,8 +232,10 @@ def test_the_ends_write_their_own_tokens_alone():
 def test_candidates_are_the_best_pairs(token_weight):
     graph = random_graph([8, 5], words=3, seed=7)
     graph.tokens.scores[:, -1, 1:] = -torch.inf
-    found = candidates(graph.transitions, graph.tokens, 4, token_weight)
-    assert isinstance(found, Candidates)
+    given = graph.numpy()
+    best = candidates(given.transitions, given.tokens, 4, token_weight)
+    assert isinstance(best, Candidates)
+    found = Candidates(*map(torch.from_numpy, best))
     weighted = torch.where(graph.tokens.scores.isfinite(), token_weight * graph.tokens.scores, -torch.inf)
     pairs = (graph.transitions[..., None] + weighted[:, None]).flatten(2).sort(2, descending=True).values[..., :4]
     torch.testing.assert_close(found.scores, pairs)

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fewstep.families.dag.config import DagConfig
 from kernels import dag_log_likelihood
-from models.dag.config import DagConfig
 from models.dag.glancing import Glance, choose, pinned, ratio, reveal
 
 LENGTHS = torch.tensor([7, 4, 2])

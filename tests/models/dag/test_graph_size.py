@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.dag.config import DagConfig
+from fewstep.families.dag.config import DagConfig
 from models.dag.graph_size import decoding_factor, fits, graph_lengths
 
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fewstep.config.network import Sizes
+from fewstep.families.dag.config import DagConfig
 from fewstep.vocabulary import BOS, EOS
 from models.common.layers.embeddings import embed
 from models.dag import loss as module
-from models.dag.config import DagConfig
 from models.dag.loss import log_probability, loss
 from models.dag.model import DagModel, empty_vertices
 from models.dag.sampled_vocabulary import sample_vocabulary
-from models.family import Sizes
 from models.training.batch import collate
 
 SMALL = DagConfig(

@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from fewstep import Lexicon
-from fewstep.system.format import WEIGHTS, write_json
+from fewstep.config.network import Sizes
+from fewstep.config.options import Shortlist
+from fewstep.families.dag.config import DagConfig, DagSearch
+from fewstep.sources import gather
+from fewstep.system.format import CODES, WEIGHTS
 from fewstep.vocabulary import EOS, UNK
 from models.bundle.weights import describe, save_weights
-from models.common.sources import gather
-from models.config.options import Shortlist
-from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder, load
 from models.dag.model import DagModel
-from models.family import Sizes
 
 frozen = partial(DagDecoder, frozen=True)
 """A decoder of finished networks."""
@@ -243,8 +243,8 @@ def test_the_smallest_graph_writes_nothing():
 def test_a_loaded_system_is_native_on_a_cpu(tmp_path):
     model = network()
     save_weights(tmp_path / WEIGHTS, model.state_dict())
-    write_json(tmp_path / "system.json", describe("dag", model.config, model.sizes))
-    decoder = load(tmp_path, "cpu")
+    save_weights(tmp_path / CODES, model.codes())
+    decoder = load(tmp_path, describe("dag", model.config, model.sizes), DagSearch(), "cpu")
     assert "native" in decoder.engines
     rows = sources(4)
     assert outputs(decoder, rows, DagSearch()) == outputs(frozen(model), rows, DagSearch())

@@ -6,14 +6,15 @@ import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from fewstep.candidates import CandidateTables
+from fewstep.config.network import Sizes
+from fewstep.families.lattice.config import LatticeModelConfig
+from fewstep.families.lattice.paths import Lattice
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
-from models.family import Sizes
-from models.lattice.config import LatticeModelConfig
 from models.lattice.model import LatticeModel
-from models.lattice.scoring import Lattice
 
 SMALL = LatticeModelConfig(
     width=16, feed_forward=24, heads=2, encoder_layers=1, decoder_layers=1, dropout=0.1, max_positions=32, segment_length=2
@@ -56,17 +57,16 @@ def usual_pairs(seed: int = 1, count: int = 200, size: int = SIZE) -> list[tuple
     return found
 
 
-def random_lattice(generator: random.Random, batch: int, size: int, width: int, dtype: torch.dtype = torch.float64) -> Lattice:
+def random_lattice(generator: random.Random, batch: int, size: int, width: int) -> Lattice:
     """Return scores, minus infinity for missing candidates."""
-    seeds = torch.Generator().manual_seed(generator.randrange(2**31))
-    start, edges, exits = (
-        -3 * torch.rand(shape, generator=seeds, dtype=dtype)
-        for shape in ((batch, width), (batch, size - 1, width, width), (batch, size, width))
-    )
-    missing = torch.rand((batch, size, width), generator=seeds) < 0.15
-    start.masked_fill_(missing[:, 0], -torch.inf)
-    edges.masked_fill_(missing[:, 1:, None], -torch.inf).masked_fill_(missing[:, :-1, :, None], -torch.inf)
-    return Lattice(start, edges, exits.masked_fill_(missing, -torch.inf))
+    draw = np.random.default_rng(generator.randrange(2**31))
+    shapes = (batch, width), (batch, size - 1, width, width), (batch, size, width)
+    start, edges, exits = (-3 * draw.random(shape) for shape in shapes)
+    missing = draw.random((batch, size, width)) < 0.15
+    start[missing[:, 0]] = -np.inf
+    edges[np.broadcast_to(missing[:, 1:, None], edges.shape) | np.broadcast_to(missing[:, :-1, :, None], edges.shape)] = -np.inf
+    exits[missing] = -np.inf
+    return Lattice(start, edges, exits)
 
 
 def all_paths(lattice: Lattice, row: int, least: int, most: int) -> Iterator[tuple[float, tuple[int, ...]]]:

@@ -5,18 +5,20 @@ import itertools
 import shutil
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
 from fewstep import CandidateOptions, CandidateTables, lattice_candidates
+from fewstep.config.network import Sizes
+from fewstep.families.lattice.batches import Slots
+from fewstep.families.lattice.config import LatticeSearch
 from fewstep.system.format import BundleError
 from fewstep.system.parts import check_tables
+from fewstep.translation import Hypothesis
 from fewstep.vocabulary import UNK
-from models.family import Hypothesis, Sizes
-from models.lattice import batches, decode
-from models.lattice.batches import Slots
-from models.lattice.config import LatticeSearch
+from models.lattice import decode
 from models.lattice.decode import LatticeDecoder
 from models.lattice.loss import loss
 from models.lattice.model import LatticeModel
@@ -66,7 +68,7 @@ def test_the_best_path_is_the_likeliest_text_that_candidates_and_window_allow(ta
 def test_a_sentence_is_decoded_alike_in_any_company(tables, search, monkeypatch):
     decoder = LatticeDecoder(network(), tables)
     together = outputs(decoder, **search)
-    monkeypatch.setattr(batches, "CPU_ROWS", 40)
+    monkeypatch.setattr("models.lattice.engines.torch.CPU_ROWS", 40)
     parts = outputs(decoder, **search)
     alone = [outputs(decoder, [source], **search)[0] for source in SOURCES]
     for one, other, third in zip(together, parts, alone, strict=True):
@@ -243,7 +245,7 @@ def test_fifty_pairs_are_learnt_and_found_again(monkeypatch):
     ids[..., 1:] = other[..., 1:].masked_fill(other[..., 1:] == ids[..., :1], -1)
     ids[..., 3].masked_fill_((ids[..., 3] == ids[..., 2]) | (ids[..., 3] == ids[..., 1]), -1)
     ids[..., 2].masked_fill_(ids[..., 2] == ids[..., 1], -1)
-    slots = Slots(ids, torch.zeros(ids.shape), torch.ones(50, dtype=torch.int64), torch.full((50,), longest))
+    slots = Slots(ids.numpy(), np.zeros(ids.shape, np.float32), np.ones(50, np.int64), np.full(50, longest))
     monkeypatch.setattr(decode, "look_up", lambda *_: slots)
     decoder = LatticeDecoder(model, bigrams=bigram_tables(model))
     decoder.tables = object()

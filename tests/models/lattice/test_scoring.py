@@ -5,12 +5,12 @@ import itertools
 import pytest
 import torch
 
+from fewstep.families.lattice.config import LatticeSearch
 from fewstep.vocabulary import EOS
 from models.common.layers.linear import pack
 from models.common.losses.cross_entropy import CPU_LOGITS
 from models.lattice import normalizer
-from models.lattice.batches import Slots
-from models.lattice.config import LatticeSearch
+from models.lattice.batches import SlotTensors
 from models.lattice.loss import log_probability
 from models.lattice.scoring import score_slots
 from models.lattice.tables import bigram_tables
@@ -29,7 +29,7 @@ def slots(behind=0, candidates=3, size=3):
     ids[0, 0, -1] = -1
     ids[1, 2 + behind :] = -1
     counts = torch.log(torch.rand(ids.shape, generator=generator)).masked_fill(ids < 0, -torch.inf)
-    return Slots(ids, counts, torch.tensor([1, 1]), torch.tensor([size, 2]))
+    return SlotTensors(ids, counts, torch.tensor([1, 1]), torch.tensor([size, 2]))
 
 
 def lattice_of(model, made, tables=None, **search):
@@ -114,7 +114,7 @@ def test_scores_over_a_slot_that_holds_every_word_are_those_over_the_vocabulary(
     model = network()
     made = slots()
     every = torch.arange(7, SIZE).expand(2, 4, SIZE - 7).clone()
-    whole = Slots(every, torch.zeros(every.shape), made.min_lengths, torch.tensor([3, 3]))
+    whole = SlotTensors(every, torch.zeros(every.shape), made.min_lengths, torch.tensor([3, 3]))
     shorter = whole._replace(token_ids=every[:, :3], log_probs=whole.log_probs[:, :3])
     norms = lattice_of(model, shorter, normalizer="selfnorm")
     wide, narrow = lattice_of(model, shorter, normalizer="union"), lattice_of(model, whole, normalizer="local")

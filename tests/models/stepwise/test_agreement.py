@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from benchmarks.engines.agreement import Agreement, agreement, compared
+from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.translation import Hypothesis
 from models.bundle.directory import load_system
-from models.family import Hypothesis
-from models.stepwise.config import StepwiseSearch
 from tests.public_data import public_data
 
 SENTENCES = 200

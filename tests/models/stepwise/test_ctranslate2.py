@@ -9,17 +9,17 @@ import pytest
 import sacrebleu
 import torch
 
+from fewstep.config.network import Sizes
+from fewstep.config.options import OutputLimits
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.families.stepwise.orders import ORDERS
 from fewstep.vocabulary import RESERVED
-from models.config.options import OutputLimits
-from models.family import Sizes
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.engines.ctranslate2 import CTranslate2Search
 from models.stepwise.engines.ctranslate2_model import EngineError, convertible, specification
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.loss import loss
 from models.stepwise.model import StepwiseModel
-from models.stepwise.orders import ORDERS
 from models.training.batch import collate
 from stages.corpus.embedded import pairs
 

@@ -6,15 +6,15 @@ import random
 import pytest
 import torch
 
+from fewstep.config.network import Sizes
+from fewstep.config.options import OutputLimits
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.families.stepwise.orders import ORDERS, GenerationOrder
 from fewstep.vocabulary import BOS, EOS, MASK, PAD, UNK
-from models.config.options import OutputLimits
-from models.family import Sizes
 from models.stepwise.arrangement import restore
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder, decode_batch
 from models.stepwise.loss import log_probability, loss
 from models.stepwise.model import StepwiseModel, build
-from models.stepwise.orders import ORDERS, GenerationOrder
 from models.stepwise.search import beam, greedy
 from models.training.batch import collate
 

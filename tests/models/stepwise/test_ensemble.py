@@ -6,14 +6,14 @@ from functools import partial
 import pytest
 import torch
 
+from fewstep.config.network import Sizes
+from fewstep.config.options import NucleusSampling, OutputLimits
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.families.stepwise.orders import ORDERS
 from fewstep.vocabulary import EOS
-from models.config.options import NucleusSampling, OutputLimits
-from models.family import Sizes
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.model import StepwiseModel
-from models.stepwise.orders import ORDERS
 from models.training.batch import collate
 
 frozen = partial(StepwiseDecoder, frozen=True)

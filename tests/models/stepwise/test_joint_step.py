@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from fewstep.config.network import Sizes
+from fewstep.config.options import OutputLimits
+from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.vocabulary import EOS
 from kernels import NgramModel
-from models.config.options import OutputLimits
-from models.family import Sizes
-from models.stepwise.config import StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.model import build
 from tests.models.stepwise.test_native import SMALL, one_thread, sources

@@ -3,11 +3,12 @@ import dataclasses
 import pytest
 import torch
 
-from models.family import Sizes, family_named
+from fewstep.config.network import Sizes
+from fewstep.families.stepwise.config import StepwiseConfig
+from fewstep.families.stepwise.orders import ORDERS, GenerationOrder
+from models.family import family_named
 from models.stepwise.arrangement import arrange
-from models.stepwise.config import StepwiseConfig
 from models.stepwise.model import StepwiseModel, build, fits
-from models.stepwise.orders import ORDERS, GenerationOrder
 from models.stepwise.search.incremental import Incremental
 from models.training.batch import collate
 

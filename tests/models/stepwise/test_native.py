@@ -7,17 +7,18 @@ import pytest
 import torch
 
 from fewstep import Lexicon
-from fewstep.system.format import WEIGHTS, write_json
+from fewstep.config.network import Sizes
+from fewstep.config.options import NucleusSampling, OutputLimits, Shortlist
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.families.stepwise.decoder import natural_order
+from fewstep.families.stepwise.orders import ORDERS
+from fewstep.system.format import CODES, WEIGHTS
 from fewstep.vocabulary import EOS, UNK
 from models.bundle.weights import describe, save_weights
-from models.config.options import NucleusSampling, OutputLimits, Shortlist
-from models.family import Sizes
-from models.stepwise.arrangement import natural_order, restore
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from models.stepwise.arrangement import restore
 from models.stepwise.decode import StepwiseDecoder, load
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.model import StepwiseModel
-from models.stepwise.orders import ORDERS
 
 frozen = partial(StepwiseDecoder, frozen=True)
 """A decoder of finished networks."""
@@ -290,7 +291,7 @@ def test_restoring_one_output_is_restoring_a_batch_of_one(name):
 def test_a_system_on_the_cpu_is_decoded_natively(tmp_path):
     model = network("interleaved")
     save_weights(tmp_path / WEIGHTS, model.state_dict())
-    write_json(tmp_path / "system.json", describe("stepwise", model.config, model.sizes))
-    decoder = load(tmp_path, "cpu")
+    save_weights(tmp_path / CODES, model.codes())
+    decoder = load(tmp_path, describe("stepwise", model.config, model.sizes), GREEDY, "cpu")
     assert "native" in decoder.engines
     assert decoder.decode(decoder.prepare([[7, 8]]), GREEDY) == frozen(model).decode(decoder.prepare([[7, 8]]), GREEDY)

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.config.options import NucleusSampling, OutputLimits
-from models.family import Sizes
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.config.network import Sizes
+from fewstep.config.options import NucleusSampling, OutputLimits
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import decode_batch
 from models.stepwise.loss import log_probability
 from models.stepwise.model import build

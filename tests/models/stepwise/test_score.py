@@ -8,14 +8,14 @@ from collections import Counter
 import pytest
 import torch
 
+from fewstep.config.network import Sizes
+from fewstep.config.options import NucleusSampling, OutputLimits
+from fewstep.deduplicate import deduplicate
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.families.stepwise.orders import ORDERS, GenerationOrder
 from fewstep.vocabulary import BOS, EOS, UNK
-from models.common.deduplicate import deduplicate
-from models.config.options import NucleusSampling, OutputLimits
-from models.family import Sizes
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.model import StepwiseModel
-from models.stepwise.orders import ORDERS, GenerationOrder
 
 SMALL = StepwiseConfig(encoder_layers=1, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
 VOCABULARY = 12

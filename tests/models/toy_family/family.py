@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fewstep.system.format import read_json
+from fewstep.config.network import Sizes
+from fewstep.config.problems import Problem
+from fewstep.config.search import SystemParts, check_search
+from fewstep.sources import Sources, gather, max_output_lengths
+from fewstep.translation import Hypothesis
 from fewstep.vocabulary import PAD, RESERVED
 from models.bundle.weights import make_model
-from models.common.inference import inference_mode
-from models.common.sources import Sources, gather, max_output_lengths
-from models.config.problems import Problem
-from models.config.search import SystemParts, check_search
-from models.family import Family, Hypothesis, Loss, Sizes
+from models.common.inference import MEMORY_ERRORS, inference_mode
+from models.common.sources import source_tensors
+from models.family import Family, Loss
 from models.training.batch import Batch
 from tests.models.toy_family.system import GlossaryConfig, GlossarySearch
 
@@ -46,6 +49,8 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
 class GlossaryDecoder:
     """A glossary at work."""
 
+    memory_errors = MEMORY_ERRORS
+
     def __init__(self, model: Glossary) -> None:
         self.model = model
 
@@ -53,16 +58,18 @@ class GlossaryDecoder:
         """Yield the options of a search that are not valid for this system."""
         return search.problems(self.model.config, SystemParts())
 
-    def prepare(self, sources: Sequence[Sequence[int]], search: GlossarySearch | None = None) -> Sources:
+    def prepare(
+        self, sources: Sequence[Sequence[int]], search: GlossarySearch | None = None, threads: int | None = None
+    ) -> Sources:
         """Sources without EOS as one batch."""
         return gather(sources, self.model.config.max_positions - 1)
 
-    def decode(self, prepared: Sources, search: GlossarySearch) -> list[list[Hypothesis]]:
+    def decode(self, prepared: Sources, search: GlossarySearch, threads: int | None = None) -> list[list[Hypothesis]]:
         """Return the hypothesis of each source."""
         check_search(search, self.model.config, SystemParts())
         longest = max_output_lengths(search.output_limits, prepared.lengths, self.model.config.max_positions)
         with inference_mode(self.model) as device:
-            source, lengths = prepared.tensors(device)
+            source, lengths = source_tensors(prepared, device)
             scores = self.model(source)
             scores[..., : len(RESERVED)] = -torch.inf
             best = scores.topk(2)
@@ -75,9 +82,9 @@ class GlossaryDecoder:
         raise ValueError("score: expected a system that gives texts a probability, got a glossary")
 
 
-def load(directory: Path, device: str) -> GlossaryDecoder:
+def load(directory: Path, description: Mapping[str, Any], search: GlossarySearch, device: str) -> GlossaryDecoder:
     """Return the decoder of a system directory."""
-    model = make_model(directory, read_json(directory / "system.json", "a system"), device)
+    model = make_model(directory, description, device)
     assert isinstance(model, Glossary)
     return GlossaryDecoder(model)
 

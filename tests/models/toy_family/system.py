@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-from annotated_types import Gt, MinLen
-
-from models.common.network import NetworkConfig
-from models.config.labels import labelled
-from models.config.problems import Problem
-from models.config.search import LimitedSearch, SystemParts
+from fewstep.config.bounds import Gt, MinLen
+from fewstep.config.labels import labelled
+from fewstep.config.network import NetworkConfig
+from fewstep.config.problems import Problem
+from fewstep.config.search import LimitedSearch, SystemParts
 from models.training.recipe import StandaloneSystem
 
 

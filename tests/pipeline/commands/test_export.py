@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from sentencepiece import SentencePieceProcessor
 
+from fewstep.config.options import OutputLimits
+from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.vocabulary import EOS, RESERVED
 from models.bundle.directory import load_system
-from models.config.options import OutputLimits
-from models.stepwise.config import StepwiseSearch
 from models.stepwise.engines.ctranslate2_model import ctranslate2
 from pipeline.commands.export import export_system
 from pipeline.errors import ArtifactError, DataError, StageError

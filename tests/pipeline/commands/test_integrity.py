@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import stages.system
+from fewstep.families.dag.config import DagSearch
 from fewstep.system.format import BundleError
 from models.bundle.directory import load_model, load_system
-from models.dag.config import DagSearch
 from pipeline.__main__ import main
 from tests.stages.dag_analysis import test_dag_analysis
 from tests.stages.decode import test_draft_statistics
@@ -60,7 +60,7 @@ def aggressive(root: Path) -> Path:
 
 
 FAMILIES: dict[str, tuple[Callable[[Path], Path], set[str]]] = {
-    "stepwise": (stepwise, {"members/2.safetensors"}),
+    "stepwise": (stepwise, {"members/2/model.safetensors"}),
     "dag": (dag, {"ngram/model.ngram"}),
     "lattice": (lattice, {"tables/tables.bin"}),
     "aggressive": (aggressive, {"verifier/system.json", "drafter/system.json", "drafter/model.safetensors"}),

@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.config.options import NucleusSampling, Shortlist
-from models.config.problems import Problem
-from models.config.search import SystemParts
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.config.options import NucleusSampling, Shortlist
+from fewstep.config.problems import Problem
+from fewstep.config.search import SystemParts
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from pipeline.commands import translate
 from pipeline.errors import ArtifactError, ConfigError, DataError
 from pipeline.run.run_directory import Run

@@ -12,8 +12,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.common.network import SIZES
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.config.network import SIZES
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.system import StepwiseSystem
 from models.training.config import TrainingConfig
 from pipeline.config import docs as config_docs

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from models.aggressive.config import AggressiveSearch
+from fewstep.families.aggressive.config import AggressiveSearch
 from models.aggressive.system import AggressiveSystem
 from pipeline.config.load import load_config, parse_search, resolved
 from pipeline.errors import ConfigError

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from models.dag.config import DagConfig, DagSearch
+from fewstep.families.dag.config import DagConfig, DagSearch
+from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
+from fewstep.families.stepwise.config import StepwiseSearch
 from models.dag.system import DagSystem
-from models.lattice.config import LatticeModelConfig, LatticeSearch
 from models.lattice.system import LatticeSystem
-from models.stepwise.config import StepwiseSearch
 from models.stepwise.system import StepwiseSystem
 from pipeline.config.load import load_config, parse_search, resolved
 from pipeline.config.schema import RunConfig

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from models.config.options import OutputLimits, Shortlist
-from models.stepwise.config import StepwiseSearch
+from fewstep.config.options import OutputLimits, Shortlist
+from fewstep.families.stepwise.config import StepwiseSearch
 from pipeline.config import renamed
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store

@@ -7,10 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import torch
 
 import stages.decoding.systems
-from models.family import Hypothesis
-from models.stepwise.config import StepwiseSearch
+from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.translation import Hypothesis
 from stages.artifacts import System, Text
 from stages.benchmark import STAGE, BenchmarkConfig, BenchmarkInputs
 from stages.context import StepContext
@@ -22,6 +23,8 @@ from stages.workers import LocalWorkers, Resources
 class Echo:
     """Copies its source. A search takes as many steps a token as its beam is wide."""
 
+    memory_errors = (torch.OutOfMemoryError, MemoryError)
+
     def __init__(self) -> None:
         self.decoder = self
 
@@ -31,10 +34,10 @@ class Echo:
     def decode_ids(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return ["x" for _ in ids]
 
-    def prepare(self, sources: Sequence[list[int]], search: Any = None) -> Sequence[list[int]]:
+    def prepare(self, sources: Sequence[list[int]], search: Any = None, threads: int | None = None) -> Sequence[list[int]]:
         return sources
 
-    def decode(self, prepared: Sequence[list[int]], search: StepwiseSearch) -> list[list[Hypothesis]]:
+    def decode(self, prepared: Sequence[list[int]], search: StepwiseSearch, threads: int | None = None) -> list[list[Hypothesis]]:
         return [[Hypothesis(ids, 0.0, len(ids) * search.beam_size)] for ids in prepared]
 
 

@@ -1,10 +1,10 @@
 import pytest
 
-from models.aggressive.config import AggressiveSearch
-from models.config.options import Shortlist
-from models.dag.config import DagSearch
-from models.lattice.config import LatticeSearch
-from models.stepwise.config import StepwiseSearch
+from fewstep.config.options import Shortlist
+from fewstep.families.aggressive.config import AggressiveSearch
+from fewstep.families.dag.config import DagSearch
+from fewstep.families.lattice.config import LatticeSearch
+from fewstep.families.stepwise.config import StepwiseSearch
 from stages.benchmark.matched_baseline import matched_baseline
 
 BASELINES = {

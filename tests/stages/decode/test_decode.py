@@ -9,11 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import torch
 
 import stages.decode.run
 import stages.decoding.systems
-from models.family import Hypothesis
-from models.stepwise.config import StepwiseSearch
+from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.translation import Hypothesis
 from stages.artifacts import STOP, System, Text
 from stages.context import StepContext
 from stages.decode import DecodeConfig, DecodeInputs
@@ -27,6 +28,8 @@ SEARCH = StepwiseSearch(strategy="beam", beam_size=2, n_best=2)
 class Upside:
     """A system that turns words around; a word is its letters' code points, a second hypothesis lacks the last word."""
 
+    memory_errors = (torch.OutOfMemoryError, MemoryError)
+
     def __init__(self, log: Log) -> None:
         self.decoder, self.log = self, log
 
@@ -36,11 +39,11 @@ class Upside:
     def decode_ids(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return [" ".join(chr(id_ - 100) for id_ in row) for row in ids]
 
-    def prepare(self, sources: Sequence[Sequence[int]], search: Any = None) -> list[list[int]]:
+    def prepare(self, sources: Sequence[Sequence[int]], search: Any = None, threads: int | None = None) -> list[list[int]]:
         assert all(sources), "blank lines do not reach the network"
         return [list(ids) for ids in sources]
 
-    def decode(self, prepared: list[list[int]], search: Any) -> list[list[Hypothesis]]:
+    def decode(self, prepared: list[list[int]], search: Any, threads: int | None = None) -> list[list[Hypothesis]]:
         self.log.batches.append([len(ids) for ids in prepared])
         if len(self.log.batches) > self.log.dies_after:
             raise StageError("killed")

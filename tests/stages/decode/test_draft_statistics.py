@@ -13,14 +13,16 @@ import sentencepiece
 import torch
 
 import stages.decode.run
+from fewstep.config.network import Sizes
+from fewstep.config.options import OutputLimits
+from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.system.format import WEIGHTS, BundleError
 from fewstep.vocabulary import RESERVED
-from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.bundle.directory import load_system, save_model
+from models.bundle.likelihood import score
 from models.bundle.weights import load_matching_weights
-from models.config.options import OutputLimits
-from models.family import Sizes, family_named
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from models.family import family_named
 from stages.artifacts import System, Text, Trained, Vocabulary
 from stages.benchmark.tables import parts_table
 from stages.benchmark.timing import measure
@@ -115,7 +117,7 @@ def test_a_system_contains_its_verifier(built: tuple[Path, SystemInputs], tmp_pa
         system = load_system(moved)
         greedy = load_system(inputs.companions["verifier"].path)
         assert system.translate(WORDS) == greedy.translate(WORDS)
-        assert system.score(WORDS, WORDS) == pytest.approx(greedy.score(WORDS, WORDS), abs=1e-4)
+        assert score(system, WORDS, WORDS) == pytest.approx(score(greedy, WORDS, WORDS), abs=1e-4)
     finally:
         moved.rename(directory)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import stages.decoding.calibration
-from models.family import Hypothesis
+from fewstep.translation import Hypothesis
 from stages.context import StepContext
 from stages.decoding.calibration import BUDGETS, Calibration
 from stages.decoding.text import translate
@@ -20,6 +20,8 @@ from stages.workers import LocalWorkers, Resources
 class Slow:
     """A system with its own clock: a batch takes 100 ticks and one for each token. More than `max_tokens` tokens do not fit."""
 
+    memory_errors = (torch.OutOfMemoryError, MemoryError)
+
     def __init__(self, max_tokens: int = 10**9) -> None:
         self.decoder, self.max_tokens = self, max_tokens
         self.clock, self.batches = 0.0, list[int]()
@@ -27,10 +29,10 @@ class Slow:
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return [[7] * len(line) for line in lines]
 
-    def prepare(self, sources: Sequence[Sequence[int]], search: Any = None) -> Sequence[Sequence[int]]:
+    def prepare(self, sources: Sequence[Sequence[int]], search: Any = None, threads: int | None = None) -> Sequence[Sequence[int]]:
         return sources
 
-    def decode(self, prepared: Sequence[Sequence[int]], search: Any) -> list[list[Hypothesis]]:
+    def decode(self, prepared: Sequence[Sequence[int]], search: Any, threads: int | None = None) -> list[list[Hypothesis]]:
         tokens = sum(len(ids) + 1 for ids in prepared)
         if tokens > self.max_tokens:
             raise torch.OutOfMemoryError("CUDA out of memory.\nmore lines")

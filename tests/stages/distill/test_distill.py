@@ -9,17 +9,18 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import stages.decoding.systems
 import stages.distill.run
+from fewstep.config.options import OutputLimits
+from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.system.description import FORMAT
 from fewstep.system.integrity import measure, seal
+from fewstep.translation import Hypothesis
 from models.bundle.directory import load_system
-from models.config.options import OutputLimits
-from models.family import Hypothesis
-from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text
 from stages.context import StepContext
 from stages.distill import DistillConfig, DistillInputs
@@ -37,6 +38,8 @@ LONGEST = 30
 class Teacher:
     """Translates a line by the entry of its first word in `TRANSLATIONS`. The second hypothesis is always `99`."""
 
+    memory_errors = (torch.OutOfMemoryError, MemoryError)
+
     lines: ClassVar[list[str]] = []
     dies_at: ClassVar[int] = 10**9
 
@@ -52,10 +55,10 @@ class Teacher:
     def decode_ids(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return [" ".join(map(str, row)) for row in ids]
 
-    def prepare(self, sources: Sequence[Sequence[int]], search: Any = None) -> Sequence[Sequence[int]]:
+    def prepare(self, sources: Sequence[Sequence[int]], search: Any = None, threads: int | None = None) -> Sequence[Sequence[int]]:
         return sources
 
-    def decode(self, prepared: Sequence[Sequence[int]], search: Any) -> list[list[Hypothesis]]:
+    def decode(self, prepared: Sequence[Sequence[int]], search: Any, threads: int | None = None) -> list[list[Hypothesis]]:
         ranked = [list(TRANSLATIONS.values())[ids[0]] for ids in prepared]
         return [[Hypothesis(ids, -1.0, 3), Hypothesis([99], -2.0, 3)] for ids in ranked]
 

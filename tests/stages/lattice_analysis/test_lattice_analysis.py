@@ -12,15 +12,17 @@ import pytest
 import torch
 
 from fewstep import CandidateTables
+from fewstep.config.network import Sizes
+from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.system.format import BundleError
 from fewstep.vocabulary import vocabulary_digest
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from models.bundle.directory import load_system, save_model
-from models.family import Sizes, family_named
+from models.bundle.likelihood import score
+from models.family import family_named
 from models.lattice.analysis import ranks
-from models.lattice.config import LatticeModelConfig, LatticeSearch
 from models.lattice.decode import LatticeDecoder
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.training.batch import collate
 from stages import lattice_analysis as lattices
 from stages import system
@@ -99,7 +101,7 @@ def test_a_system_contains_its_tables(parts: system.SystemInputs, tmp_path: Path
     description = json.loads((tmp_path / "elsewhere" / "system.json").read_text())
     assert "tables/tables.bin" in description["parts"]
     assert [bool(text) for text in loaded.translate(LINES)] == [bool(line) for line in LINES]
-    assert len(loaded.score(["ein haus"], ["zwei"])) == 1
+    assert len(score(loaded, ["ein haus"], ["zwei"])) == 1
     for search in (LatticeSearch(strategy="lookup"), LatticeSearch(candidates=2, normalizer="local")):
         assert len(loaded.translate(LINES, search)) == len(LINES)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from sacrebleu.metrics import BLEU
 
-from models.dag.config import DagSearch
-from models.stepwise.config import StepwiseSearch
+from fewstep.families.dag.config import DagSearch
+from fewstep.families.stepwise.config import StepwiseSearch
 from stages.score import STAGE, ScoreConfig, ScoreInputs
 from stages.score.breakdown import by_length, diversity
 from stages.score.metrics import Comparison

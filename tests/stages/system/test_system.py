@@ -14,15 +14,16 @@ import torch
 from safetensors.torch import load_file
 
 import stages.decode.run
+from fewstep.config.network import Sizes
+from fewstep.config.options import OutputLimits
+from fewstep.families.dag.config import DagConfig, DagSearch
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.system.format import BundleError
 from fewstep.vocabulary import RESERVED
 from kernels import NgramModel
 from models.bundle.directory import load_system, save_model
 from models.bundle.weights import save_weights
-from models.config.options import OutputLimits
-from models.dag.config import DagConfig, DagSearch
-from models.family import Sizes, family_named
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from models.family import family_named
 from models.training.config import TrainingConfig
 from stages.artifacts import Ngram, System, Text, Trained, Vocabulary
 from stages.context import StepContext

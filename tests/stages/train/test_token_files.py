@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from models.family import Sizes
+from fewstep.config.network import Sizes
 from stages.artifacts import Vocabulary
 from stages.errors import ArtifactError, DataError
 from stages.train.token_files import TokenFiles, vocabulary_sizes

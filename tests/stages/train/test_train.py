@@ -14,11 +14,11 @@ import torch.distributed as dist
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from fewstep.families.dag.config import DagConfig
+from fewstep.families.lattice.config import LatticeModelConfig
+from fewstep.families.stepwise.config import StepwiseConfig
 from models.bundle import weights
 from models.bundle.directory import load_model
-from models.dag.config import DagConfig
-from models.lattice.config import LatticeModelConfig
-from models.stepwise.config import StepwiseConfig
 from models.stepwise.decode import StepwiseDecoder
 from models.training import checkpoint
 from models.training.config import TrainingConfig
@@ -132,7 +132,7 @@ def test_summaries_are_validated_by_rouge(inputs, tmp_path, monkeypatch):
     searches = []
     original = StepwiseDecoder.decode
 
-    def decode(self, prepared, search):
+    def decode(self, prepared, search, threads=None):
         searches.append(search)
         return original(self, prepared, search)
 

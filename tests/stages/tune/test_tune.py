@@ -6,12 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import torch
 
 import stages.decoding.systems
 import stages.tune.run
-from models.dag.config import DagSearch
-from models.family import Hypothesis
-from models.stepwise.config import StepwiseSearch
+from fewstep.families.dag.config import DagSearch
+from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.translation import Hypothesis
 from stages.artifacts import System, Text, Tuned
 from stages.context import StepContext
 from stages.shards import shard_path, write_shard
@@ -27,6 +28,8 @@ LINES = ["a b c d e f", "g h i j k l", "m n o p q r"]
 class Shortening:
     """Copies its source without its last words. Their number grows with the distance of the length penalty from 0.6."""
 
+    memory_errors = (torch.OutOfMemoryError, MemoryError)
+
     def __init__(self) -> None:
         self.decoder = self
 
@@ -36,10 +39,10 @@ class Shortening:
     def decode_ids(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return [" ".join(chr(id_) for id_ in row) for row in ids]
 
-    def prepare(self, sources: Sequence[Sequence[int]], search: Any) -> list[list[int]]:
+    def prepare(self, sources: Sequence[Sequence[int]], search: Any, threads: int | None = None) -> list[list[int]]:
         return [list(ids) for ids in sources]
 
-    def decode(self, prepared: list[list[int]], search: Any) -> list[list[Hypothesis]]:
+    def decode(self, prepared: list[list[int]], search: Any, threads: int | None = None) -> list[list[Hypothesis]]:
         left_out = round(10 * abs(search.length_penalty - 0.6)) // 2
         return [[Hypothesis(ids[: len(ids) - left_out], 0.0, 1), Hypothesis(ids, -1.0, 1)] for ids in prepared]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from annotated_types import Ge
-
+from fewstep.config.bounds import Ge
 from stages.artifacts import Artifact, Text
 from stages.stage import Implementation, Stage
 

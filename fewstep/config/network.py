@@ -1,0 +1,60 @@
+"""Sizes of a Transformer encoder-decoder, which all families share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple
+
+from fewstep.config.bounds import Ge, Lt, MultipleOf
+from fewstep.config.problems import Problem
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"encoder_layers": 4, "decoder_layers": 4, "width": 128, "feed_forward": 256, "heads": 4},
+    "base": {"encoder_layers": 6, "decoder_layers": 6, "width": 512, "feed_forward": 2048, "heads": 8},
+    "big": {"encoder_layers": 6, "decoder_layers": 6, "width": 1024, "feed_forward": 4096, "heads": 16},
+}
+"""Values of the five sizes that a config does not state. `tiny` is the model of Wu et al. 2021 for Multi30k."""
+
+
+class Sizes(NamedTuple):
+    """Vocabulary sizes of a network. `joint`: source and target share one vocabulary and one embedding."""
+
+    source: int
+    target: int
+    joint: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkConfig:
+    """A Transformer encoder-decoder (Vaswani et al. 2017)."""
+
+    size: Literal["tiny", "base", "big"] = "tiny"
+    """Preset of the next five keys, for those that are not stated."""
+    encoder_layers: Annotated[int, Ge(1)] = 4
+    """Number of layers of the encoder."""
+    decoder_layers: Annotated[int, Ge(1)] = 4
+    """Number of layers of the decoder."""
+    width: Annotated[int, Ge(2), MultipleOf(2)] = 128
+    """Width of the residual stream (units)."""
+    feed_forward: Annotated[int, Ge(1)] = 256
+    """Inner width of the feed-forward blocks (units)."""
+    heads: Annotated[int, Ge(1)] = 4
+    """Number of attention heads, a divisor of `width`."""
+    dropout: Annotated[float, Ge(0), Lt(1)] = 0.1
+    """Probability of dropping a unit of embeddings and residual branches."""
+    attention_dropout: Annotated[float, Ge(0), Lt(1)] | None = None
+    """Probability of dropping an attention weight; empty: the same as `dropout`."""
+    feed_forward_dropout: Annotated[float, Ge(0), Lt(1)] | None = None
+    """Probability of dropping an inner unit of a feed-forward block; empty: the same as `dropout`."""
+    norm: Literal["pre", "post"] = "pre"
+    """Placement of layer normalisation: before each block, with one more after the last layer, or after each residual sum."""
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """Position code. A learned table has `max_positions` rows."""
+    max_positions: Annotated[int, Ge(2)] = 1024
+    """Longest source and longest target in tokens, EOS included, in training and decoding."""
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield the options that are not a valid combination."""
+        if self.width % self.heads:
+            yield Problem(("heads",), f"a divisor of width {self.width}", self.heads)

@@ -1,0 +1,71 @@
+"""Options that the searches of several families share, each as a type of its own.
+
+A search holds these types as fields, so that an option has the same keys, bounds and meaning in every family.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from fewstep.config.bounds import Ge, Gt, Le
+
+Precision = Literal["float32", "bfloat16", "float16", "int8"]
+"""The arithmetic of products with weights, in training and in decoding alike."""
+
+MAX_SHORTLIST_TOKENS = 4096
+"""Maximum number of tokens that a shortlist holds for every source."""
+MAX_LINKS = 32
+"""Maximum number of tokens that one source token adds to a shortlist."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shortlist:
+    """A lexical shortlist (Jean et al. 2015, section 3.3).
+
+    Tokens are chosen, and their probabilities normalised, among frequent tokens and those that the source tokens are linked to,
+    which is faster than ranking the whole vocabulary. Both are counted by word alignment in the system's training text.
+    """
+
+    tokens: Annotated[int, Ge(8), Le(MAX_SHORTLIST_TOKENS)]
+    """Number of frequent tokens that every shortlist holds."""
+    links: Annotated[int, Ge(0), Le(MAX_LINKS)] = 16
+    """Number of tokens that each source token adds: those that it is linked to most often. With a joint vocabulary the token
+    itself comes first."""
+
+
+def shortlist_sizes(shortlist: Shortlist | None) -> dict[str, int]:
+    """Return the options of `fewstep` rules for a shortlist, which are empty without a shortlist."""
+    return {} if shortlist is None else {"shortlist_tokens": shortlist.tokens, "shortlist_links": shortlist.links}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputLimits:
+    """Bounds on the length of an output, and on the tokens in it."""
+
+    max_extra_tokens: Annotated[int, Ge(0)] = 50
+    """Longest output in tokens, EOS included, relative to the source: the source tokens with EOS plus this number."""
+    min_tokens: Annotated[int, Ge(1)] = 1
+    """Shortest output in tokens, without EOS."""
+    max_tokens: Annotated[int, Ge(1)] | None = None
+    """Longest output in tokens, EOS included, for every source. Empty: only `max_extra_tokens` limits it."""
+    allow_unknown: bool = False
+    """Whether an output may contain the unknown token."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """Options of random sampling. Only the strategy `sample` reads them."""
+
+    temperature: Annotated[float, Gt(0)] = 1.0
+    """Divisor of the scores before they become probabilities."""
+    seed: Annotated[int, Ge(0)] = 1
+    """Seed. The samples of a sentence depend on the seed and on the sentence alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NucleusSampling(Sampling):
+    """Options of nucleus sampling (Holtzman et al. 2020). Only the strategy `sample` reads them."""
+
+    top_p: Annotated[float, Gt(0), Le(1)] = 0.9
+    """Total probability of the most probable tokens that are sampled from; 1: all tokens."""

@@ -1,0 +1,138 @@
+"""The options and properties that every search has, whatever its family."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, is_dataclass, replace
+from functools import lru_cache
+from typing import Annotated, Any, NamedTuple, Self, get_args, get_type_hints
+
+from fewstep.config.bounds import Ge
+from fewstep.config.labels import label_of, parse_label
+from fewstep.config.network import NetworkConfig
+from fewstep.config.options import OutputLimits, Precision, Shortlist
+from fewstep.config.problems import Problem, refuse
+
+
+@dataclass(frozen=True)
+class SystemParts:
+    """The parts of a system that a search may need beside its network. None: not known yet."""
+
+    ngram: bool | None = None
+    """Whether there is an n-gram model of the target."""
+    tables: bool | None = None
+    """Whether there are candidate tables."""
+    drafter: bool | None = None
+    """Whether the system contains another one whose outputs may be drafts."""
+    networks: int = 1
+    """Number of networks whose probabilities are averaged."""
+    target_size: int | None = None
+    """Size of the target vocabulary."""
+
+
+class Workload(NamedTuple):
+    """The options that determine the cost of a search. Searches of equal workloads can be compared directly."""
+
+    hypotheses: str
+    """`one`, `beam` or `sample`."""
+    engine: str
+    precision: Precision
+    shortlist: Shortlist | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchConfig:
+    """A decoding strategy with its options."""
+
+    strategy: str = ""
+    """Name of the decoding strategy."""
+    n_best: Annotated[int, Ge(1)] = 1
+    """Number of hypotheses returned for each sentence."""
+
+    @property
+    def label(self) -> str:
+        """The name that is derived from all options (see `fewstep.config.labels`)."""
+        return label_of(self)
+
+    @classmethod
+    def parse(cls, label: str) -> Self | None:
+        """Return the search with this derived label; None if it is not one."""
+        return parse_label(label, cls)
+
+    @classmethod
+    def strategies(cls) -> tuple[str, ...]:
+        """Return the names of the strategies."""
+        return get_args(get_type_hints(cls)["strategy"])
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> Self:
+        """Return the search of which `dataclasses.asdict` gave `values`. Raises TypeError for an unknown option."""
+        hints = get_type_hints(cls)
+        return cls(**{name: _option_value(hints.get(name), value) for name, value in values.items()})
+
+    def problems(self, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Problem]:
+        """Yield the options that are not valid with one another, with the network (None: not known) or with the system's parts."""
+        yield from ()
+
+    @property
+    def penalises_length(self) -> bool:
+        """Whether a `length_penalty` changes the result."""
+        return False
+
+    @property
+    def needs_ngram(self) -> bool:
+        """Whether the search reads an n-gram model."""
+        return False
+
+    @property
+    def needs_tables(self) -> bool:
+        """Whether the search reads links between tokens, for shortlists."""
+        return False
+
+    @property
+    def uses_ctranslate2(self) -> bool:
+        """Whether CTranslate2 decodes."""
+        return False
+
+    @property
+    def workload(self) -> Workload:
+        """The options that decide with which baseline a timing is compared."""
+        return Workload("one", "auto", "float32", None)
+
+    def equally_wide(self, other: SearchConfig) -> bool:
+        """Return whether a search of equal workload keeps as many hypotheses alive."""
+        return True
+
+    def without_rescoring(self) -> Self:
+        """Return the search without passes that serve only the scores of hypotheses, for timings."""
+        return self
+
+    def with_max_tokens(self, count: int) -> Self:
+        """Return the search with outputs of at most `count` tokens, EOS included, if it limits outputs by their length."""
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitedSearch(SearchConfig):
+    """A search whose outputs are limited by `output_limits`."""
+
+    output_limits: OutputLimits = field(default_factory=OutputLimits)
+    """Bounds on the length of an output, and on the tokens in it."""
+
+    def with_max_tokens(self, count: int) -> Self:
+        """Return the search with outputs of at most `count` tokens, EOS included."""
+        return replace(self, output_limits=replace(self.output_limits, max_tokens=count))
+
+
+def _option_value(hint: Any, value: Any) -> Any:
+    """Return an option type for a mapping, and any other value unchanged."""
+    if not isinstance(value, Mapping):
+        return value
+    kind: Any = next(one for one in (hint, *get_args(hint)) if is_dataclass(one))
+    return kind(**value)
+
+
+@lru_cache(maxsize=256)
+def check_search(search: SearchConfig, network: NetworkConfig, parts: SystemParts) -> None:
+    """Raise ValueError that names all options which are not valid for this network and these parts."""
+    refuse(search.problems(network, parts))

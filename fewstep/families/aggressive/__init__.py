@@ -1,0 +1,1 @@
+"""Drafts that another network verifies (Xia et al. 2022)."""

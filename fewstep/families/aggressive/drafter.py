@@ -1,0 +1,66 @@
+"""The drafting network of a pair, from its arrays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fewstep.config.options import MAX_SHORTLIST_TOKENS
+from fewstep.families.aggressive.config import AggressiveConfig
+from fewstep.networks.aggressive_transformer import Drafter
+from fewstep.shortlist import Lexicon
+from fewstep.sources import Ints
+from fewstep.system.networks import shape_of
+from fewstep.vocabulary import EOS, MASK, RESERVED
+
+if TYPE_CHECKING:
+    from fewstep.system.networks import Arrays
+
+__all__ = ["common_tokens", "drafter_of"]
+
+
+def drafter_of(config: AggressiveConfig, arrays: Arrays, joint: bool, linked: Ints | None) -> Drafter:
+    """Return the drafter with these arrays; `joint`: source and target share one vocabulary.
+
+    `linked` [U,L] are the translations of each source token for its shortlists. Raises ValueError for missing arrays.
+    """
+    needed = ["words.counts", *(["features.weight"] if config.drafting == "autoregressive" else [])]
+    needed += ["copy_queries"] if config.soft_copy and config.drafting == "parallel" else []
+    if missing := [name for name in needed if name not in arrays]:
+        raise ValueError(f"drafter: arrays: missing {', '.join(missing)}")
+    drafter = _head(config, arrays) if config.drafting == "autoregressive" else _block_decoder(config, arrays, joint)
+    return replace(drafter, lexicon=Lexicon(common_tokens(arrays["words.counts"]), linked))
+
+
+def common_tokens(counts: object, most: int = MAX_SHORTLIST_TOKENS) -> Ints:
+    """Return [W], at most `most` ids: EOS, then other tokens by their counts [V], ties by the lower id, without reserved ids."""
+    numbers = np.asarray(counts)[len(RESERVED) :]
+    return np.concatenate(([EOS], len(RESERVED) + np.argsort(-numbers, kind="stable")))[:most].astype(np.int64)
+
+
+def _head(config: AggressiveConfig, arrays: Arrays) -> Drafter:
+    layers = {name.replace("head.", "decoder.", 1): array for name, array in arrays.items() if name.startswith("head.")}
+    others = {name: array for name, array in arrays.items() if not name.startswith(("decoder.", "head."))}
+    return Drafter(
+        arrays={**others, **layers},
+        shape=shape_of(replace(config, decoder_layers=1)),
+        shares_encoder=True,
+        shares_words=True,
+        features=arrays["features.weight"],
+    )
+
+
+def _block_decoder(config: AggressiveConfig, arrays: Arrays, joint: bool) -> Drafter:
+    return Drafter(
+        arrays=arrays,
+        shape=shape_of(config),
+        shares_encoder=config.encoder == "shared",
+        shares_words=config.encoder == "shared" and joint,
+        sight="all" if config.prefix_attention == "all" else "prefix",
+        codes_in_layers=config.layer_positions,
+        last_token=config.feed_last_token,
+        mask=MASK,
+        copy_queries=arrays["copy_queries"] if config.soft_copy else None,
+    )

@@ -1,0 +1,79 @@
+"""The tensors that a drafter shares with its verifier, and checks that two networks are such a pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from fewstep.config.network import NetworkConfig, Sizes
+from fewstep.families.aggressive.config import AggressiveConfig
+
+__all__ = ["check_pair", "check_verifier", "is_shared"]
+
+CODES = ("source_positions", "slot_codes", "copy_queries")
+"""Arrays that are no weights."""
+
+
+class _Order(Protocol):
+    step_size: int
+    arrangement: str
+
+
+class _Ordered(Protocol):
+    """A network config of a family that can verify."""
+
+    def generation(self) -> _Order: ...
+
+
+def is_shared(name: str, config: AggressiveConfig, joint: bool) -> bool:
+    """Return whether a drafter's weights of this name are those of the verifier, which are not trained. `joint`: source and target
+    share one vocabulary."""
+    if config.drafting == "autoregressive":
+        return not name.startswith(("features.", "head.", "words."))
+    table = "target_embedding" if joint else "source_embedding"
+    return config.encoder == "shared" and name.startswith(("encoder.", "source_positions.", table))
+
+
+def check_verifier(config: object) -> None:
+    """Raise ValueError unless a network with this config writes one token per step from left to right."""
+    if not hasattr(config, "generation"):
+        got = "a network without an order"
+    else:
+        order = cast(_Ordered, config).generation()
+        if (order.step_size, order.arrangement) == (1, "l2r"):
+            return
+        got = f"{order.step_size} at a time, {order.arrangement}"
+    raise ValueError(f"verifier: expected a network that writes one token per step from left to right, got {got}")
+
+
+def check_pair(
+    config: AggressiveConfig,
+    sizes: Sizes,
+    tensors: Mapping[str, Any],
+    verifier: NetworkConfig,
+    verifier_sizes: Sizes,
+    verifier_tensors: Mapping[str, Any],
+    equal: Callable[[Any, Any], bool] = np.array_equal,
+) -> None:
+    """Raise ValueError for networks with vocabularies of other sizes or with other `max_positions`, and for a drafter whose shared
+    weights are not those of the verifier.
+
+    Tensors are weights by name, in the same notation on both sides, and `slot_codes`; `equal` compares two of them.
+    """
+    if sizes != verifier_sizes:
+        raise ValueError(f"verifier: expected vocabularies {tuple(sizes)} as the drafter has, got {tuple(verifier_sizes)}")
+    expected, got = config.max_positions, verifier.max_positions
+    if expected != got:
+        raise ValueError(f"verifier: expected max_positions {expected} as the drafter has, got {got}; train both with one value")
+    shared = [name for name in tensors if name not in CODES and is_shared(name, config, sizes.joint)]
+    others = verifier_tensors
+    if different := [name for name in shared if name not in others or not equal(tensors[name], others[name])]:
+        raise ValueError(
+            f"verifier: expected the one that the drafter was trained on, but {len(different)} of {len(shared)} tensors that "
+            f"they share differ, first {different[0]}; train the drafter with `initial_weights: verifier`, from this verifier"
+        )
+    slots = tensors["slot_codes"][:expected], others["slot_codes"][:expected]
+    if config.drafting == "autoregressive" and not equal(*slots):
+        raise ValueError("verifier: expected slots with position codes only for an autoregressive drafter, got start vectors too")

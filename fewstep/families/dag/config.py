@@ -1,0 +1,155 @@
+"""Sizes, graph, objective and searches of the `dag` family (Huang et al. 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from fewstep.config.bounds import Ge, Gt, Le
+from fewstep.config.network import NetworkConfig
+from fewstep.config.options import Precision, Sampling, Shortlist
+from fewstep.config.problems import Problem
+from fewstep.config.search import SearchConfig, SystemParts, Workload
+
+Pin = Literal["none", "row", "column"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DagConfig(NetworkConfig):
+    """A Transformer whose decoder computes all vertices of a graph at once, and the probability that one follows another."""
+
+    conventions: Literal["paper", "v2"] = "paper"
+    """Graph size and pinning as in the paper's code, which its results were computed with, or as in its successor."""
+    graph_size: Literal["source", "predicted", "fixed"] = "source"
+    """Quantity that the size of a graph is proportional to: the source length, the target length, which the network predicts, or
+    nothing."""
+    graph_factor: Annotated[float, Gt(0)] = 8.0
+    """Number of vertices per token (with `fixed`: of vertices) between the two ends."""
+    graph_factor_range: tuple[float, float] | None = None
+    """Lowest and highest factor. Training draws the factor of each sentence uniformly between them, and decoding uses their mean.
+    Empty: always `graph_factor`."""
+    max_vertices: Annotated[int, Ge(2)] = 1024
+    """Largest graph in training and decoding; the number of rows of a learned table of positions."""
+    length_loss_weight: Annotated[float, Ge(0)] = 0.1
+    """Weight of the length's cross-entropy in the loss, where lengths are predicted."""
+    objective: Literal["sum", "max"] = "sum"
+    """Probability of a target: the sum over all paths, or the probability of the best path."""
+    sampled_tokens: Annotated[int, Ge(1)] | None = None
+    """Number of random tokens in the sampled softmax of training (Jean et al. 2015): a vertex is normalised over these and the
+    tokens of the batch's targets, which is faster with large vocabularies. Empty: over all tokens."""
+    glancing: Literal["none", "number-random", "uniform", "fixed", "bernoulli"] = "number-random"
+    """Choice of the vertices of the best path whose tokens are shown in training: none; a share of the number that is still wrong;
+    a share drawn at random for each sentence; a fixed share; or each one independently with the share that is still wrong."""
+    glancing_ratio: Annotated[float, Ge(0), Le(1)] = 0.5
+    """The share at the first update."""
+    glancing_ratio_end: Annotated[float, Ge(0), Le(1)] = 0.1
+    """The share from update `glancing_updates` on; it changes linearly until then."""
+    glancing_updates: Annotated[int, Ge(1)] = 200000
+    """Updates over which the share changes."""
+    pin: Pin | None = None
+    """Effect of a shown token on the paths: none; its vertex must be on the path (`row`); or its vertex may write no other token
+    (`column`). Empty: `column` by the conventions of the paper, `row` by those of v2."""
+
+    @property
+    def pinning(self) -> Pin:
+        """The effect of a shown token on the paths."""
+        return self.pin or ("column" if self.conventions == "paper" else "row")
+
+    @property
+    def factors(self) -> tuple[float, float]:
+        """The lowest and the highest factor in training."""
+        return self.graph_factor_range or (self.graph_factor, self.graph_factor)
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield the options that are not a valid combination."""
+        yield from super().problems()
+        low, high = self.factors
+        if not 0 < low <= high:
+            yield Problem(("graph_factor_range",), "two factors above 0, the lower one first", f"[{low}, {high}]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DagSearch(SearchConfig):
+    """The choice of a path through the graph, or of a text of many paths (section 3.4)."""
+
+    strategy: Literal["greedy", "lookahead", "viterbi", "joint-viterbi", "beam", "sample"] = "lookahead"
+    """The most likely transition; the most likely transition and token together; the best path by transitions, or by transitions
+    and tokens; beam search over texts; or nucleus sampling."""
+    n_best: Annotated[int, Ge(1)] = 1
+    """Number of hypotheses returned for each sentence (beam and sample only)."""
+    token_weight: Annotated[float, Ge(0)] = 1.0
+    """Weight of token scores relative to transitions (beta)."""
+    length_penalty: Annotated[float, Ge(0)] = 1.0
+    """Exponent of the length that scores are divided by (beam: alpha; Viterbi: b)."""
+    beam_size: Annotated[int, Ge(1)] = 200
+    """Number of prefixes that are extended at each vertex (beam only)."""
+    beams_per_length: Annotated[int, Ge(1)] = 10
+    """Largest number of these prefixes that have the same length (beam only)."""
+    candidates: Annotated[int, Ge(1)] = 5
+    """Number of best pairs of next vertex and token that are followed from each vertex (beam and sample only)."""
+    top_p: Annotated[float, Gt(0), Le(1)] = 0.9
+    """Total probability of the candidates that are followed (beam) or drawn from (sample)."""
+    ngram_weight: Annotated[float, Ge(0)] = 0.0
+    """Weight of the n-gram model's natural log-probability (gamma; beam only). The paper's 0.1 on decimal logarithms is 0.043."""
+    sampling: Sampling = field(default_factory=Sampling)
+    """Options of the strategy `sample`."""
+    allow_unknown: bool = False
+    """Whether an output may contain the unknown token."""
+    shortlist: Shortlist | None = None
+    """A lexical shortlist that tokens are chosen from. Empty: all tokens."""
+    deduplicate: bool = True
+    """Write a token that comes twice in a row once (the authors' code always does, with all searches except beam)."""
+    no_repeat_ngram: Annotated[int, Ge(0)] = 0
+    """Size of the n-grams that may not occur twice in an output (lookahead, beam and sample only); 0: all may."""
+    no_consecutive_repeat: Annotated[int, Ge(0)] = 0
+    """Size up to which n-grams may not occur twice in direct succession (lookahead, beam and sample only); 0: all may."""
+    engine: Literal["auto", "torch"] = "auto"
+    """Engine that decodes: native code on a CPU and torch elsewhere (`auto`), or torch."""
+    precision: Precision = "float32"
+    """Arithmetic of products with weights on a CPU. bfloat16 applies to layers, which is faster on CPUs with AVX512-BF16 and slower
+    on others; int8 applies to the ranking of tokens as well. Attention and transitions stay in float32. Torch, which decodes on a
+    GPU and draws samples, supports float32 alone."""
+
+    @property
+    def penalises_length(self) -> bool:
+        """Whether `length_penalty` changes the result."""
+        return self.strategy in ("viterbi", "joint-viterbi", "beam")
+
+    @property
+    def needs_ngram(self) -> bool:
+        """Whether the search reads an n-gram model."""
+        return self.ngram_weight > 0
+
+    @property
+    def needs_tables(self) -> bool:
+        """Whether the search reads links between tokens."""
+        return self.shortlist is not None
+
+    @property
+    def workload(self) -> Workload:
+        """The options that decide with which baseline a timing is compared."""
+        hypotheses = self.strategy if self.strategy in ("beam", "sample") else "one"
+        return Workload(hypotheses, self.engine, self.precision, self.shortlist)
+
+    def problems(self, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Problem]:
+        """Yield the options that are not valid with one another, with the network (None: not known) or with the system's parts."""
+        if self.strategy == "beam" and self.n_best > self.beam_size:
+            yield Problem(("n_best",), f"at most {self.beam_size}, the size of the beam", self.n_best)
+        elif self.strategy not in ("beam", "sample") and self.n_best > 1:
+            yield Problem(("n_best",), f"1 with {self.strategy}", self.n_best)
+        if self.precision == "float16":
+            yield Problem(("precision",), "float32, bfloat16 or int8", self.precision)
+        elif self.precision != "float32" and self.engine == "torch":
+            yield Problem(("precision",), "float32 with engine torch", self.precision)
+        elif self.precision != "float32" and self.strategy == "sample":
+            yield Problem(("precision",), "float32 for sampling", self.precision)
+        if self.ngram_weight and self.strategy != "beam":
+            yield Problem(("ngram_weight",), f"0 with {self.strategy}", self.ngram_weight)
+        elif self.ngram_weight and parts.ngram is False:
+            yield Problem(("ngram_weight",), "0 for a system without an n-gram model (`ngram: {}`)", self.ngram_weight)
+        if self.shortlist is not None and parts.tables is False:
+            yield Problem(("shortlist",), "none for a system without candidate tables", self.shortlist)
+
+
+NETWORK, SEARCH = DagConfig, DagSearch

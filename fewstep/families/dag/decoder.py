@@ -1,0 +1,161 @@
+"""The native decoder of the dag family: graphs of vertices and their searches on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from fewstep.config.options import shortlist_sizes
+from fewstep.config.problems import Problem, refuse
+from fewstep.config.search import SearchConfig, SystemParts, check_search
+from fewstep.families.dag.config import DagConfig, DagSearch
+from fewstep.families.dag.search import Graph, TopTokens, finished, follows, search_graph, tokens_needed
+from fewstep.networks.arrays import Precision
+from fewstep.networks.copies import Copies
+from fewstep.networks.dag_network import DagNetwork, DagRules
+from fewstep.sources import Ints, Sources, gather
+from fewstep.system.format import BundleError
+from fewstep.system.networks import network_of, read_network, shape_of, sizes_of
+from fewstep.system.parts import load_lexicon, load_ngram
+from fewstep.threads import default_threads
+from fewstep.translation import Hypothesis
+from fewstep.vocabulary import BOS, EOS, MASK, RESERVED, UNK
+
+if TYPE_CHECKING:
+    from fewstep.ngram import NgramScorer
+    from fewstep.shortlist import Lexicon
+    from fewstep.system.networks import Arrays
+
+__all__ = ["NativeDecoder", "banned", "load"]
+
+
+class NativeDecoder:
+    """Copies of a network. Several threads may use it at the same time."""
+
+    memory_errors = (MemoryError,)
+
+    def __init__(
+        self,
+        config: DagConfig,
+        arrays: Arrays,
+        ngram: NgramScorer | None = None,
+        lexicon: Lexicon | None = None,
+        *,
+        precision: Precision = "float32",
+    ) -> None:
+        """Copy a network, first in `precision`, with the arrays of `fewstep.DagNetwork` but for `links`, which is cut from the
+        weights, and with `graph_lengths`, the number of vertices for each source length with EOS or, if the network predicts it,
+        for each target length.
+
+        `ngram` is a scorer over target ids for searches with an `ngram_weight`; `lexicon` provides shortlists. Raises ValueError
+        for arrays that do not fit `config`.
+        """
+        self.config, self.ngram, self.lexicon = config, ngram, lexicon
+        self.parts = SystemParts(ngram=ngram is not None, tables=lexicon is not None)
+        self._sizes: Ints = _array("graph_lengths", arrays)
+        given = {**arrays, "links": _links(arrays, config.width)}
+        self._copies = Copies(lambda precision: self._copy(given, precision))
+        self._copies[precision]
+
+    def _copy(self, arrays: Arrays, precision: Precision) -> DagNetwork:
+        return DagNetwork(arrays, shape=shape_of(self.config, "gelu"), precision=precision, lexicon=self.lexicon)
+
+    def problems(self, search: DagSearch) -> Iterator[Problem]:
+        """Yield the options of a search that are not valid for this system, or that native code does not support."""
+        yield from search.problems(self.config, self.parts)
+        if search.engine != "auto":
+            yield Problem(("engine",), "auto in native code", search.engine)
+        yield from self.unsupported(search)
+
+    def unsupported(self, search: DagSearch) -> Iterator[Problem]:
+        """Yield the strategy of a search if native code does not have it."""
+        if search.strategy == "sample":
+            yield Problem(("strategy",), "a strategy other than sample in native code", search.strategy)
+
+    def prepare(self, sources: Sequence[Sequence[int]], search: Any = None, threads: int | None = None) -> Sources:
+        """Return sources without EOS as one batch. Raises ValueError for a source that exceeds the network's `max_positions`."""
+        return gather(sources, self.config.max_positions - 1)
+
+    def decode(self, prepared: Sources, search: DagSearch, threads: int | None = None) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each source, best first. Raises ValueError for a search with `problems`."""
+        check_search(search, self.config, self.parts)
+        refuse(self.problems(search))
+        return self.search(prepared, search, threads or default_threads()) if prepared.rows else []
+
+    def search(self, prepared: Sources, search: DagSearch, threads: int) -> list[list[Hypothesis]]:
+        """Return the hypotheses of a search without problems."""
+        if follows(search):
+            return [finished(ranked, search) for ranked in self._follow(prepared, search, threads)]
+        return search_graph(self.graph(prepared, search, threads), search, self.ngram, threads)
+
+    def graph(self, prepared: Sources, search: DagSearch, threads: int) -> Graph:
+        """Return the graphs of sources, with as many tokens per vertex as the search needs."""
+        transitions, log_probs, ids, lengths = self._copies[search.precision].scores(
+            prepared.ids,
+            prepared.lengths,
+            self._vertices(prepared.lengths),
+            tokens=tokens_needed(search),
+            rules=_rules(search),
+            threads=threads,
+        )
+        return Graph(transitions, TopTokens(log_probs, ids), lengths)
+
+    def _follow(self, prepared: Sources, search: DagSearch, threads: int) -> list[list[Hypothesis]]:
+        """Run greedy search, or lookahead search without constraints on repetitions."""
+        paths = self._copies[search.precision].follow(
+            prepared.ids,
+            prepared.lengths,
+            self._vertices(prepared.lengths),
+            token_weight=search.token_weight if search.strategy == "lookahead" else 0.0,
+            rules=_rules(search),
+            threads=threads,
+        )
+        return [[Hypothesis(path.ids, path.score, 1)] for path in paths]
+
+    def _vertices(self, lengths: Ints) -> Ints:
+        """Return the number of vertices of each sentence, or of each target length if the network predicts it."""
+        return self._sizes if self.config.graph_size == "predicted" else self._sizes[lengths]
+
+
+def _array(name: str, arrays: Arrays) -> Any:
+    if name not in arrays:
+        raise ValueError(f"arrays: missing {name}")
+    return arrays[name]
+
+
+def _links(arrays: Arrays, width: int) -> Any:
+    """Return the projection of vertex states to the queries, keys and gates of transitions, without the part for positions."""
+    return np.concatenate([_array(f"links.{part}.weight", arrays)[:, :width] for part in ("queries", "keys", "gates")])
+
+
+@lru_cache
+def _rules(search: DagSearch) -> DagRules:
+    return DagRules(
+        bos=BOS,
+        eos=EOS,
+        mask=MASK,
+        banned=tuple(banned(allow_unknown=search.allow_unknown)),
+        **shortlist_sizes(search.shortlist),
+    )
+
+
+def banned(*, allow_unknown: bool) -> list[int]:
+    """Return the tokens that no vertex between the ends emits."""
+    return [token for token in range(len(RESERVED)) if token != UNK or not allow_unknown]
+
+
+def load(directory: Path, description: Mapping[str, Any], search: SearchConfig) -> NativeDecoder:
+    """Load the decoder of a system directory, ready for `search`. Raises BundleError."""
+    config = cast(DagConfig, network_of(directory, description, DagConfig))
+    sizes = sizes_of(directory, description)
+    arrays = read_network(directory, config, sizes)
+    ngram, lexicon = load_ngram(directory), load_lexicon(directory, description, sizes)
+    precision = cast(DagSearch, search).precision
+    try:
+        return NativeDecoder(config, arrays, ngram, lexicon, precision="float32" if precision == "float16" else precision)
+    except ValueError as error:
+        raise BundleError(f"{directory}: {error}") from error

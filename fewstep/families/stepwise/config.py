@@ -1,0 +1,221 @@
+"""Sizes, generation order and searches of the `stepwise` family (Zhang et al. 2020; Imamura and Sumita 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, Literal, Self, cast
+
+from fewstep.config.bounds import Ge, Lt
+from fewstep.config.network import NetworkConfig
+from fewstep.config.options import NucleusSampling, OutputLimits, Precision, Shortlist
+from fewstep.config.problems import Problem
+from fewstep.config.search import LimitedSearch, SearchConfig, SystemParts, Workload
+from fewstep.families.stepwise.orders import ORDERS, GenerationOrder, Mask, OrderName, SlotPositions, Start, Stop, Tail
+
+RIGHT_TO_LEFT = {"l2r": (False,), "r2l": (True,), "fold": (False, True)}
+"""Switches by arrangement, one for each direction: whether its later tokens stand before its earlier ones in the output."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepwiseConfig(NetworkConfig):
+    """A Transformer encoder-decoder that writes its target step by step."""
+
+    order: OrderName = "autoregressive"
+    """Name of the order in which target tokens are written. The next eight keys change single properties of it."""
+    directions: Annotated[int, Ge(1)] | None = None
+    """Number of directions that are written side by side (h). Empty: as in the order."""
+    tokens_per_direction: Annotated[int, Ge(1)] | None = None
+    """Tokens of each direction in a step (c). Empty: as in the order."""
+    step_size: Annotated[int, Ge(1)] | None = None
+    """Tokens that one call of the decoder writes (z): h c, or 1. Empty: as in the order."""
+    mask: Mask | None = None
+    """Slots that a decoder slot attends to: those of steps up to its own, all up to itself, or those of its direction. Empty: as
+    in the order."""
+    target_positions: SlotPositions | None = None
+    """Position code of decoder slots. Empty: as in the order."""
+    tail: Tail | None = None
+    """Labels of the slots after EOS in its step: none, or EOS as well (`fill`). Empty: as in the order."""
+    start: Start | None = None
+    """Input of the slots of the first step. Empty: as in the order."""
+    stop: Stop | None = None
+    """Event that ends an output: the first EOS in writing order, or an EOS in either direction. Empty: as in the order."""
+
+    def generation(self) -> GenerationOrder:
+        """Return the order with its changes. Raises ValueError that names the properties which are not valid together."""
+        named = ORDERS[self.order]
+        stated = {field.name: getattr(self, field.name, None) for field in fields(GenerationOrder)}
+        changes: dict[str, Any] = {name: value for name, value in stated.items() if value is not None}
+        if named.step_size == named.directions * named.tokens_per_direction:
+            changes = {"step_size": 0, **changes}
+        return replace(named, **changes)
+
+    def valid_generation(self) -> GenerationOrder | None:
+        """Return the order with its changes, or None if they are not a valid combination."""
+        try:
+            return self.generation()
+        except ValueError:
+            return None
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield the options that are not a valid combination."""
+        yield from super().problems()
+        try:
+            self.generation()
+        except ValueError as error:
+            yield Problem(("order",), f"a valid combination of order settings ({error})", self.order)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepwiseSearch(LimitedSearch):
+    """A decoding strategy with its options."""
+
+    strategy: Literal["greedy", "beam", "sample"] = "greedy"
+    """Choice of the best token in each slot, beam search, or nucleus sampling."""
+    n_best: Annotated[int, Ge(1)] = 1
+    """Number of hypotheses returned for each sentence: 1 with greedy, at most `beam_size` with beam (fewer are possible with
+    `beam_threshold`), any number of samples."""
+    beam_size: Annotated[int, Ge(1)] = 5
+    """Number of hypotheses kept alive for each sentence (beam only)."""
+    selection: Literal["exact", "outer", "double-top-k"] = "exact"
+    """Ranking of steps of several tokens (beam only): exact, or by the approximations of Zhang et al. 2020 (`outer`) or of Imamura
+    and Sumita 2020 (`double-top-k`, at most two tokens)."""
+    length_penalty: Annotated[float, Ge(0)] = 1.0
+    """Exponent alpha of the length normalisation (beam only); 0 ranks by log-probability alone."""
+    length_penalty_form: Literal["power", "gnmt"] = "power"
+    """Length by which scores are divided: tokens^alpha (`power`), or ((5 + tokens) / 6)^alpha (`gnmt`; Wu et al. 2016). Tokens
+    include EOS."""
+    beam_threshold: Annotated[float, Ge(0)] | None = None
+    """Hypotheses whose log-probability is more than this many nats below the highest of their sentence are dropped, so that most
+    steps have fewer than `beam_size` (beam only; Freitag and Al-Onaizan 2017). Empty: no hypothesis is dropped."""
+    sampling: NucleusSampling = field(default_factory=NucleusSampling)
+    """Options of the strategy `sample`."""
+    output_limits: OutputLimits = field(default_factory=OutputLimits)
+    """Bounds on the length of an output, and on the tokens in it."""
+    shortlist: Shortlist | None = None
+    """A lexical shortlist that tokens are chosen from. Empty: all tokens."""
+    engine: Literal["auto", "torch", "ctranslate2"] = "auto"
+    """Engine that decodes: native code on a CPU and torch elsewhere (`auto`), torch, or CTranslate2 (the extra `ctranslate2`). The
+    latter supports autoregressive networks, greedy and beam search, and the power form of the length penalty."""
+    precision: Precision = "float32"
+    """Arithmetic of products with weights. In native code bfloat16 applies to layers, which is faster on CPUs with AVX512-BF16 and
+    slower on others, and int8 applies to the ranking of tokens as well; attention stays in float32. CTranslate2 supports all four
+    (a CPU may lack the 16-bit ones); native code has no float16, and torch decodes in float32 alone."""
+    rescore: bool = True
+    """Recompute CTranslate2's scores in one more pass. Its own scores are normalised over the tokens that may be written, those of
+    other engines over all tokens."""
+    ngram_weight: Annotated[float, Ge(0)] = 0.0
+    """Weight of the bigram coupling of a step: how much more likely, by the n-gram model of the run (`ngram`), two tokens of a step
+    are side by side than apart. For greedy search, which considers the four best tokens of each slot, and beam search, in orders
+    that write adjacent tokens in a step. 0: the slots are independent."""
+    end_threshold: Annotated[float, Ge(0), Lt(1)] = 0.0
+    """Probability of having ended, summed over the slots of a step, at which an output ends (greedy only). 0: an output ends where
+    EOS is more likely than every token."""
+    deduplicate: bool = False
+    """Delete the second of two equal adjacent n-grams of up to four tokens from outputs; scores do not change."""
+
+    @property
+    def penalises_length(self) -> bool:
+        """Whether `length_penalty` changes the result."""
+        return self.strategy == "beam"
+
+    @property
+    def chooses_jointly(self) -> bool:
+        """Whether the choice for one slot of a step depends on the other slots."""
+        return bool(self.ngram_weight or self.end_threshold)
+
+    @property
+    def needs_ngram(self) -> bool:
+        """Whether the search reads an n-gram model."""
+        return self.ngram_weight > 0
+
+    @property
+    def needs_tables(self) -> bool:
+        """Whether the search reads links between tokens."""
+        return self.shortlist is not None
+
+    @property
+    def uses_ctranslate2(self) -> bool:
+        """Whether CTranslate2 decodes."""
+        return self.engine == "ctranslate2"
+
+    @property
+    def workload(self) -> Workload:
+        """The options that decide with which baseline a timing is compared."""
+        hypotheses = "one" if self.strategy == "greedy" else self.strategy
+        return Workload(hypotheses, self.engine, self.precision, self.shortlist)
+
+    def equally_wide(self, other: SearchConfig) -> bool:
+        """Return whether a search of equal workload keeps as many hypotheses alive."""
+        if not isinstance(other, StepwiseSearch) or self.strategy != "beam":
+            return True
+        return (self.beam_size, self.beam_threshold) == (other.beam_size, other.beam_threshold)
+
+    def without_rescoring(self) -> Self:
+        """Return the search without CTranslate2's pass for scores."""
+        return replace(self, rescore=False)
+
+    def problems(self, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Problem]:
+        """Yield the options that are not valid with one another, with the network (None: not known) or with the system's parts."""
+        order = None if network is None else cast(StepwiseConfig, network).valid_generation()
+        if self.strategy == "beam" and self.n_best > self.beam_size:
+            yield Problem(("n_best",), f"at most {self.beam_size}, the size of the beam", self.n_best)
+        elif self.strategy not in ("beam", "sample") and self.n_best > 1:
+            yield Problem(("n_best",), f"1 with {self.strategy}", self.n_best)
+        yield from self._engine_problems(order, parts)
+        if order is not None and self.selection == "double-top-k" and order.step_size > 2:
+            yield Problem(("selection",), f"exact or outer with {order.step_size} tokens a step", self.selection)
+        if self.shortlist is not None and parts.tables is False:
+            yield Problem(("shortlist",), "none for a system without candidate tables", self.shortlist)
+        yield from self._coupling_problems(order, parts)
+
+    def _engine_problems(self, order: GenerationOrder | None, parts: SystemParts) -> Iterator[Problem]:
+        if self.uses_ctranslate2:
+            yield from self._ctranslate2_problems(order, parts)
+        elif self.precision == "float16":
+            yield Problem(("precision",), "float32, bfloat16 or int8 unless engine is ctranslate2", self.precision)
+        elif self.precision != "float32" and self.engine == "torch":
+            yield Problem(("precision",), "float32 with engine torch", self.precision)
+        elif self.precision != "float32" and self.strategy == "sample":
+            yield Problem(("precision",), "float32 for sampling", self.precision)
+
+    def _ctranslate2_problems(self, order: GenerationOrder | None, parts: SystemParts) -> Iterator[Problem]:
+        if parts.networks > 1:
+            yield Problem(("engine",), "auto or torch for an ensemble", self.engine)
+        if self.strategy == "sample":
+            yield Problem(("engine",), "auto or torch for sampling", self.engine)
+        if self.strategy == "beam" and self.length_penalty_form == "gnmt":
+            yield Problem(("length_penalty_form",), "power with engine ctranslate2", self.length_penalty_form)
+        if self.strategy == "beam" and self.beam_threshold is not None:
+            yield Problem(("beam_threshold",), "empty with engine ctranslate2", self.beam_threshold)
+        if self.shortlist is not None:
+            yield Problem(("shortlist",), "empty with engine ctranslate2", self.shortlist)
+        if order is not None and (order.arrangement, order.step_size) != ("l2r", 1):
+            expected = "auto or torch for an order other than one token a step from left to right"
+            yield Problem(("engine",), expected, self.engine)
+
+    def _coupling_problems(self, order: GenerationOrder | None, parts: SystemParts) -> Iterator[Problem]:
+        if self.end_threshold and self.strategy != "greedy":
+            yield Problem(("end_threshold",), f"0 with {self.strategy}", self.end_threshold)
+        elif self.end_threshold and order is not None and (order.step_size == 1 or order.stop != "first-eos"):
+            expected = "0 for an order that writes one token a step, or that ends in either direction"
+            yield Problem(("end_threshold",), expected, self.end_threshold)
+        if not self.ngram_weight:
+            return
+        if self.strategy == "sample":
+            yield Problem(("ngram_weight",), "0 with sample", self.ngram_weight)
+        elif parts.ngram is False:
+            yield Problem(("ngram_weight",), "0 for a system without an n-gram model (`ngram: {}`)", self.ngram_weight)
+        elif order is not None and not _writes_adjacent_tokens(order):
+            yield Problem(("ngram_weight",), "0 for an order that writes no two adjacent tokens in a step", self.ngram_weight)
+        elif self.strategy == "beam" and (self.selection != "exact" or (order is not None and order.stop != "first-eos")):
+            expected = "0 unless selection is exact and the first EOS ends an output"
+            yield Problem(("ngram_weight",), expected, self.ngram_weight)
+
+
+def _writes_adjacent_tokens(order: GenerationOrder) -> bool:
+    """Whether two tokens of one direction are written in one step."""
+    return order.arrangement in RIGHT_TO_LEFT and min(order.tokens_per_direction, order.step_size) > 1
+
+
+NETWORK, SEARCH = StepwiseConfig, StepwiseSearch

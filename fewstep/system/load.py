@@ -1,0 +1,73 @@
+"""Loading of system directories."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fewstep.config.search import SearchConfig
+from fewstep.decoding import Decoder
+from fewstep.families.table import family_named
+from fewstep.system.description import read_description
+from fewstep.system.format import SOURCE_PIECES, TARGET_PIECES, BundleError
+from fewstep.system.integrity import check_parts
+from fewstep.system.networks import sizes_of
+from fewstep.system.system import System
+from fewstep.vocabulary import load_pieces
+
+__all__ = ["load", "open_system"]
+
+LoadDecoder = Callable[[Path, Mapping[str, Any], SearchConfig], Decoder]
+
+
+def load(directory: str | os.PathLike[str], *, verify: bool = True) -> System:
+    """Load a system that decodes in native code on a CPU.
+
+    With `verify`, the description and all parts are compared with their digests before any part is parsed; it reads every file
+    once more. Raises `BundleError` (a ValueError) if the directory does not hold a complete system of this format.
+    """
+    return open_system(
+        Path(directory),
+        verify,
+        lambda name: family_named(name).search,
+        lambda path, description, search: family_named(description["family"]).load(path, description, search),
+    )
+
+
+def open_system(
+    directory: Path, verify: bool, search_type: Callable[[str], type[SearchConfig]], load_decoder: LoadDecoder
+) -> System:
+    """Load a system whose decoder comes from `load_decoder(directory, description, default search)`.
+
+    `search_type` returns the search type of a family, and raises ValueError for an unknown one. Raises BundleError as `load` does.
+    """
+    description = read_description(directory, verify)
+    if verify:
+        check_parts(directory, description)
+    sizes = sizes_of(directory, description)
+    try:
+        kind = search_type(description["family"])
+        searches = {label: kind.from_values(values) for label, values in description["searches"].items()}
+        default = searches[description["search"]]
+        languages = description["languages"]["source"], description["languages"]["target"]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BundleError(f"{directory / 'system.json'}: {error}; use the version of this program that wrote it") from error
+    decoder = load_decoder(directory, description, default)
+    longest, cut = int(description["network"]["max_positions"]) - 1, description.get("max_source_tokens")
+    return System(
+        name=description["name"],
+        family=description["family"],
+        task=description["task"],
+        source_language=languages[0],
+        target_language=languages[1],
+        searches=searches,
+        default_search=description["search"],
+        decoder=decoder,
+        source_pieces=load_pieces(directory / SOURCE_PIECES, sizes.source),
+        target_pieces=load_pieces(directory / TARGET_PIECES, sizes.target),
+        max_source_tokens=longest if cut is None else min(int(cut), longest),
+        max_target_tokens=longest,
+        cuts=cut is not None,
+    )

@@ -1,0 +1,108 @@
+"""The networks of a system directory as arrays.
+
+A folder with a network holds `model.safetensors`, its weights by the names that training gives them, and `codes.safetensors`,
+tensors that are computed from the config and the weights once, when the system is written: codes of positions and products of
+weights with them. Both sides of the project read the same bytes, so that no result depends on the library that computed them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fewstep.config.network import NetworkConfig, Sizes
+from fewstep.networks.arrays import TransformerShape
+from fewstep.system.format import CODES, WEIGHTS, BundleError, require_file
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Arrays = dict[str, NDArray[Any]]
+
+__all__ = ["named_arrays", "network_of", "read_arrays", "read_network", "shape_of", "sizes_of"]
+
+RENAMED = {f"{name}.weight": name for name in ("target_embedding", "source_embedding")} | {"length.weight": "lengths"}
+"""Names of arrays in `fewstep.Transformer`, by those of the weights; all others are equal."""
+
+
+def network_of(directory: Path, description: Mapping[str, Any], kind: type[NetworkConfig]) -> NetworkConfig:
+    """Return the config of a system's network. Raises BundleError for one that this version does not know."""
+    try:
+        return kind(**description["network"])
+    except (TypeError, ValueError) as error:
+        raise BundleError(f"{directory}: this version cannot build the network that is described there: {error}") from error
+
+
+def sizes_of(directory: Path, description: Mapping[str, Any]) -> Sizes:
+    """Return the vocabulary sizes of a system. Raises BundleError if the description does not hold them."""
+    try:
+        return Sizes(**description["sizes"])
+    except TypeError as error:
+        raise BundleError(f"{directory}: expected sizes of two vocabularies, got: {error}; the directory is damaged") from error
+
+
+def read_network(folder: Path, config: NetworkConfig, sizes: Sizes) -> Arrays:
+    """Return the arrays of the network in `folder`, named as in `fewstep.Transformer`, with all others of the two files.
+
+    Raises BundleError for files that are missing or damaged, and for weights of another network than `config` or of vocabularies
+    of other sizes.
+    """
+    weights, trained = read_arrays(folder / WEIGHTS)
+    if "network" in trained:
+        check_trained(folder / WEIGHTS, type(config)(**json.loads(trained["network"])), config)
+    arrays = named_arrays(weights, read_arrays(folder / CODES)[0])
+    _check_rows(folder / WEIGHTS, arrays, sizes)
+    return arrays
+
+
+def read_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
+    """Return the tensors of a safetensors file by name, and its metadata. Raises BundleError for any other file."""
+    from safetensors import SafetensorError, safe_open
+
+    require_file(path)
+    try:
+        with safe_open(path, "np") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118 it is no mapping
+    except (SafetensorError, TypeError) as error:
+        raise BundleError(f"{path}: expected weights in safetensors format, but: {error}; the file is damaged") from error
+
+
+def named_arrays(weights: Mapping[str, Any], codes: Mapping[str, Any]) -> Arrays:
+    """Return weights and codes as arrays for a network of `fewstep`."""
+    return {RENAMED.get(name, name): array for name, array in weights.items()} | dict(codes)
+
+
+def check_trained(path: Path, trained: NetworkConfig, described: NetworkConfig) -> None:
+    """Raise BundleError if weights were trained with another config: they may fit a network that interprets them in another way."""
+    pairs = ((f.name, getattr(trained, f.name), getattr(described, f.name)) for f in fields(trained))
+    if differences := [f"{name}: trained as {was!r}, described as {now!r}" for name, was, now in pairs if was != now]:
+        raise BundleError(f"{path}: weights of another network than the one described beside them: {'; '.join(differences)}")
+
+
+def shape_of(config: NetworkConfig, activation: Any = "relu") -> TransformerShape:
+    """Return the sizes of a network in the form that native networks expect."""
+    return TransformerShape(
+        encoder_layers=config.encoder_layers,
+        decoder_layers=config.decoder_layers,
+        width=config.width,
+        feed_forward=config.feed_forward,
+        heads=config.heads,
+        norm=config.norm,
+        activation=activation,
+    )
+
+
+def _check_rows(path: Path, arrays: Arrays, sizes: Sizes) -> None:
+    wanted = {"target_embedding": sizes.target} | ({} if sizes.joint else {"source_embedding": sizes.source})
+    problems = [
+        f"{name}: expected {rows} rows, got {len(arrays[name]) if name in arrays else 'none'}"
+        for name, rows in wanted.items()
+        if name not in arrays or len(arrays[name]) != rows
+    ]
+    if sizes.joint and "source_embedding" in arrays:
+        problems.append("source_embedding: expected none with a joint vocabulary")
+    if problems:
+        raise BundleError(f"{path}: weights do not fit the network that is described beside them: {'; '.join(problems)}")

@@ -1,1 +1,0 @@
-"""Configs of networks and searches: the types that all families share, and rules on their combinations."""
