@@ -1,7 +1,7 @@
 // The module `fewstep_native._processor`, which is loaded before a level is chosen: plain C API, compiled for the baseline.
-#include <Python.h>
-
 #include "csrc/base/processor.h"
+
+#include <Python.h>
 
 namespace {
 
@@ -10,8 +10,10 @@ PyObject* levels(PyObject*, PyObject*) {
     PyObject* found = PyTuple_New(static_cast<Py_ssize_t>(names.size()));
     for (std::size_t index = 0; found != nullptr && index < names.size(); ++index) {
         PyObject* name = PyUnicode_FromString(names[index].c_str());
-        if (name == nullptr) Py_CLEAR(found);
-        else PyTuple_SET_ITEM(found, static_cast<Py_ssize_t>(index), name);
+        if (name == nullptr)
+            Py_CLEAR(found);
+        else
+            PyTuple_SET_ITEM(found, static_cast<Py_ssize_t>(index), name);
     }
     return found;
 }

@@ -1,13 +1,14 @@
 """The compiled extension: one module for each level of instructions, of which the best that the processor runs is loaded.
 
-`ABI` is the version of its signatures, `LEVEL` the level in use, and `LEVELS` those that are installed and that this processor runs,
-lowest first. The environment variable FEWSTEP_ISA names another level than the best.
+`ABI` is the version of its signatures, `LEVEL` the level in use, and `LEVELS` are those that are installed and that this processor
+runs, lowest first. The environment variable FEWSTEP_ISA names another level than the best.
 """
 
 import os as _os
 from importlib import import_module as _import_module
 from importlib.machinery import EXTENSION_SUFFIXES as _SUFFIXES
 from pathlib import Path as _Path
+from types import ModuleType as _ModuleType
 
 from fewstep_native import _processor
 
@@ -25,8 +26,7 @@ def _available() -> tuple[str, ...]:
     if not found:
         raise ImportError(
             f"fewstep_native: expected a processor that runs one of the levels {', '.join(installed)}, "
-            f"got one that runs {', '.join(runs) or 'none, not even x86-64-v2 (SSE4.2 and POPCNT)'}; use a newer machine",
-            name="fewstep_native",
+            f"got one that runs {', '.join(runs) or 'none, not even x86-64-v2 (SSE4.2 and POPCNT)'}; use a newer machine"
         )
     return found
 
@@ -36,18 +36,19 @@ def _chosen(levels: tuple[str, ...]) -> str:
     if level not in levels:
         raise ImportError(
             f"FEWSTEP_ISA: expected one of {', '.join(levels)} (levels that are installed and that this processor runs), "
-            f"got {level}; unset it to use the best",
-            name="fewstep_native",
+            f"got {level}; unset it to use the best"
         )
     return level
 
 
+def _loaded(level: str) -> _ModuleType:
+    name = f"fewstep_native._{level.replace('-', '_')}"
+    try:
+        return _import_module(name)
+    except ImportError as error:
+        raise ImportError(f"{name}: expected the module of the level {level}, got: {error}; reinstall the package") from error
+
+
 LEVELS = _available()
 LEVEL = _chosen(LEVELS)
-_module = _import_module(f"fewstep_native._{LEVEL.replace('-', '_')}")
-if LEVEL != _module.LEVEL:
-    raise ImportError(
-        f"{_module.__file__}: expected a module of level {LEVEL}, got one of level {_module.LEVEL}; reinstall the package",
-        name="fewstep_native",
-    )
-globals().update({name: value for name, value in vars(_module).items() if not name.startswith("_")})
+globals().update({name: value for name, value in vars(_loaded(LEVEL)).items() if not name.startswith("_")})
