@@ -82,9 +82,7 @@ def test_native_files_that_are_compiled_once_do_not_depend_on_the_level() -> Non
     once = [*native_files("bindings"), *(path for folder in COMPILED_ONCE for path in native_files(f"csrc/ops/{folder}"))]
     for path in once:
         wrong = all_included(path) & {"csrc/base/simd_f32.h", "csrc/base/bfloat16.h"}
-        assert not wrong, (
-            f"{path} includes {sorted(wrong)}: expected no vectors whose width depends on the level; hide them in a .cc file"
-        )
+        assert not wrong, f"{path} includes {sorted(wrong)}: expected no vectors as wide as the level; hide them"
 
 
 def test_native_inference_is_bound_without_ops() -> None:

@@ -16,6 +16,7 @@ from pipeline.run.machines import Outcome
 from pipeline.store.artifacts import Store
 from stages.artifacts import CHECKPOINTS
 from stages.errors import StageError
+from stages.workers.isa import ISA
 from stages.workers.ray_workers import RayWorkers, explained, options
 
 
@@ -86,4 +87,7 @@ def _attempt(attempt: StepAttempt) -> None:
     """Run one attempt as a Ray task."""
     partial = Store.partial(attempt.step.directory)
     scratch, deaths = partial / CHECKPOINTS / f"ray-{attempt.id}", partial / deaths_file(attempt.id)
-    run_attempt(attempt, RayWorkers(attempt.resources, attempt.step.name, scratch, attempt.log, deaths, attempt.excluded_nodes))
+    workers = RayWorkers(
+        attempt.resources, attempt.step.name, scratch, attempt.log, deaths, partial / ISA, avoid=attempt.excluded_nodes
+    )
+    run_attempt(attempt, workers)

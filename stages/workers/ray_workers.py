@@ -27,6 +27,7 @@ from ray.exceptions import (
 from models.training.worker import TrainingWorker
 from stages.errors import FULL, FewstepError, StageError, TransientError, unwritable
 from stages.workers import LocalWorkers, Resources
+from stages.workers.isa import record_isa_level
 from stages.workers.logs import logged
 
 A = TypeVar("A")
@@ -64,6 +65,8 @@ class RayWorkers:
     """Log file of this attempt."""
     deaths: Path
     """File of dead workers, a JSON object a line: {time, shard, seconds (lost work), error}."""
+    isa: Path
+    """Folder in which each worker leaves its level of instructions."""
     avoid: tuple[str, ...] = ()
     """Nodes on which no worker is started."""
 
@@ -135,7 +138,13 @@ class RayWorkers:
 
         trainer = TorchTrainer(
             _train_worker,
-            train_loop_config={"loop": loop, "argument": argument, "threads": self.resources.threads, "log": self.log},
+            train_loop_config={
+                "loop": loop,
+                "argument": argument,
+                "threads": self.resources.threads,
+                "log": self.log,
+                "isa": self.isa,
+            },
             scaling_config=ScalingConfig(
                 num_workers=self.resources.workers or 1,
                 use_gpu=self.resources.gpus > 0,
@@ -159,7 +168,7 @@ class _Pool:
     def __init__(self, workers: RayWorkers, make: Callable[..., Any], argument: Any) -> None:
         actor: Any = _Mapper
         held = options(workers.resources, workers.avoid)
-        self._new: Callable[[], Any] = lambda: actor.options(**held).remote(make, argument, workers.log)
+        self._new: Callable[[], Any] = lambda: actor.options(**held).remote(make, argument, workers.log, workers.isa)
         self._limit = workers.resources.workers or 1
         self._all: list[Any] = []
         self._failed_starts = 0
@@ -206,8 +215,8 @@ class _Pool:
 class _Mapper:
     """A worker of a map: creates its function once and applies it to shards."""
 
-    def __init__(self, make: Callable[[Any], Callable[[Any], Any]], argument: Any, log_file: Path) -> None:
-        self._log_file = log_file
+    def __init__(self, make: Callable[[Any], Callable[[Any], Any]], argument: Any, log_file: Path, isa: Path) -> None:
+        self._log_file, self._isa = log_file, isa
         self._make, self._argument = make, argument
         self._function: Callable[[Any], Any] | None = None
 
@@ -219,6 +228,7 @@ class _Mapper:
         with logged(self._log_file) as logger:
             if self._function is None:  # not in the constructor: there an error of `make` would look like the actor's death
                 self._function = self._make(self._argument)
+                record_isa_level(self._isa)
                 logger.info("worker ready on node %s", _node())
             return self._function(shard)
 
@@ -241,6 +251,7 @@ def _train_worker(settings: dict[str, Any]) -> None:
     )
     with logged(settings["log"]) as logger:
         logger.info("training worker %d of %d on node %s", worker.rank + 1, worker.world_size, _node())
+        record_isa_level(settings["isa"])
         settings["loop"](settings["argument"], worker)
 
 

@@ -141,8 +141,8 @@ def reproduction(findings: Findings, extras: Extras) -> Markup:
         element("h2", "To reproduce"),
         element(
             "p",
-            "A fingerprint covers the config of a step, its inputs and the version of its stage. On the same kind of machine, "
-            "steps with equal fingerprints have equal results, bit for bit.",
+            "A fingerprint covers the config of a step, its inputs and the version of its stage. On processors of one level "
+            "of instructions, steps with equal fingerprints have equal results, bit for bit.",
             class_="note",
         ),
         table(["metric", "signature"], lines, text=(0, 1)),
@@ -150,9 +150,15 @@ def reproduction(findings: Findings, extras: Extras) -> Markup:
     for test, benchmark in findings.benchmarks.items():
         where = [[name.replace("_", " "), _plain(value)] for name, value in benchmark["environment"].items()]
         parts.append(table([f"timed on {test}", "machine"], where, text=(0, 1)))
-    rows = [[what, element("code", fingerprint[:16]), revision[:10]] for what, fingerprint, revision in extras.provenance]
+    levels = sorted({level for one in extras.provenance for level in one.isa})
+    if len(levels) > 1:
+        parts.append(
+            element("p", f"The steps were computed on processors of different levels: {', '.join(levels)}.", class_="note")
+        )
+    rows = [[one.step, element("code", one.fingerprint[:16]), one.revision[:10], ", ".join(one.isa)] for one in extras.provenance]
     words = element("summary", f"Fingerprints of {count(len(rows), 'step')}")
-    return join([*parts, element("details", words, table(["step", "fingerprint", "source revision"], rows, text=(0, 1, 2)))])
+    columns = ["step", "fingerprint", "source revision", "level of instructions"]
+    return join([*parts, element("details", words, table(columns, rows, text=(0, 1, 2, 3)))])
 
 
 def _plain(value: object) -> str:
