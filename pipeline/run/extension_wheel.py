@@ -19,8 +19,8 @@ from stages.errors import StageError
 def write_extension_wheel(folder: Path) -> Path:
     """Write the extension of this Python, with all its levels, as a wheel into `folder`; its path.
 
-    pip refuses it on another platform or Python. Raises ImportError, naming the command that builds it, when the extension is missing
-    or older than the kernels need, and StageError when it was compiled for this machine alone.
+    pip refuses it on another platform or Python. Raises ImportError, naming the command that builds it, when the extension is
+    missing or older than the kernels need, and StageError when it was compiled for this machine alone.
     """
     extension = import_module("fewstep.native").fewstep_native
     if "native" in extension.LEVELS:
