@@ -48,10 +48,10 @@ def test_each_level_multiplies_correctly_and_repeatably(level: str) -> None:
 
 
 def test_products_are_equal_on_levels_with_fused_multiply_add() -> None:
-    """Outputs lie in the lanes, so that the width of the registers changes no sum; bfloat16 has an instruction of its own."""
+    """Outputs lie in the lanes, so that the width of the registers changes no sum. Products of two bfloat16 are exact."""
     fused = [level for level in LEVELS if level not in ("x86-64-v2", "native")]
-    for precision in ("float32", "int8"):
-        assert len({products(level)["products"][precision] for level in fused}) <= 1, precision
+    for precision, levels in (("float32", fused), ("int8", fused), ("bfloat16", LEVELS)):
+        assert len({products(level)["products"][precision] for level in levels}) <= 1, precision
 
 
 @pytest.mark.parametrize("wrong", ["x86-64-v9", "avx2", "x86-64-v2 "])
