@@ -52,7 +52,7 @@ from models.lattice.decode import LatticeDecoder
 from models.lattice.model import build as build_lattice
 from models.lattice.tables import bigram_tables
 from models.stepwise.engines.ctranslate2 import CTranslate2Search
-from models.stepwise.engines.native import NativeEngine
+from models.stepwise.engines.native import NativeEngine, native_decoder
 from models.stepwise.model import StepwiseModel, build
 
 VOCABULARY = {"tiny": 8000, "base": 32000}
@@ -80,7 +80,7 @@ def network(size: str, layers: Layers, order: Any = "autoregressive") -> Stepwis
 
 @cache
 def native_search(size: str, layers: Layers, order: str) -> NativeEngine:
-    return NativeEngine(network(size, layers, order), None, None)
+    return NativeEngine(native_decoder(network(size, layers, order), None, None))
 
 
 @cache
@@ -93,7 +93,8 @@ def natively(size: str, layers: Layers, order: str, search: StepwiseSearch) -> D
 
     def decode(sources: list[list[int]]) -> object:
         prepared = gather(sources, len(sources[0]))
-        return found.decode(prepared, search, np.full_like(prepared.lengths, search.output_limits.max_tokens or 1))
+        limits = np.full_like(prepared.lengths, search.output_limits.max_tokens or 1)
+        return found.decode(prepared, search, limits, None)
 
     return decode
 
