@@ -3,9 +3,9 @@
     python -m benchmarks.decoding.levels [--size tiny] [--batches 1 16] [--rounds 15] [--json FILE]
 
 Compiles both into `build/levels/`, each of which a process of its own loads, with one thread. A round decodes the same sentences
-with both, in alternating order. Networks are those of `base_size`, with random weights: greedy and beam search, a search over graphs,
-lattices, and drafting with all drafts accepted, in float32 and int8. A figure is the speed of the build for all levels relative to
-the other: the median over the rounds of the ratio of times.
+with both, in alternating order. Networks are those of `base_size`, with random weights: greedy and beam search, a search over
+graphs, lattices, and drafting with all drafts accepted, in float32 and int8. A figure is the speed of the build for all levels
+relative to the other: the median over the rounds of the ratio of times.
 """
 
 from __future__ import annotations
@@ -193,8 +193,8 @@ def main() -> None:
         arguments,
         section="The build for all levels beside one for this machine",
         explanation=(
-            f"The speed of level `{level}` of the build for all levels, relative to that of `-march=native`: one thread, networks of "
-            f"size `{arguments.size}`, {TOKENS} tokens in and out. At least 0.97 is expected."
+            f"The speed of level `{level}` of the build for all levels, relative to that of `-march=native`: one thread, networks "
+            f"of size `{arguments.size}`, {TOKENS} tokens in and out. At least 0.97 is expected."
         ),
         columns=["search", *(f"batch {batch}" for batch in arguments.batches)],
         rows=[[name, *(f"{row['speed']:.3f}" for row in found if row["entry"] == name)] for name in names],

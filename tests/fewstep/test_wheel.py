@@ -29,8 +29,7 @@ def run(*command: str | Path, **settings: object) -> str:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    build = folder / "build"
-    options = ["--no-deps", "--no-build-isolation", f"--config-settings=build-dir={build}", f"--wheel-dir={folder}"]
+    options = ["--no-deps", "--no-build-isolation", f"--wheel-dir={folder}"]
     run(sys.executable, "-m", "pip", "wheel", "--quiet", *options, ROOT)
     (found,) = folder.glob("*.whl")
     return found
