@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fewstep.serve.app import create_app
 from fewstep.serve.observe import Observer
@@ -21,6 +22,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 BACKLOG = 2048
 """Connections that the kernel keeps until they are accepted."""
 MAX_HEADER_BYTES = 64 << 10
+FIRST_REQUEST_SECONDS = 30.0
+"""Time in which a new connection must send the head of its first request."""
 ARRIVAL_SECONDS = 0.25
 """Time between the end of listening and the end of idle connections."""
 
@@ -58,7 +61,7 @@ def serve(systems: Mapping[str, System], settings: Settings, bound: socket.socke
     app = create_app(systems, settings)
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=Connection,
         loop="asyncio",
         ws="none",
         access_log=False,
@@ -70,6 +73,24 @@ def serve(systems: Mapping[str, System], settings: Settings, bound: socket.socke
         timeout_graceful_shutdown=int(settings.drain_seconds),
     )
     Graceful(config, app, settings).run(sockets=[bound])
+
+
+class Connection(H11Protocol):
+    """A connection that is closed unless a request begins in time, so that silent clients do not use up all open files."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start to wait for the first request."""
+        super().connection_made(transport)
+        self._patience = self.loop.call_later(FIRST_REQUEST_SECONDS, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop to wait."""
+        self._patience.cancel()
+        super().connection_lost(exc)
+
+    def _give_up(self) -> None:
+        if not self.cycle and not self.transport.is_closing():
+            self.transport.close()
 
 
 class Graceful(uvicorn.Server):

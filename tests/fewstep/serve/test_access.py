@@ -1,10 +1,13 @@
-"""Tokens and rates."""
+"""Tokens, rates, and connections without a request."""
 
 import asyncio
+from functools import partial
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
-from fewstep.serve import access
+from fewstep.serve import access, server
 from fewstep.serve.access import Access, Rates
 from fewstep.serve.settings import Settings
 
@@ -87,3 +90,31 @@ def test_addresses_do_not_pile_up(monkeypatch):
     assert not any(rates.wait(str(number)) for number in range(100))
     assert len(rates._buckets) == 3
     assert rates.wait("99") == 1.0
+
+
+def test_a_connection_without_a_request_is_closed(monkeypatch):
+    monkeypatch.setattr(server, "FIRST_REQUEST_SECONDS", 0.2)
+
+    async def app(scope, receive, send):
+        await asyncio.sleep(0.5)
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def ask(port, request):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        answer = await reader.read(20)
+        writer.close()
+        return answer
+
+    async def main():
+        config = uvicorn.Config(app, http=server.Connection, ws="none", log_level="error")
+        config.load()
+        state = ServerState()
+        make = partial(config.http_protocol_class, config=config, server_state=state, app_state={})
+        requests = (b"", b"GET / HT", b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        async with await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0) as listening:
+            port = listening.sockets[0].getsockname()[1]
+            return await asyncio.gather(*(ask(port, request) for request in requests))
+
+    assert asyncio.run(main()) == [b"", b"", b"HTTP/1.1 204 No Cont"]
