@@ -22,7 +22,7 @@ def _installed() -> list[str]:
 def _available() -> tuple[str, ...]:
     """Return the installed levels that the processor runs. Raises ImportError if there are none."""
     runs, installed = _processor.levels(), _installed()
-    found = tuple(level for level in (*runs, "native") if level in installed)  # a build for one machine names no level
+    found = tuple(level for level in (*runs, "native") if level in installed)  # "native": a build for one machine
     if not found:
         raise ImportError(
             f"fewstep_native: expected a processor that runs one of the levels {', '.join(installed)}, "
