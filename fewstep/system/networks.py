@@ -55,6 +55,7 @@ def read_network(folder: Path, config: NetworkConfig, sizes: Sizes) -> Arrays:
         check_trained(folder / WEIGHTS, type(config)(**json.loads(trained["network"])), config)
     arrays = named_arrays(weights, read_arrays(folder / CODES)[0])
     _check_rows(folder / WEIGHTS, arrays, sizes)
+    _check_finite(folder / WEIGHTS, arrays)
     return arrays
 
 
@@ -93,6 +94,13 @@ def shape_of(config: NetworkConfig, activation: Any = "relu") -> TransformerShap
         norm=config.norm,
         activation=activation,
     )
+
+
+def _check_finite(path: Path, arrays: Arrays) -> None:
+    import numpy as np
+
+    if names := [name for name, array in arrays.items() if not np.isfinite(array).all()]:
+        raise BundleError(f"{path}: expected finite weights, got others in {', '.join(names[:3])}; train the network again")
 
 
 def _check_rows(path: Path, arrays: Arrays, sizes: Sizes) -> None:

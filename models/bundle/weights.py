@@ -19,6 +19,7 @@ from fewstep.system.format import WEIGHTS, BundleError, require_file
 from fewstep.system.networks import check_trained
 from models.common.layers.backbone import Backbone
 from models.family import family_named
+from models.training.finite import not_finite
 
 
 def describe(family: str, network: Any, sizes: Sizes) -> dict[str, Any]:
@@ -81,9 +82,12 @@ def load_weights(path: Path, model: nn.Module) -> None:
 def _read_weights(path: Path) -> dict[str, Tensor]:
     require_file(path)
     try:
-        return cast(dict[str, Tensor], load_file(path))
+        state = cast(dict[str, Tensor], load_file(path))
     except SafetensorError as error:
         raise BundleError(f"{path}: expected weights in safetensors format, but: {error}; the file is damaged") from error
+    if names := not_finite(state):
+        raise BundleError(f"{path}: expected finite weights, got others in {', '.join(names[:3])}; train the network again")
+    return state
 
 
 def load_matching_weights(path: Path, model: nn.Module) -> int:

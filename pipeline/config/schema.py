@@ -24,30 +24,13 @@ from stages.lattice import LatticeConfig
 from stages.ngram import NgramConfig
 from stages.score import MetricName
 from stages.score.tasks import TaskName
+from stages.table import STAGES
 from stages.vocabulary import VocabularyConfig
 from stages.workers import Resources
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
-StageName = Literal[
-    "corpus",
-    "vocabulary",
-    "encode",
-    "align",
-    "lattice",
-    "ngram",
-    "train",
-    "distill",
-    "system",
-    "tune",
-    "decode",
-    "score",
-    "likelihood",
-    "contrastive",
-    "dag_analysis",
-    "lattice_analysis",
-    "benchmark",
-    "report",
-]
+StageName: Any = Literal[tuple(stage.name for stage in STAGES)]
+"""The name of a stage. Its members are not known to the type checker."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,11 @@ import os
 import secrets
 from pathlib import Path
 
-from pipeline.plan.stages import STAGES
 from pipeline.store.artifacts import Store
 from pipeline.store.files import read_json, write_atomically
 from stages.artifacts import MANIFEST
 from stages.errors import ArtifactError, DataError
+from stages.table import STAGES
 
 MARKER = "fewstep-store.json"
 """The first file that is written into a new store. Nothing is ever removed from a directory without it."""

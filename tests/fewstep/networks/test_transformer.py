@@ -201,7 +201,7 @@ def test_no_sources_have_no_outcomes():
         assert run(transformer, name, [], [], BeamOptions(beam_size=2), SlotRules()) == []
 
 
-def test_where_no_word_is_allowed_the_score_is_minus_infinity():
+def test_where_no_token_is_allowed_the_score_is_minus_infinity():
     transformer = Transformer(arrays_for(SHAPE, 0), shape=SHAPE)
     rules = SlotRules(banned=tuple(token for token in range(11) if token != EOS), min_tokens=3)
     (outcome,) = run(transformer, "greedy", [[3]], [5], BeamOptions(beam_size=1), rules)
