@@ -20,7 +20,7 @@ def _installed() -> list[str]:
 
 
 def _available() -> tuple[str, ...]:
-    """Return the installed levels that the processor runs. Raises ImportError if there are none."""
+    """Return the installed levels that the processor runs. Raises ImportError without such a level."""
     runs, installed = _processor.levels(), _installed()
     found = tuple(level for level in (*runs, "native") if level in installed)  # "native": a build for one machine
     if not found:
