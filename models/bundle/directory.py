@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from fewstep import CandidateTables
 from fewstep.config.network import Sizes
 from fewstep.config.search import SearchConfig
-from fewstep.system.description import SYSTEM_FORMAT, TRAINING_FORMAT, read_description, read_versioned
+from fewstep.system.description import SYSTEM_FORMAT, TRAINING_FORMAT, TRAINING_KEYS, read_description, read_versioned
 from fewstep.system.format import (
     CODES,
     MEMBERS,
@@ -65,9 +65,7 @@ def load_model(directory: Path, device: str = "cpu", weights: str = WEIGHTS, ver
 
     With `verify`, the description and the weights are compared with their digests first. Raises BundleError.
     """
-    description = read_versioned(
-        directory / "model.json", "a trained network", TRAINING_FORMAT, ("family", "network", "sizes", "parts"), verify
-    )
+    description = read_versioned(directory / "model.json", "a trained network", TRAINING_FORMAT, TRAINING_KEYS, verify)
     if verify:
         check_parts(directory, description, [weights])
     return make_model(directory, description, device, weights)

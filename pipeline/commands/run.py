@@ -15,6 +15,7 @@ from pipeline.errors import exit_code
 from pipeline.plan.step import Plan
 from pipeline.run import execute
 from pipeline.store.artifacts import Store
+from pipeline.store.marker import require_writable
 
 
 def isa_levels(plan: Plan, store: Store) -> dict[str, int]:
@@ -34,6 +35,7 @@ def run(
 ) -> None:
     """Run the pipeline in CONFIG. Steps already in the store are reused; an interrupted run continues."""
     settings, plan, store = planned(config, overrides, until)
+    require_writable(store)
     outcome = execute.run(settings, plan, store, config_file=str(config), in_process=in_process)
     for step, reason in outcome.failed.items():
         print(f"{step} failed: {reason}", file=sys.stderr)

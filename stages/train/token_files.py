@@ -1,5 +1,4 @@
-"""Token shards as training reads them: memory-mapped, ids checked against the vocabulary, pairs filtered, and shards pooled in
-a random order."""
+"""Token shards as training reads them: ids checked against the vocabulary, pairs filtered, and shards pooled in a random order."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ class TokenFiles:
         self._sizes = sizes
 
     def lengths(self, shard: int) -> tuple[Ints, Ints]:
-        """Return the source and target lengths of the rows of a shard, without EOS. The ids are not read."""
+        """Return the source and target lengths of the rows of a shard, without EOS."""
         table = read_shard(self.paths[shard])
         return _ragged(table, "source").lengths, _ragged(table, "target").lengths
 
@@ -84,7 +83,7 @@ class TokenFiles:
 
 
 def _ragged(table: Any, side: str) -> Ragged:
-    """A list column with values in the memory-mapped file and int64 offsets from 0."""
+    """A list column with values in the memory of its table and int64 offsets from 0."""
     column = table.column(side).combine_chunks()
     offsets = column.offsets.to_numpy().astype(np.int64)
     if len(offsets) == 0:
