@@ -4,10 +4,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 PACKAGES := .venv/.packages
-READY := .venv/.ready
+READY = .venv/.ready$(LEVELS)
+DEV := .venv/.dev
 SITE := .venv/.site
+# Levels of instructions to compile; empty: all, as in a wheel. For a quick build, `make LEVELS=native ...` compiles for this machine alone.
+LEVELS ?=
+EDITABLE := --no-build-isolation --config-settings=cmake.define.FEWSTEP_LEVELS=$(LEVELS) --no-deps --editable .
 NATIVE := kernels/CMakeLists.txt $(shell find kernels -name '*.cc' -o -name '*.h')
-CPP := $(shell find kernels tests/examples -name '*.cc' -o -name '*.h')
+CPP := $(shell find kernels tests -name '*.cc' -o -name '*.h')
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
 ASAN := build/asan
 CONFIG ?= configs/benchmarks/demo.yaml
@@ -17,19 +21,24 @@ CONFIG ?= configs/benchmarks/demo.yaml
 
 $(PACKAGES): constraints.txt pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(PIP) scikit-build-core nanobind cmake ninja
+	$(PIP) --upgrade pip
 	$(PIP) torch
-	$(PIP) --no-build-isolation --config-settings=cmake.define.FEWSTEP_NATIVE_ARCH=ON --editable '.[ctranslate2,serve-ray,dev]'
+	$(PIP) --group build --group pipeline
 	touch $@
 
-$(READY): $(PACKAGES) $(NATIVE)      # the extension alone, compiled where its sources changed
-	$(PIP) --no-build-isolation --config-settings=cmake.define.FEWSTEP_NATIVE_ARCH=ON --no-deps --editable .
+$(READY): $(PACKAGES) $(NATIVE)      # the extension, compiled where its sources changed
+	$(PIP) $(EDITABLE)
+	rm -f .venv/.ready*
+	touch $@
+
+$(DEV): $(READY)
+	$(PIP) --group dev
 	touch $@
 
 demo: $(READY)          ## raw text to report on the embedded corpus, in minutes
 	$(BIN)/python -m pipeline run configs/demo.yaml
 
-lint: $(READY)          ## ruff, mypy, clang-format, prose, links
+lint: $(DEV)            ## ruff, mypy, clang-format, prose, links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -40,31 +49,31 @@ lint: $(READY)          ## ruff, mypy, clang-format, prose, links
 test: lint              ## everything but the slow tests, in under ten minutes
 	$(PYTEST) -m "not slow"
 
-test-slow: $(READY)     ## real kills, real nodes, longer trainings, in under half an hour
+test-slow: $(DEV)       ## real kills, real nodes, longer trainings, in under half an hour
 	$(PYTEST) -m slow --timeout=1500
 
-test-asan: $(READY)     ## the kernels' tests with the address and undefined-behaviour sanitizers
+test-asan: $(DEV)       ## the kernels' tests with the address and undefined-behaviour sanitizers
 	$(BIN)/cmake -S kernels -B $(ASAN) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
-		-DPython_EXECUTABLE=$(abspath $(BIN)/python) -DFEWSTEP_SANITIZE=ON
+		-DPython_EXECUTABLE=$(abspath $(BIN)/python) -DFEWSTEP_LEVELS=native -DFEWSTEP_SANITIZE=ON
 	$(BIN)/cmake --build $(ASAN)
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 		PYTHONPATH=$(ASAN):$$($(BIN)/python -c 'import sys; print(":".join(sys.path))') \
 		$(BIN)/python -S -m pytest tests/fewstep tests/kernels -m "not slow" -p no:cacheprovider
 
-bench: $(READY)         ## a config's systems and CTranslate2 (CONFIG=...), and all families at base size
+bench: $(DEV)           ## a config's systems and CTranslate2 (CONFIG=...), and all families at base size
 	$(BIN)/python -m benchmarks.decoding.systems $(CONFIG) --json build/systems.json
 	$(BIN)/python -m benchmarks.decoding.base_size --json build/base_size.json
 
 results: $(READY)       ## docs/results.md from benchmarks/results/*.json
 	$(BIN)/python -m benchmarks.page
 
-docs: $(READY)          ## write the generated pages again
+docs: $(DEV)            ## write the generated pages again
 	$(BIN)/python -m pipeline.config.docs
 	$(BIN)/python -m pipeline.commands.reference
 	$(BIN)/python -m tests.docs.examples
 
-$(SITE): $(READY)
-	$(PIP) --no-build-isolation --config-settings=cmake.define.FEWSTEP_NATIVE_ARCH=ON --editable '.[docs]'
+$(SITE): $(DEV)
+	$(PIP) --group docs
 	touch $@
 
 site: $(SITE)           ## the documentation as a web site, in build/site

@@ -14,8 +14,10 @@ class NativeError(ImportError):
 
 try:
     import fewstep_native
-except ImportError as error:
+except ModuleNotFoundError as error:
     raise NativeError(f"fewstep: expected the compiled extension fewstep_native, got: {error}; {BUILD}") from error
+except ImportError as error:  # it does not run here, and says why
+    raise NativeError(f"fewstep: expected a compiled extension that runs here, got: {error}") from error
 
 if (_found := getattr(fewstep_native, "ABI", None)) != ABI:
     raise NativeError(

@@ -22,6 +22,9 @@ NATIVE = {
 }
 """The rooms of `kernels/csrc` and their folders: a file may include its own folder, earlier ones of its room, and earlier rooms."""
 
+COMPILED_ONCE = ("inference/candidates", "inference/ngram", "ops/align", "ops/candidates", "ops/ngram")
+"""The folders of `kernels/csrc` that kernels/CMakeLists.txt compiles for the lowest level alone, as it does the bindings."""
+
 MAX_NATIVE_FILES = 20
 """C++ files that may lie directly in a folder."""
 
@@ -66,6 +69,24 @@ def test_native_folders_include_one_way() -> None:
         assert folder in order, f"{path}: expected a folder of {order}; move the file, or add its folder to NATIVE at its place"
         wrong = included_folders(path) - set(order[: order.index(folder) + 1])
         assert not wrong, f"{path} includes {sorted(wrong)}: expected earlier folders of {order}; move the shared code down"
+
+
+def all_included(path: Path) -> set[str]:
+    """Return the files of the kernels that a file includes, directly or not."""
+    found: set[str] = set()
+    waiting = [path]
+    while waiting:
+        names = set(re.findall(r'#include "([^"]+)"', waiting.pop().read_text(encoding="utf-8"))) - found
+        found |= names
+        waiting += [ROOT / "kernels" / name for name in names]
+    return found
+
+
+def test_native_files_that_are_compiled_once_do_not_depend_on_the_level() -> None:
+    once = [*native_files("bindings"), *(path for folder in COMPILED_ONCE for path in native_files(f"csrc/{folder}"))]
+    for path in once:
+        wrong = all_included(path) & {"csrc/base/simd_f32.h", "csrc/base/bfloat16.h"}
+        assert not wrong, f"{path} includes {sorted(wrong)}: expected no vectors as wide as the level; hide them"
 
 
 def test_native_inference_is_bound_without_ops() -> None:

@@ -15,10 +15,12 @@ from packaging.utils import canonicalize_name
 from tests.architecture import Module, modules
 
 ROOT = Path(__file__).resolve().parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-OPTIONAL = [text for extra in PROJECT["optional-dependencies"].values() for text in extra]
-DEPENDENCIES = [Requirement(text) for text in [*PROJECT["dependencies"], *OPTIONAL]]
+GROUPS = [*PROJECT["optional-dependencies"].values(), *PYPROJECT["dependency-groups"].values()]
+OPTIONAL = [text for group in GROUPS for text in group if isinstance(text, str)]
+DEPENDENCIES = [Requirement(text) for text in sorted({*PROJECT["dependencies"], *OPTIONAL})]
 PINNED = {
     canonicalize_name(name): version
     for name, _, version in (line.partition("==") for line in (ROOT / "constraints.txt").read_text().splitlines())

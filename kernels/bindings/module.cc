@@ -25,8 +25,10 @@ void translate_system_errors(const std::exception_ptr& raised, void*) {
 
 }  // namespace
 
-NB_MODULE(fewstep_native, module) {
+// The build defines the name of the level (FEWSTEP_LEVEL) and of its module.
+NB_MODULE(FEWSTEP_MODULE, module) {
     module.attr("ABI") = ABI;
+    module.attr("LEVEL") = FEWSTEP_LEVEL;
     nb::register_exception_translator(translate_system_errors);
     fewstep::bind_aggressive(module);
     fewstep::bind_beam(module);

@@ -85,10 +85,14 @@ def _kernels() -> Check:
 
 
 def _imported_kernels() -> str:
-    """Return the folders of the kernels and their extension. Raises ImportError when the extension is missing or of another ABI."""
+    """Return the folders of the kernels and their extension, and the level of instructions in use.
+
+    Raises ImportError when the extension is missing, of another ABI, or does not run on this processor.
+    """
     native = import_module("fewstep.native")
     extension = native.fewstep_native
-    return f"from {Path(str(native.__file__)).parent}; extension of ABI {extension.ABI} in {Path(extension.__file__).parent}"
+    place = f"from {Path(str(native.__file__)).parent}; extension of ABI {extension.ABI} in {Path(extension.__file__).parent}"
+    return f"{place}; level {extension.LEVEL} of {', '.join(extension.LEVELS)}"
 
 
 def _config(path: Path, settings: Any) -> Iterator[Check]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import Annotated
 
 import typer
@@ -11,8 +12,17 @@ from pipeline.commands.options import ConfigFile, Overrides, Until
 from pipeline.commands.planning import planned
 from pipeline.commands.report import finished_report, print_report
 from pipeline.errors import exit_code
+from pipeline.plan.step import Plan
 from pipeline.run import execute
+from pipeline.store.artifacts import Store
 from pipeline.store.marker import require_writable
+
+
+def isa_levels(plan: Plan, store: Store) -> dict[str, int]:
+    """Return the levels of instructions with which the finished steps of a plan were computed, with the number of steps of each."""
+    manifests = [manifest for step in plan.steps if (manifest := store.manifest(step.directory)) is not None]
+    counts = Counter(level for manifest in manifests for level in manifest.environment.get("isa", ()))
+    return dict(sorted(counts.items()))
 
 
 def run(
@@ -37,6 +47,9 @@ def run(
     made = f"{len(outcome.executed)} steps made" if outcome.executed else "everything was in the store"
     fetched = f", {len(outcome.fetched)} fetched from the mirror" if outcome.fetched else ""
     print(f"run {outcome.run.path.name}: {made}{fetched}")
+    if len(levels := isa_levels(plan, store)) > 1:
+        counts = ", ".join(f"{level}: {number} steps" for level, number in levels.items())
+        print(f"processors of different levels made the results ({counts}); they are reproducible on one level", file=sys.stderr)
     if finished_report(outcome.run) is not None:
         print_report(outcome.run)
     if outcome.unmirrored:

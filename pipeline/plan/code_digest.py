@@ -12,10 +12,13 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+import fewstep
 from models.family import FAMILIES
 
 ROOMS = ("fewstep", "kernels", "models", "stages")
 ROOT = Path(__file__).resolve().parents[2]
+RUNTIME = Path(fewstep.__file__).resolve().parents[1]
+"""The folder of `fewstep`, which an image installs apart from the pipeline."""
 
 
 @cache
@@ -48,9 +51,10 @@ def _native_digest() -> str:
 
 
 def _file(module: str) -> Path | None:
-    if module.split(".")[0] not in ROOMS:
+    room = module.split(".")[0]
+    if room not in ROOMS:
         return None
-    path = ROOT.joinpath(*module.split("."))
+    path = (RUNTIME if room == "fewstep" else ROOT).joinpath(*module.split("."))
     for candidate in (path.with_suffix(".py"), path / "__init__.py"):
         if candidate.is_file():
             return candidate

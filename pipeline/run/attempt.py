@@ -24,6 +24,7 @@ from stages.artifacts import STOP
 from stages.context import StepContext
 from stages.errors import FULL, TransientError, unwritable
 from stages.workers import Resources, Workers
+from stages.workers.isa import ISA, record_isa_level, recorded_isa_levels
 from stages.workers.logs import logged
 
 PACKAGES = ("torch", "numpy", "pyarrow", "sentencepiece", "sacrebleu", "ray")
@@ -69,12 +70,18 @@ def run_attempt(attempt: StepAttempt, workers: Workers) -> None:
             for _, artifact in artifacts(attempt.step.inputs):
                 store.verify(artifact.path)
             durable.make_directory(partial)
+            record_isa_level(partial / ISA)
             (partial / STOP).unlink(missing_ok=True)
             attempt.step.stage.run(attempt.step.inputs, attempt.step.config, _context(attempt, store, partial, workers))
             for _, file in external_files(attempt.step.inputs):
                 store.check_unchanged(file)
             _check_lease(attempt)
-            store.commit(attempt.step.directory, _manifest(attempt, time.time() - started))
+            levels = recorded_isa_levels(partial / ISA)
+            if len(levels) > 1:
+                log.warning(
+                    "computed on processors of different levels, %s; results are reproducible on one level", ", ".join(levels)
+                )
+            store.commit(attempt.step.directory, _manifest(attempt, levels, time.time() - started))
             log.info("done in %.1f s", time.time() - started)
         except BaseException as error:
             log.exception("%s", type(error).__name__)
@@ -103,7 +110,7 @@ def _context(attempt: StepAttempt, store: Store, partial: Path, workers: Workers
     )
 
 
-def _manifest(attempt: StepAttempt, seconds: float) -> Manifest:
+def _manifest(attempt: StepAttempt, isa: list[str], seconds: float) -> Manifest:
     step = attempt.step
     return Manifest(
         stage=step.stage.name,
@@ -112,7 +119,7 @@ def _manifest(attempt: StepAttempt, seconds: float) -> Manifest:
         fingerprint=step.fingerprint,
         config=canonical(step.config, keep_defaults=True),
         inputs=input_fingerprints(step.inputs),
-        environment=environment(attempt.resources),
+        environment=environment(attempt.resources) | {"isa": isa},
         code_digest=code_digest(step.stage.module),
         git_revision=git_revision(),
         run_id=attempt.run_id,

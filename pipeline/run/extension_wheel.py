@@ -13,20 +13,28 @@ from base64 import urlsafe_b64encode
 from importlib import import_module
 from pathlib import Path
 
+from stages.errors import StageError
+
 
 def write_extension_wheel(folder: Path) -> Path:
-    """Write the extension of this Python as a wheel into `folder`; its path. pip refuses it on another platform or Python.
+    """Write the extension of this Python, with all its levels, as a wheel into `folder`; its path.
 
-    Raises ImportError, naming the command that builds it, when the extension is missing or older than the kernels need.
+    pip refuses it on another platform or Python. Raises ImportError, naming the command that builds it, when the extension is
+    missing or older than the kernels need, and StageError when it was compiled for this machine alone.
     """
     extension = import_module("fewstep.native").fewstep_native
-    library = Path(extension.__file__)
+    if "native" in extension.LEVELS:
+        raise StageError(
+            "--with-extension: expected a compiled extension for all processors, got one for this machine alone (LEVELS=native); "
+            "build it with `make`"
+        )
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
     tag = f"{python}-{python}-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
     name = f"fewstep_native-{extension.ABI}"
     info = f"{name}.dist-info"
+    package = Path(extension.__file__).parent
     files = {
-        library.name: library.read_bytes(),
+        **{f"{package.name}/{path.name}": path.read_bytes() for path in sorted(package.iterdir()) if path.is_file()},
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: fewstep-native\nVersion: {extension.ABI}\n".encode(),
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: fewstep\nRoot-Is-Purelib: false\nTag: {tag}\n".encode(),
     }

@@ -16,6 +16,7 @@ from pipeline.run.machines import Outcome
 from pipeline.store.artifacts import Store
 from stages.artifacts import CHECKPOINTS
 from stages.errors import StageError, TransientError
+from stages.workers.isa import ISA
 from stages.workers.pulse import Watch, pulse
 from stages.workers.ray_workers import RayWorkers, explained, is_lost_node, options
 
@@ -122,7 +123,14 @@ def _attempt(attempt: StepAttempt) -> None:
     partial = Store.partial(attempt.step.directory)
     scratch, deaths = partial / CHECKPOINTS / f"ray-{attempt.id}", partial / deaths_file(attempt.id)
     workers = RayWorkers(
-        attempt.resources, attempt.step.name, scratch, attempt.log, deaths, attempt.excluded_nodes, attempt.silence_seconds
+        attempt.resources,
+        attempt.step.name,
+        scratch,
+        attempt.log,
+        deaths,
+        partial / ISA,
+        attempt.excluded_nodes,
+        attempt.silence_seconds,
     )
     with pulse(attempt.pulse_file, attempt.silence_seconds):
         run_attempt(attempt, workers)

@@ -85,12 +85,20 @@ class Synchronisation:
             "fewstep.kind": "run",
             "mlflow.note.content": run_note(self.spec),
             **({"fewstep.error": "; ".join(errors)} if errors else {}),
+            **({"fewstep.isa": ", ".join(levels)} if (levels := self._isa_levels()) else {}),
         }
         self.server.set_tags(parent, tags)
         self.server.add_params(parent, {key: value for key, value in self.spec["config"].items() if key not in NOT_LOGGED})
         if not self.over:
             self.server.set_status(parent, "RUNNING", None)
         return parent
+
+    def _isa_levels(self) -> list[str]:
+        """Return the levels of instructions of all steps, once the run is over."""
+        if not self.over:
+            return []
+        manifests = (read_json(step_directory(self.run.store, entry) / MANIFEST) for entry in self.spec["plan"])
+        return sorted({level for manifest in manifests for level in manifest.get("environment", {}).get("isa", ())})
 
     def _step(self, entry: dict[str, Any], step: StepState, parent: MlflowRun) -> None:
         if step.status in ("pending", "waiting", "skipped"):

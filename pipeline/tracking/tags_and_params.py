@@ -53,6 +53,7 @@ def step_tags(
         "source_run_id": source,
         "git_revision": manifest.get("git_revision"),
         "code_digest": manifest.get("code_digest"),
+        "isa": ", ".join(manifest.get("environment", {}).get("isa", ())),
         "error": step.error,
         **{f"signature.{allowed_name(name)}": signature for name, (_, signature) in scores_of(directory).items()},
     }

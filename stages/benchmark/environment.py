@@ -7,6 +7,8 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from stages.workers.isa import isa_level
+
 
 def environment(device: str, threads: int, *, ctranslate2: bool = False) -> dict[str, Any]:
     """Return the machine and the versions of a measurement, with that of CTranslate2 if asked for."""
@@ -17,6 +19,7 @@ def environment(device: str, threads: int, *, ctranslate2: bool = False) -> dict
     return {
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "cpu": cpu_model(),
+        "isa": isa_level(),
         "cpus": os.cpu_count(),
         "threads": threads,
         "precision": "float32",

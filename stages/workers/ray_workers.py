@@ -28,6 +28,7 @@ from ray.exceptions import (
 from models.training.worker import TrainingWorker
 from stages.errors import FULL, FewstepError, StageError, TransientError, unwritable
 from stages.workers import LocalWorkers, Resources
+from stages.workers.isa import record_isa_level
 from stages.workers.logs import logged
 from stages.workers.pulse import Watch, pulse
 
@@ -71,6 +72,8 @@ class RayWorkers:
     """Log file of this attempt."""
     deaths: Path
     """File of dead workers, a JSON object a line: {time, shard, seconds (lost work), error}."""
+    isa: Path
+    """Folder in which each worker leaves its level of instructions."""
     avoid: tuple[str, ...] = ()
     """Nodes on which no worker is started."""
     silence_seconds: float = 300.0
@@ -158,7 +161,13 @@ class RayWorkers:
 
         trainer = TorchTrainer(
             _train_worker,
-            train_loop_config={"loop": loop, "argument": argument, "threads": self.resources.threads, "log": self.log},
+            train_loop_config={
+                "loop": loop,
+                "argument": argument,
+                "threads": self.resources.threads,
+                "log": self.log,
+                "isa": self.isa,
+            },
             scaling_config=ScalingConfig(
                 num_workers=self.resources.workers or 1,
                 use_gpu=self.resources.gpus > 0,
@@ -183,7 +192,7 @@ class _Pool:
         actor: Any = _Mapper
         held = options(workers.resources, workers.avoid)
         self._new: Callable[[Path], Any] = lambda path: actor.options(**held).remote(
-            make, argument, workers.log, path, workers.silence_seconds
+            make, argument, workers.log, workers.isa, path, workers.silence_seconds
         )
         self._log, self._watch = workers.log, Watch(workers.silence_seconds)
         self._pulses: dict[Any, Path] = {}
@@ -242,9 +251,15 @@ class _Mapper:
     """A worker of a map: creates its function once and applies it to shards."""
 
     def __init__(
-        self, make: Callable[[Any], Callable[[Any], Any]], argument: Any, log_file: Path, pulse_file: Path, silence_seconds: float
+        self,
+        make: Callable[[Any], Callable[[Any], Any]],
+        argument: Any,
+        log_file: Path,
+        isa: Path,
+        pulse_file: Path,
+        silence_seconds: float,
     ) -> None:
-        self._log_file, self._pulse_file, self._silence_seconds = log_file, pulse_file, silence_seconds
+        self._log_file, self._isa, self._pulse_file, self._silence_seconds = log_file, isa, pulse_file, silence_seconds
         self._make, self._argument = make, argument
         self._function: Callable[[Any], Any] | None = None
 
@@ -256,6 +271,7 @@ class _Mapper:
         with logged(self._log_file) as logger, pulse(self._pulse_file, self._silence_seconds):
             if self._function is None:  # not in the constructor: there an error of `make` would look like the actor's death
                 self._function = self._make(self._argument)
+                record_isa_level(self._isa)
                 logger.info("worker ready on node %s", _node())
             return self._function(shard)
 
@@ -278,6 +294,7 @@ def _train_worker(settings: dict[str, Any]) -> None:
     )
     with logged(settings["log"]) as logger:
         logger.info("training worker %d of %d on node %s", worker.rank + 1, worker.world_size, _node())
+        record_isa_level(settings["isa"])
         settings["loop"](settings["argument"], worker)
 
 

@@ -68,7 +68,7 @@ def twice_deadly(folder: str) -> Callable[[int], int]:
 
 
 def workers(tmp_path: Path) -> RayWorkers:
-    return RayWorkers(Resources(workers=2, cpus=1), "decode:x", tmp_path, tmp_path / "log", tmp_path / "deaths")
+    return RayWorkers(Resources(workers=2, cpus=1), "decode:x", tmp_path, tmp_path / "log", tmp_path / "deaths", tmp_path / "isa")
 
 
 def test_an_error_in_making_a_worker_is_passed_on(machines: Machines, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def greedy(folder: str) -> Callable[[int], int]:
 
 def test_a_worker_out_of_memory_is_replaced(machines: Machines, tmp_path: Path) -> None:
     deaths = tmp_path / "deaths"
-    workers = RayWorkers(Resources(workers=2, cpus=0.5), "decode:x", tmp_path, tmp_path / "log", deaths)
+    workers = RayWorkers(Resources(workers=2, cpus=0.5), "decode:x", tmp_path, tmp_path / "log", deaths, tmp_path / "isa")
     assert sorted(workers.map(greedy, str(tmp_path), [0, 1, 2])) == [(0, 0), (1, 1), (2, 2)]
     reported = {death["shard"]: death["error"] for death in map(json.loads, deaths.read_text().splitlines())}
     assert "memory" in reported[1].lower() or "died" in reported[1]  # Ray may end other workers too while the memory is full

@@ -114,7 +114,7 @@ def test_a_node_lost_in_sharded_em_changes_nothing(nodes: Nodes, tmp_path: Path,
     ray.init(address=nodes.address, log_to_driver=False)
     directory = tmp_path / "disturbed"
     deaths = directory / "records/deaths.jsonl"
-    workers = RayWorkers(Resources(workers=2, cpus=1), "align:raw", tmp_path / "ray", tmp_path / "log", deaths)
+    workers = RayWorkers(Resources(workers=2, cpus=1), "align:raw", tmp_path / "ray", tmp_path / "log", deaths, tmp_path / "isa")
 
     try:
         with ThreadPoolExecutor(1) as pool:  # Ray starts nodes in the main thread alone

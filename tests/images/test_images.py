@@ -1,7 +1,6 @@
 """The image, the compose file and the RayJob: linted, and executed without a container engine."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -14,7 +13,8 @@ import pytest
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
-from dockerfile import Scratch, instructions, stages
+from dockerfile import instructions, stages
+from scratch_image import built
 
 from pipeline.config.load import load_config
 
@@ -140,58 +140,12 @@ def test_the_ray_job_is_closed_repeated_and_on_shared_storage(tmp_path: Path) ->
     assert spec["entrypoint"].startswith("python -m pipeline run /config/run.yaml")
 
 
-APT = """
-apt() {
-    /usr/bin/apt-get -o Dir::State::lists="$SCRATCH/var/lib/apt/lists" -o Dir::Cache="$SCRATCH/cache" -o Debug::NoLocking=1 \\
-        -o APT::Sandbox::User="$(id --user --name)" "$@"
-}
-mkdir --parents "$SCRATCH"/var/lib/apt/lists/partial "$SCRATCH"/cache/archives/partial
-if [ "$1" = update ]; then what=(update); else what=("$@" --download-only); fi
-apt "${what[@]}" || exit
-find "$SCRATCH"/cache/archives -name "*.deb" -exec dpkg --extract {} "$SCRATCH" ";"
-"""
-STAND_INS = {
-    "apt-get": APT,
-    "useradd": '[ "$1" = --uid ] && [ "$2" = 1000 ] && [ "$3" = --create-home ] && mkdir -p "$SCRATCH/home/$4"',
-    "chown": "exit 0",
-    "install": 'args=(); while [ $# -gt 0 ]; do case "$1" in --owner) shift 2;; *) args+=("$1"); shift;; esac; done\n'
-    'exec /usr/bin/install "${args[@]}"',
-}
-"""Stand-ins by name for programs that would change this machine; they change the scratch directory instead."""
-
-
 @pytest.mark.slow
 def test_every_step_of_the_image_works_in_a_clean_directory(tmp_path: Path) -> None:
     """Build, test and run stages one after the other, with the packages that this machine or its Python already has."""
-    if shutil.which("apt-get") is None or shutil.which("cmake") is None:
-        pytest.skip("needs a machine like the image's base: apt-get, cmake")
-    root, tools = tmp_path / "image", tmp_path / "tools"
-    for folder in (root, tools):
-        folder.mkdir()
-    for name, body in STAND_INS.items():
-        path = tools / name
-        path.write_text(f"#!/bin/bash\n{body}\n")
-        path.chmod(0o755)
-    python = tools / "python"  # `python -m venv` creates an environment that has the packages of this one
-    packages = [entry for entry in sys.path if entry.endswith("site-packages")]
-    python.write_text(
-        f'#!/bin/bash\n{sys.executable} "$@" || exit\nif [ "${{2:-}}" = venv ]; then '
-        f'for d in "$3"/lib/python*/site-packages; do printf "%s\\n" {" ".join(packages)} > "$d/packages.pth"; done; fi\n'
-    )
-    python.chmod(0o755)
-    scratch = Scratch(root, ROOT, tools, {"DEVICE": "cpu", "TESTS": "tests/test_architecture.py", "PYTHONNOUSERSITE": "1"})
-    environment = {"SCRATCH": str(root), "CMAKE_PREFIX_PATH": str(root / "usr")}
-    environment["CMAKE_BUILD_PARALLEL_LEVEL"] = str(len(os.sched_getaffinity(0)))
-    seconds = {"cmake": 1800.0, "pip install": 1800.0, "pytest": 300.0}
-    for stage in stages(TEXT):
-        scratch.values.pop("PATH", None)
-        if stage.name == "run":
-            (tools / "python").unlink()  # the image's own comes first there
-        scratch.carry_out(stage, seconds, environment)
-    assert scratch.ran == [i.rest for i in instructions(TEXT) if i.name == "RUN"]
-    for name in ("fewstep", "lmplz"):
-        assert (root / "opt/fewstep/bin" / name).exists()
-    command = [root / "opt/fewstep/bin/fewstep", "doctor", "--in-process"]
+    root = built(DOCKERFILE, tmp_path, {"DEVICE": "cpu", "TESTS": "tests/test_architecture.py"})
+    assert (root / "opt/fewstep/bin/lmplz").exists()
+    command = [root / "opt/fewstep/bin/python", "-m", "pipeline", "doctor", "--in-process"]
     doctor = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert "ok    kernels: importable here" in doctor.stdout
     assert str(root / "opt/fewstep") in doctor.stdout

@@ -1,4 +1,5 @@
-// SIMD vectors of float32, as wide as the registers of the target machine.
+// SIMD vectors of float32, as wide as the registers of the level that is compiled. For source files: headers that the bindings
+// include must not depend on the level, because bindings are compiled once for all of them.
 #pragma once
 
 #include <cmath>
@@ -7,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#if defined(__FMA__)
+#if defined(__SSE2__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
@@ -79,6 +80,8 @@ static inline bool any_greater(F32Vector one, F32Vector other) {
     return _mm512_cmp_ps_mask(one, other, _CMP_GT_OQ) != 0;
 #elif defined(__FMA__)
     return _mm256_movemask_ps(_mm256_cmp_ps(one, other, _CMP_GT_OQ)) != 0;
+#elif defined(__SSE2__) && !defined(__AVX__)
+    return _mm_movemask_ps(_mm_cmpgt_ps(one, other)) != 0;
 #else
     const I32Vector above = one > other;
     bool any = false;

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stages.artifacts import MANIFEST, Artifact
 from stages.context import StepSpan
@@ -18,6 +18,17 @@ from stages.report.findings.curves import read_curves
 from stages.report.findings.results import Findings
 from stages.report.page.draw import Draw
 from stages.report.page.figure import Figure
+
+
+class Provenance(NamedTuple):
+    """The origin of an input of a report."""
+
+    step: str
+    fingerprint: str
+    revision: str
+    """Source revision; empty if unknown."""
+    isa: list[str]
+    """Levels of instructions of the processes that made it; empty if they were not recorded."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +54,7 @@ class Extras:
     """Tables in the records of steps: title, caption, columns, rows."""
     trainings: dict[str, dict[str, Any]]
     """`training.json` by training."""
-    provenance: list[tuple[str, str, str]]
-    """Step, fingerprint and source revision of every input."""
+    provenance: list[Provenance]
     colours: dict[str, str]
     """The colour of each system and training in all figures and tables."""
     distilled: dict[str, dict[str, Any]]
@@ -117,7 +127,7 @@ def _optional(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
-def _provenance(inputs: ReportInputs) -> Iterator[tuple[str, str, str]]:
+def _provenance(inputs: ReportInputs) -> Iterator[Provenance]:
     artifacts: dict[str, Artifact] = {"corpus:train": inputs.corpus}
     artifacts |= {f"corpus:{name}": text for name, text in inputs.tests.items()}
     artifacts |= inputs.counts
@@ -133,7 +143,9 @@ def _provenance(inputs: ReportInputs) -> Iterator[tuple[str, str, str]]:
     for test, analyses in inputs.lattice_analyses.items():
         artifacts |= {f"lattice_analysis:{system}:{test}": found for system, found in analyses.items()}
     for step, artifact in artifacts.items():
-        yield step, artifact.fingerprint, str(_optional(artifact.path / MANIFEST).get("git_revision") or "")
+        manifest = _optional(artifact.path / MANIFEST)
+        isa = list(manifest.get("environment", {}).get("isa", ()))
+        yield Provenance(step, artifact.fingerprint, str(manifest.get("git_revision") or ""), isa)
 
 
 def _parts(item: Evaluated) -> list[tuple[str, Artifact]]:

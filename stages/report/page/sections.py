@@ -60,16 +60,21 @@ def reproduction(findings: Findings, extras: Extras) -> Section:
     """Return the signatures of metrics, the machines of timings and the fingerprints of steps."""
     lines = [[name, element("code", signature)] for name, signature in findings.signatures()]
     note = (
-        "A fingerprint covers the config of a step, its inputs and the version of its stage. On the same kind of machine, steps "
-        "with equal fingerprints have equal results, bit for bit."
+        "A fingerprint covers the config of a step, its inputs and the version of its stage. On processors of one level of "
+        "instructions, steps with equal fingerprints have equal results, bit for bit."
     )
     parts: list[object] = [element("p", note, class_="note"), table(["metric", "signature"], lines, (0, 1), sortable=False)]
     for test, benchmark in findings.benchmarks.items():
         where = [[name.replace("_", " "), _plain(value)] for name, value in benchmark["environment"].items()]
         parts.append(table([f"timed on {test}", "machine"], where, (0, 1), sortable=False))
-    rows = [[what, element("code", fingerprint[:16]), revision[:10]] for what, fingerprint, revision in extras.provenance]
+    levels = sorted({level for one in extras.provenance for level in one.isa})
+    if len(levels) > 1:
+        text = f"The steps were computed on processors of different levels: {', '.join(levels)}."
+        parts.append(element("p", text, class_="note"))
+    rows = [[one.step, element("code", one.fingerprint[:16]), one.revision[:10], ", ".join(one.isa)] for one in extras.provenance]
+    columns = ["step", "fingerprint", "source revision", "level of instructions"]
     words = element("summary", f"Fingerprints of {count(len(rows), 'step')}")
-    parts.append(element("details", words, table(["step", "fingerprint", "source revision"], rows, (0, 1, 2))))
+    parts.append(element("details", words, table(columns, rows, (0, 1, 2, 3))))
     return Section("reproduce", "To reproduce", parts, "Reproduce")
 
 

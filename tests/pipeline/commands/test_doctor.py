@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+from fewstep.native import fewstep_native
 from pipeline.__main__ import main
 from pipeline.commands import doctor
 from pipeline.commands.doctor import Check, examine
@@ -26,6 +27,7 @@ def test_a_sound_machine_passes(tmp_path: Path, capsys: pytest.CaptureFixture[st
         f"ok    torch: {metadata.version('torch')}",
         "ok    kernels: importable here, from ",
         "; extension of ABI ",
+        f"; level {fewstep_native.LEVEL} of {', '.join(fewstep_native.LEVELS)}",
         "ok    disk: ",
         "ok    gpu: ",
     ):
@@ -130,7 +132,7 @@ def test_ray_imports_the_kernels() -> None:
     found = {check.name: check for check in doctor._ray("")}
     assert found["ray"].verdict == "ok"
     room = Path(doctor.__file__).resolve().parents[2] / "fewstep"
-    here = rf"importable in a Ray task on node \w+, from {re.escape(str(room))}; extension of ABI \d+ in "
+    here = rf"importable in a Ray task on node \w+, from {re.escape(str(room))}; extension of ABI \d+ in .*; level .* of "
     assert re.match(here, found["kernels on ray"].text)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fewstep.native import fewstep_native
 from pipeline.__main__ import main
 from pipeline.commands import submit
 from pipeline.config.load import load_config
@@ -170,7 +171,14 @@ def test_the_extension_travels_as_a_wheel_that_pip_installs(tmp_path: Path) -> N
     if "No module named pip" in done.stderr:
         pytest.skip("this environment has no pip")
     assert done.returncode == 0, done.stderr
-    code = "import fewstep_native; print(fewstep_native.__file__, fewstep_native.ABI)"
+    code = "import fewstep_native; print(fewstep_native.__file__, fewstep_native.ABI, fewstep_native.LEVELS)"
     alone = [sys.executable, "-S", "-c", code]  # without site: an editable installation would be found first
     found = subprocess.run(alone, env={"PYTHONPATH": str(target)}, capture_output=True, text=True, check=True)
     assert found.stdout.startswith(str(target))
+    assert found.stdout.rstrip().endswith(str(fewstep_native.LEVELS)), "all levels travel"
+
+
+def test_an_extension_for_one_machine_does_not_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fewstep_native, "LEVELS", ("native",))
+    with pytest.raises(StageError, match=r"expected a compiled extension for all processors, got one .*; build it with `make`"):
+        write_extension_wheel(tmp_path)

@@ -62,6 +62,7 @@ def finish(run: Run, step: str, **config: Any) -> Path:
         "config": config,
         "git_revision": "abc",
         "code_digest": "c0de",
+        "environment": {"isa": ["x86-64-v3"]},
         "seconds": 62.5,
         "finished": 1000.25,
         "run_id": run.path.name,

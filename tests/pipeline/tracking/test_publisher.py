@@ -35,11 +35,12 @@ def test_publishing_a_finished_run_again_changes_nothing(store: Path, settings: 
     assert seen.statuses() == dict.fromkeys(["run", CORPUS, TRAIN, SCORE, REPORT], "FINISHED")
     assert parent.data.params == {"name": "demo", "seed": "1"}  # the place of a run is not a parameter
     assert parent.data.metrics == {"teacher/beam5/demo/bleu": 41.5, "teacher/beam5/demo/chrf": 60.0}
+    assert parent.data.tags["fewstep.isa"] == "x86-64-v3"
     assert seen.files("run") == {"config.yaml", "plan.json", "ledger.json", "report.md", "report.html"}
 
     training = seen.runs[TRAIN]
     expected = {"stage": "train", "stage_version": "3", "fingerprint": "traintrain", "step": TRAIN, "attempt": "1", "cache": "miss"}
-    expected |= {"git_revision": "abc", "code_digest": "c0de", "run": "demo-1"}
+    expected |= {"git_revision": "abc", "code_digest": "c0de", "run": "demo-1", "isa": "x86-64-v3"}
     assert {f"fewstep.{name}": value for name, value in expected.items()}.items() <= training.data.tags.items()
     assert training.data.params == {"training.updates": "10", "training.betas": "[0.9, 0.98]", "network.layers": "4"}
     assert seen.points(TRAIN, "loss") == [(step, 1.0 / step) for step in range(1, 11)]

@@ -69,7 +69,7 @@ class AutoregressiveDrafter {
     bool int8_;
     ThreadTeam& team_;
     BlockDecoder decoder_;
-    std::vector<Int8Matrix::Value> values_;
+    Int8Matrix::Scratch values_;
     std::size_t width_, slots_ = 0;
     std::vector<std::size_t> starts_;        // by sentence: offset of its first slot
     std::vector<std::size_t> cached_slots_;  // by sentence: slots with cached keys and values

@@ -10,22 +10,31 @@ namespace fewstep {
 
 namespace {
 
+// A value is a quantised input r plus VALUE_OFFSET; a group is the weights of as many inputs as 32 bits hold values.
 #if defined(__AVX512VNNI__)
-constexpr std::int32_t VALUE_OFFSET = 128;  // added to values, because the instruction takes unsigned ones
+using Int8Value = std::uint8_t;
+using Int8Group = std::uint32_t;
+constexpr std::int32_t VALUE_OFFSET = 128;  // the instruction takes unsigned values
+#elif defined(__ARM_FEATURE_DOTPROD)
+using Int8Value = std::int8_t;
+using Int8Group = std::uint32_t;
+constexpr std::int32_t VALUE_OFFSET = 0;
 #else
+using Int8Value = std::int16_t;
+using Int8Group = std::uint16_t;
 typedef std::int8_t I8Vector __attribute__((vector_size(2 * F32_LANES * sizeof(std::int8_t))));
 typedef std::int16_t I16Vector __attribute__((vector_size(2 * F32_LANES * sizeof(std::int16_t))));
 constexpr std::int32_t VALUE_OFFSET = 0;
 #endif
 
 struct Int8Format {
-    using Value = Int8Matrix::Value;
-    using Group = Int8Matrix::Group;
+    using Value = Int8Value;
+    using Group = Int8Group;
     using Sums = I32Vector;
     static constexpr std::size_t MIN_WORK = 1 << 17;
 
-    static I32Vector weights(const Group* at) {
-#if defined(__AVX512VNNI__)
+    static I32Vector weights(const Int8Group* at) {
+#if defined(__AVX512VNNI__) || defined(__ARM_FEATURE_DOTPROD)
         I32Vector groups;
         std::memcpy(&groups, at, sizeof groups);
         return groups;
@@ -36,7 +45,7 @@ struct Int8Format {
 #endif
     }
 
-    static I32Vector values(const Value* at) { return broadcast_group(at); }
+    static I32Vector values(const Int8Value* at) { return broadcast_group(at); }
 
     // sums + the products of a group
     static I32Vector add_products(I32Vector sums, I32Vector values, I32Vector weights) {
@@ -47,6 +56,11 @@ struct Int8Format {
         return sums + std::bit_cast<I32Vector>(_mm512_madd_epi16(std::bit_cast<__m512i>(values), std::bit_cast<__m512i>(weights)));
 #elif defined(__AVX2__) && !defined(__AVX512F__)
         return sums + std::bit_cast<I32Vector>(_mm256_madd_epi16(std::bit_cast<__m256i>(values), std::bit_cast<__m256i>(weights)));
+#elif defined(__SSE2__) && !defined(__AVX__)
+        return sums + std::bit_cast<I32Vector>(_mm_madd_epi16(std::bit_cast<__m128i>(values), std::bit_cast<__m128i>(weights)));
+#elif defined(__ARM_FEATURE_DOTPROD)
+        return std::bit_cast<I32Vector>(
+            vdotq_s32(std::bit_cast<int32x4_t>(sums), std::bit_cast<int8x16_t>(values), std::bit_cast<int8x16_t>(weights)));
 #else
         return sums + ((values << 16) >> 16) * ((weights << 16) >> 16) + (values >> 16) * (weights >> 16);
 #endif
@@ -84,8 +98,8 @@ float max_abs(const float* x, std::size_t count) {
 }
 
 // Quantize x [count] = t r into `to`, padded with 0 to whole groups, and return t.
-float quantize(const float* x, std::size_t count, Int8Matrix::Value* to) {
-    typedef Int8Matrix::Value Narrow __attribute__((vector_size(F32_LANES * sizeof(Int8Matrix::Value))));
+float quantize(const float* x, std::size_t count, Int8Value* to) {
+    typedef Int8Value Narrow __attribute__((vector_size(F32_LANES * sizeof(Int8Value))));
     const float top = max_abs(x, count), factor = top > 0.0F ? 127.0F / top : 0.0F;
     std::size_t position = 0;
     for (; position + F32_LANES <= count; position += F32_LANES) {
@@ -94,8 +108,7 @@ float quantize(const float* x, std::size_t count, Int8Matrix::Value* to) {
         std::memcpy(to + position, &values, sizeof values);
     }
     for (; position < count; ++position)
-        to[position] =
-            static_cast<Int8Matrix::Value>(static_cast<std::int32_t>(round_to_even(x[position] * factor)) + VALUE_OFFSET);
+        to[position] = static_cast<Int8Value>(static_cast<std::int32_t>(round_to_even(x[position] * factor)) + VALUE_OFFSET);
     for (; position % GROUP_SIZE != 0; ++position) to[position] = VALUE_OFFSET;
     return top / 127.0F;
 }
@@ -109,7 +122,7 @@ Int8Rows::Int8Rows(const PackedMatrix& matrix)
       offsets_(matrix.outputs()) {
     const std::size_t outputs = matrix.outputs(), width = (outputs + F32_LANES - 1) / F32_LANES * F32_LANES,
                       groups = (inputs_ + GROUP_SIZE - 1) / GROUP_SIZE;
-    rows_.resize(outputs * groups);
+    rows_.resize(outputs * groups * sizeof(Int8Group));
     for (std::size_t output = 0; output < outputs; ++output) {
         const std::size_t first = output / PackedMatrix::panel_width() * PackedMatrix::panel_width(),
                           columns = std::min(PackedMatrix::panel_width(), width - first);
@@ -126,21 +139,22 @@ Int8Rows::Int8Rows(const PackedMatrix& matrix)
                 group_weights[position] = quantized_weight(GROUP_SIZE * group + position);
                 offsets_[output] += VALUE_OFFSET * group_weights[position];
             }
-            std::memcpy(&rows_[output * groups + group], group_weights, sizeof group_weights);
+            std::memcpy(&rows_[(output * groups + group) * sizeof(Int8Group)], group_weights, sizeof(Int8Group));
         }
     }
 }
 
 Int8Matrix::Int8Matrix(const PackedMatrix& matrix) : outputs_(matrix.outputs()), inputs_(matrix.inputs()) {
-    typedef Group Groups __attribute__((vector_size(F32_LANES * sizeof(Group))));
+    typedef Int8Group Groups __attribute__((vector_size(F32_LANES * sizeof(Int8Group))));
+    static_assert(sizeof(Int8Group) == GROUP_SIZE);
     const std::size_t width = (outputs_ + F32_LANES - 1) / F32_LANES * F32_LANES, groups = (inputs_ + GROUP_SIZE - 1) / GROUP_SIZE;
-    panels_.resize(width * groups), scales_.resize(width), offsets_.resize(width);
+    panels_.resize(width * groups * sizeof(Int8Group)), scales_.resize(width), offsets_.resize(width);
     bias_.assign(matrix.bias(), matrix.bias() + width);
     for (std::size_t output = 0; output < width; output += F32_LANES) {
         const std::size_t first = output / PackedMatrix::panel_width() * PackedMatrix::panel_width(),
                           columns = std::min(PackedMatrix::panel_width(), width - first);
         const float* from = matrix.weights() + first * inputs_ + (output - first);
-        Group* to = panels_.data() + first * groups + (output - first);
+        std::byte* to = panels_.data() + (first * groups + (output - first)) * sizeof(Int8Group);
         F32Vector top{};
         for (std::size_t input = 0; input < inputs_; ++input)
             top = vector_max(top, vector_max(load(from + input * columns), -load(from + input * columns)));
@@ -155,7 +169,7 @@ Int8Matrix::Int8Matrix(const PackedMatrix& matrix) : outputs_(matrix.outputs()),
                 group_weights |= (quantized_weight & 0xff) << static_cast<int>(8 * position);
             }
             const Groups packed = __builtin_convertvector(group_weights, Groups);
-            std::memcpy(to + group * columns, &packed, sizeof packed);
+            std::memcpy(to + group * columns * sizeof(Int8Group), &packed, sizeof packed);
         }
         sum *= VALUE_OFFSET;
         store(scales_.data() + output, scale);
@@ -166,9 +180,9 @@ Int8Matrix::Int8Matrix(const PackedMatrix& matrix) : outputs_(matrix.outputs()),
 Int8Matrix::Int8Matrix(const Int8Rows& rows, std::span<const std::int64_t> outputs, const Int8Matrix& prefix, std::size_t shared)
     : outputs_(outputs.size()), inputs_(rows.inputs_) {
     const std::size_t width = (outputs_ + F32_LANES - 1) / F32_LANES * F32_LANES, groups = (inputs_ + GROUP_SIZE - 1) / GROUP_SIZE;
-    panels_.resize(width * groups), bias_.resize(width), scales_.resize(width), offsets_.resize(width);
+    panels_.resize(width * groups * sizeof(Int8Group)), bias_.resize(width), scales_.resize(width), offsets_.resize(width);
     const std::size_t whole = shared / PackedMatrix::panel_width() * PackedMatrix::panel_width();  // the last panel may be narrower
-    std::copy_n(prefix.panels_.begin(), whole * groups, panels_.begin());
+    std::copy_n(prefix.panels_.begin(), whole * groups * sizeof(Int8Group), panels_.begin());
     std::copy_n(prefix.bias_.begin(), whole, bias_.begin());
     std::copy_n(prefix.scales_.begin(), whole, scales_.begin());
     std::copy_n(prefix.offsets_.begin(), whole, offsets_.begin());
@@ -177,28 +191,31 @@ Int8Matrix::Int8Matrix(const Int8Rows& rows, std::span<const std::int64_t> outpu
         const std::size_t first = position / PackedMatrix::panel_width() * PackedMatrix::panel_width(),
                           columns = std::min(PackedMatrix::panel_width(), width - first);
         bias_[position] = rows.bias_[output], scales_[position] = rows.scales_[output], offsets_[position] = rows.offsets_[output];
-        Group* to = panels_.data() + first * groups + (position - first);
-        for (std::size_t group = 0; group < groups; ++group) to[group * columns] = rows.rows_[output * groups + group];
+        const std::byte* from = rows.rows_.data() + output * groups * sizeof(Int8Group);
+        std::byte* to = panels_.data() + (first * groups + (position - first)) * sizeof(Int8Group);
+        for (std::size_t group = 0; group < groups; ++group)
+            std::memcpy(to + group * columns * sizeof(Int8Group), from + group * sizeof(Int8Group), sizeof(Int8Group));
     }
 }
 
 void Int8Matrix::multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Epilogue epilogue,
-                          std::vector<Value>& values, ThreadTeam& team) const {
+                          Scratch& values, ThreadTeam& team) const {
     multiply_first_panels(x, x_stride, rows, y, y_stride,
                           (outputs_ + PackedMatrix::panel_width() - 1) / PackedMatrix::panel_width(), epilogue, values, team);
 }
 
 void Int8Matrix::multiply_first_panels(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride,
-                                       std::size_t panels, Epilogue epilogue, std::vector<Value>& values, ThreadTeam& team) const {
+                                       std::size_t panels, Epilogue epilogue, Scratch& values, ThreadTeam& team) const {
     const std::size_t groups = (inputs_ + GROUP_SIZE - 1) / GROUP_SIZE;
-    if (values.size() < rows * GROUP_SIZE * groups) values.resize(rows * GROUP_SIZE * groups);
+    const std::size_t row_values = GROUP_SIZE * groups;
+    if (values.size() < rows * row_values * sizeof(Int8Value)) values.resize(rows * row_values * sizeof(Int8Value));
+    const auto quantized = reinterpret_cast<Int8Value*>(values.data());
     std::vector<float> scales(rows);
-    for (std::size_t row = 0; row < rows; ++row)
-        scales[row] = quantize(x + row * x_stride, inputs_, values.data() + row * GROUP_SIZE * groups);
-    const PackedGemm<Int8Format> product{values.data(),
-                                         GROUP_SIZE * groups,
+    for (std::size_t row = 0; row < rows; ++row) scales[row] = quantize(x + row * x_stride, inputs_, quantized + row * row_values);
+    const PackedGemm<Int8Format> product{quantized,
+                                         row_values,
                                          groups,
-                                         panels_.data(),
+                                         reinterpret_cast<const Int8Group*>(panels_.data()),
                                          {bias_.data(), scales_.data(), offsets_.data(), scales.data()},
                                          y,
                                          y_stride,

@@ -13,16 +13,12 @@ namespace fewstep {
 class Int8Rows;
 
 // Symmetric quantisation: W [outputs,inputs] = s_o q with q in -127..127 and s_o = max_i |W_oi| / 127 per output; a row x = t r
-// with r in -127..127 and t = max_i |x_i| / 127. Sums are exact, so the result of a row is the same on every machine.
+// with r in -127..127 and t = max_i |x_i| / 127. The integer sums are exact, so that a row's result depends neither on the other
+// rows nor on the order of additions. Converting a sum to float32 takes one rounding with a fused multiply-add and two without, so
+// that results are the same on the levels that have one, and differ from those of x86-64-v2 in the last bits.
 class Int8Matrix {
   public:
-#if defined(__AVX512VNNI__)
-    using Value = std::uint8_t;   // r + 128
-    using Group = std::uint32_t;  // weights of four inputs
-#else
-    using Value = std::int16_t;
-    using Group = std::uint16_t;
-#endif
+    using Scratch = std::vector<std::byte>;
 
     Int8Matrix() = default;
     explicit Int8Matrix(const PackedMatrix& matrix);
@@ -36,15 +32,15 @@ class Int8Matrix {
 
     // Multiply x [rows,inputs] into y [rows,outputs] as a PackedMatrix does; `values` is scratch.
     void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Epilogue epilogue,
-                  std::vector<Value>& values, ThreadTeam& team = ThreadTeam::single()) const;
+                  Scratch& values, ThreadTeam& team = ThreadTeam::single()) const;
     // The same for the outputs of the first `panels` panels only.
     void multiply_first_panels(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride,
-                               std::size_t panels, Epilogue epilogue, std::vector<Value>& values,
+                               std::size_t panels, Epilogue epilogue, Scratch& values,
                                ThreadTeam& team = ThreadTeam::single()) const;
 
   private:
     std::size_t outputs_ = 0, inputs_ = 0;
-    std::vector<Group> panels_;
+    std::vector<std::byte> panels_;  // groups of 32 bits of values, in the format of the level
     std::vector<float> bias_, scales_;
     std::vector<std::int32_t> offsets_;  // correction of the sums for what was added to r: 128 sum_i q_oi, or 0
 };
@@ -58,7 +54,7 @@ class Int8Rows {
   private:
     friend class Int8Matrix;
     std::size_t inputs_ = 0;
-    std::vector<Int8Matrix::Group> rows_;  // [outputs,groups]
+    std::vector<std::byte> rows_;  // [outputs,groups]
     std::vector<float> bias_, scales_;
     std::vector<std::int32_t> offsets_;
 };

@@ -16,7 +16,7 @@ enum class Precision { FLOAT32, BFLOAT16, INT8 };
 // Scratch for quantised rows.
 struct QuantizedRows {
     std::vector<Bf16> bf16;
-    std::vector<Int8Matrix::Value> int8;
+    Int8Matrix::Scratch int8;
 };
 
 // A copy of a PackedMatrix in bfloat16 or int8, or nothing in float32. The result of a row does not depend on the other rows.

@@ -246,7 +246,7 @@ void argmax_tokens(const PackedMatrix& vocabulary, const Int8Matrix* int8, const
     const std::size_t panels = (num_tokens + PackedMatrix::panel_width() - 1) /
                                PackedMatrix::panel_width();  // that contain the first `num_tokens` outputs
     logits.reserve(std::min(slots.size(), ROWS_PER_BLOCK) * num_outputs);
-    std::vector<Int8Matrix::Value> values;
+    Int8Matrix::Scratch values;
     for (std::size_t start = 0; start < slots.size(); start += ROWS_PER_BLOCK) {
         const std::size_t end = std::min(slots.size(), start + ROWS_PER_BLOCK);
         const float* block_states = states + start * width;

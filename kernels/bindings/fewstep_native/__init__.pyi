@@ -21,6 +21,8 @@ Sizes: TypeAlias = Sequence[tuple[int, int, int]]
 Links: TypeAlias = list[tuple[int, int]]
 
 ABI: int
+LEVEL: str
+LEVELS: tuple[str, ...]
 
 class AggressiveTransformer:
     def run(

@@ -1,0 +1,88 @@
+"""The wheel: the runtime alone, with all levels, beside packages of other projects that are called as the pipeline's."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import fewstep
+from tests.architecture import ROOT
+from tests.fewstep.systems import LINES
+
+LEVELS = {
+    "x86_64": ["x86_64_v2", "x86_64_v3", "x86_64_v4", "x86_64_v4_vnni_bf16"],
+    "aarch64": ["arm64", "arm64_dotprod"],
+}
+MIB = 2**20
+
+
+def run(*command: str | Path, **settings: object) -> str:
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, **settings)  # type: ignore[call-overload]
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return str(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    options = ["--no-deps", "--no-build-isolation", f"--wheel-dir={folder}"]
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", *options, ROOT)
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a new environment in which only the wheel and its dependencies are installed."""
+    place = tmp_path_factory.mktemp("environment")
+    run(sys.executable, "-m", "venv", place)
+    pip = [place / "bin/pip", "install", "--quiet", "--disable-pip-version-check", "-c", ROOT / "constraints.txt"]
+    run(*pip, wheel)
+    return place
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_runtime_alone(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    top = {name.split("/")[0] for name in names}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"fewstep", "fewstep_native"}
+    machine = sysconfig.get_platform().rpartition("-")[2]
+    modules = {Path(name).name.split(".")[0] for name in names if name.startswith("fewstep_native/") and name.endswith(".so")}
+    assert modules == {f"_{level}" for level in LEVELS[machine]} | {"_processor"}
+    assert {"fewstep_native/__init__.py", "fewstep_native/__init__.pyi", "fewstep_native/py.typed", "fewstep/py.typed"} <= set(
+        names
+    )
+    assert not [name for name in names if name.endswith((".cc", ".h", "CMakeLists.txt"))]
+
+
+@pytest.mark.slow
+def test_it_translates_beside_packages_of_other_projects(environment: Path, systems: dict[str, Path], tmp_path: Path) -> None:
+    (packages,) = environment.glob("lib/python*/site-packages")
+    for name in ("kernels", "models", "stages", "pipeline"):
+        (packages / name).mkdir()
+        for module in ("__init__.py", "__main__.py"):
+            (packages / name / module).write_text("raise SystemExit('a package of another project')")
+    source = "".join(f"{line}\n" for line in LINES)
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    for name, search in (("autoregressive", "beam"), ("dag", "walk"), ("lattice", "best"), ("head", "gad")):
+        program = [environment / "bin/fewstep", "translate", systems[name], "--search", search, "--threads", "1"]
+        out = run(*program, input=source, cwd=tmp_path, env=clean)
+        assert out.splitlines() == fewstep.load(systems[name]).translate(LINES, search)
+    assert "doctor" not in run(environment / "bin/fewstep", "--help", cwd=tmp_path, env=clean)
+
+
+@pytest.mark.slow
+def test_the_installation_is_small(environment: Path) -> None:
+    (packages,) = environment.glob("lib/python*/site-packages")
+    tools = {"pip", "setuptools", "_distutils_hack", "pkg_resources"}
+    size = sum(
+        path.stat().st_size
+        for path in packages.rglob("*")
+        if path.is_file() and not path.is_symlink() and path.relative_to(packages).parts[0].partition("-")[0] not in tools
+    )
+    assert size < 120 * MIB
