@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.plan.step import Step
 from pipeline.run.run_directory import Run
-from pipeline.store.artifacts import Store
+from pipeline.store.attempts import partial_directories
 from stages.artifacts import CHECKPOINTS, RECORDS
 
 
@@ -40,10 +40,11 @@ def lost_seconds(step: Step, started: float, ended: float | None = None) -> floa
 
 def _save_times(step: Step) -> Iterator[float]:
     """Yield the times of checkpoints, and of the latest progress of a step that saves shard by shard."""
-    partial = Store.partial(step.directory)
-    paths = list((partial / CHECKPOINTS).glob("*"))
-    if step.stage.distributes and not step.stage.trains:
-        paths.append(partial / RECORDS / "progress.json")
+    paths: list[Path] = []
+    for partial in partial_directories(step.directory):
+        paths += (partial / CHECKPOINTS).glob("*")
+        if step.stage.distributes and not step.stage.trains:
+            paths.append(partial / RECORDS / "progress.json")
     for path in paths:
         try:
             if not path.name.startswith("ray-"):  # Ray's own files

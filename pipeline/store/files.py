@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from kernels import durable
+from pipeline.store.host import HOST, Host
 from stages.errors import FULL, unwritable
+
+REMOVED = ".removed"
+"""Suffix of a directory that is being removed."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -23,19 +27,25 @@ def read_json(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def write_atomically(path: Path, text: str, attempt: str) -> None:
-    """Write a small file as a whole or not at all. It survives a power cut.
-
-    The temporary file carries the id `attempt`. Raises StageError if the disk is full.
-    """
-    temporary = path.with_name(f"{path.name}.{attempt}.tmp")
+def write_atomically(path: Path, text: str, host: Host = HOST) -> None:
+    """Write a small file as a whole or not at all. It survives a power cut. Raises StageError if the disk is full."""
+    temporary = path.with_name(f"{path.name}.{host.token()}.tmp")
     try:
-        durable.make_directory(path.parent)
-        durable.write_whole(path, lambda unnamed: unnamed.write_text(text, encoding="utf-8"), temporary)
+        durable.make_directory(path.parent, host.disk)
+        durable.write_whole(path, lambda unnamed: unnamed.write_text(text, encoding="utf-8"), temporary, host.disk)
     except OSError as error:
         if error.errno in FULL:
             raise unwritable(path, error) from error
         raise
+
+
+def discard(path: Path, host: Host = HOST) -> None:
+    """Remove a directory. It is renamed first, so that an interrupted removal leaves nothing that looks whole. Raises OSError."""
+    doomed = path
+    if path.suffix != REMOVED:
+        doomed = path.with_name(f"{path.name}.{host.token()}{REMOVED}")
+        path.rename(doomed)
+    host.disk.remove_tree(doomed)
 
 
 def file_digest(path: Path) -> str:

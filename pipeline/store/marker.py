@@ -6,7 +6,6 @@ import errno
 import hashlib
 import json
 import os
-import secrets
 from pathlib import Path
 
 from pipeline.plan.stages import STAGES
@@ -102,7 +101,7 @@ def _is_own_run(path: Path) -> bool:
 
 def _mark(store: Store) -> None:
     try:
-        write_atomically(store.root / MARKER, json.dumps({"format": FORMAT}) + "\n", secrets.token_hex(4))
+        write_atomically(store.root / MARKER, json.dumps({"format": FORMAT}) + "\n")
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):  # planning works on a store that cannot be written to
             raise

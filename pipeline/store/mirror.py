@@ -9,8 +9,6 @@ written last, marks the artifact as finished. The checkpoints of a training are 
 from __future__ import annotations
 
 import json
-import secrets
-import shutil
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -20,7 +18,9 @@ from typing import Any, TypeVar
 from kernels import durable
 from pipeline.plan.fingerprint import digest
 from pipeline.store.artifacts import SCHEMA, Store
+from pipeline.store.attempts import PARTIAL
 from pipeline.store.files import file_digest
+from pipeline.store.lease import Lease
 from pipeline.store.object_storage import Folder
 from pipeline.store.streams import DamagedError
 from stages.artifacts import CHECKPOINTS, MANIFEST
@@ -93,66 +93,76 @@ class Mirror:
             raise self._damaged(
                 name, f"expected {attempt}.index.json to agree with the manifest, got a different {(differing or [MANIFEST])[0]}"
             )
-        temporary = directory.with_name(f"{directory.name}.{secrets.token_hex(4)}{FETCHING}")
+        temporary = directory.with_name(f"{directory.name}.{self.store.host.token()}{FETCHING}")
         try:
             self._download(name, attempt, index, temporary)
             self.store.adopt(temporary, directory)
         except OSError as error:
             raise unwritable(temporary, error) from error
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            self.store.host.disk.remove_tree(temporary)
         return True
 
-    def push_checkpoints(self, partial: Path) -> bool:
+    def push_checkpoints(self, directory: Path, partial: Path, lease: Lease | None = None) -> bool:
         """Upload the newest checkpoint of a running training and its candidates. Return whether anything was sent.
 
-        Nothing is published if the training removes one of these files meanwhile.
+        Nothing is published if the training removes one of these files meanwhile, or if another attempt has the lease. Uploads of
+        other stores with the same mirror are left alone: only the checkpoint that is replaced is removed.
         """
         try:
             index = _checkpoint_index(partial)
-            name = self._name(partial)
+            name = self._checkpoints_name(directory)
             version = digest(index)[:32]
-            earlier = self._folder.read(f"{name}/index.json")
-            if not index or (earlier is not None and json.loads(earlier)["version"] == version):
+            earlier = self._published(name)
+            if not index or version == earlier:
                 return False
             sent = self._upload(partial, index, f"{name}/{version}")
         except FileNotFoundError:
             return False
-        if sent != index:
+        if sent != index or (lease and lease.taken()):
             return False
         self._folder.write(f"{name}/index.json", _json({"version": version, "files": index}))
-        self._folder.remove(
-            found for found in self._folder.sizes(name) if f"/{version}/" not in found and not found.endswith("index.json")
-        )
+        if earlier:
+            self._folder.remove(self._folder.sizes(f"{name}/{earlier}"))
         return True
 
-    def pull_checkpoints(self, partial: Path) -> bool:
+    def _published(self, name: str) -> str | None:
+        """Return the version of the checkpoint in the mirror; None if there is none, or if its index is damaged."""
+        try:
+            return str(json.loads(self._folder.read(f"{name}/index.json") or b"")["version"])
+        except (ValueError, TypeError, KeyError):
+            return None
+
+    def pull_checkpoints(self, directory: Path, partial: Path) -> bool:
         """Download the checkpoint of a training without one in the store. Return whether the mirror has it."""
         if (partial / CHECKPOINTS).exists():
             return False
-        name = self._name(partial)
+        name = self._checkpoints_name(directory)
         text = self._folder.read(f"{name}/index.json")
         if text is None:
             return False
         found = self._parsed(name, "index.json", text)
-        temporary = partial.with_name(f"{partial.name}.{secrets.token_hex(4)}{FETCHING}")
+        temporary = partial.with_name(f"{partial.name}.{self.store.host.token()}{FETCHING}")
         try:
             self._download(name, found["version"], found["files"], temporary)
-            durable.make_directory(partial)
-            durable.rename(temporary / CHECKPOINTS, partial / CHECKPOINTS)
+            durable.make_directory(partial, self.store.host.disk)
+            durable.rename(temporary / CHECKPOINTS, partial / CHECKPOINTS, self.store.host.disk)
         except OSError as error:
             raise unwritable(temporary, error) from error
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            self.store.host.disk.remove_tree(temporary)
         return True
 
-    def drop_checkpoints(self, partial: Path) -> None:
+    def drop_checkpoints(self, directory: Path) -> None:
         """Remove the checkpoints of a finished step."""
-        names = sorted(self._folder.sizes(self._name(partial)), key=lambda name: not name.endswith("/index.json"))
+        names = sorted(self._folder.sizes(self._checkpoints_name(directory)), key=lambda name: not name.endswith("/index.json"))
         self._folder.remove(names)
 
     def _name(self, directory: Path) -> str:
         return f"{directory.parent.name}/{directory.name}"
+
+    def _checkpoints_name(self, directory: Path) -> str:
+        return f"{self._name(directory)}{PARTIAL}"
 
     def _upload(self, directory: Path, names: Iterable[str], place: str) -> Index:
         files = list(names)
