@@ -7,18 +7,23 @@ power is left with an empty file under its final name (Pillai et al. 2014, "All 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
 """Answers of file systems that have no way to sync a directory, and of special files."""
 
 CONCURRENT_SYNCS = 8
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 class Disk(Protocol):
@@ -28,12 +33,16 @@ class Disk(Protocol):
         """Write the contents of a file, or the names in a directory, to the disk. Raises OSError."""
         ...
 
-    def sync_all(self, paths: Iterable[Path]) -> None:
-        """Sync several paths at the same time: one flush of the disk then serves several. Raises OSError."""
+    def each(self, function: Callable[[A], B], items: Iterable[A], at_once: int) -> list[B]:
+        """Call a function that reads or writes files for several items at the same time. Raises what it raises."""
         ...
 
     def remove_tree(self, path: Path) -> None:
         """Remove a directory with everything in it, as far as possible. A missing one is skipped."""
+        ...
+
+    def lock(self, path: Path, *, shared: bool) -> AbstractContextManager[None]:
+        """Hold an advisory lock on a file, exclusive unless `shared`. Waits until it is free."""
         ...
 
 
@@ -50,13 +59,18 @@ class RealDisk:
         finally:
             os.close(descriptor)
 
-    def sync_all(self, paths: Iterable[Path]) -> None:
-        with ThreadPoolExecutor(CONCURRENT_SYNCS) as pool:
-            for _ in pool.map(self.sync, paths):
-                pass
+    def each(self, function: Callable[[A], B], items: Iterable[A], at_once: int) -> list[B]:
+        with ThreadPoolExecutor(at_once) as pool:
+            return list(pool.map(function, items))
 
     def remove_tree(self, path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
+
+    @contextmanager
+    def lock(self, path: Path, *, shared: bool) -> Iterator[None]:
+        with path.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            yield
 
 
 DISK = RealDisk()
@@ -68,11 +82,11 @@ def sync(path: Path, disk: Disk = DISK) -> None:
 
 
 def sync_tree(directory: Path, skip: Sequence[str] = (), disk: Disk = DISK) -> None:
-    """Sync a directory with all files and directories below it.
+    """Sync a directory with all files and directories below it, at the same time: one flush of the disk then serves several.
 
     Entries of `directory` that are named in `skip` are left out, with everything in them. Raises OSError.
     """
-    disk.sync_all(_tree(directory, skip))
+    disk.each(disk.sync, _tree(directory, skip), CONCURRENT_SYNCS)
 
 
 def _tree(directory: Path, skip: Sequence[str] = ()) -> Iterator[Path]:

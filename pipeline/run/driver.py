@@ -236,7 +236,7 @@ class Driver:
         elif isinstance(error, LeaseLostError) or (
             isinstance(error, TransientError) and self._tries[name] <= self._config.cluster.retries
         ):
-            lost = lost_seconds(attempt.step, self._started[name])
+            lost = lost_seconds(attempt.step, self._started[name], self._host.time())
             self._record.write_event("step_retried", step=name, step_attempt=attempt.id, error=str(error), lost_seconds=lost)
             self._pending[name] = attempt.step
         else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,9 +30,8 @@ def worker_deaths(directory: Path, attempt: str) -> dict[str, Any]:
     return {"deaths": len(lines), "lost_seconds": round(sum(json.loads(line)["seconds"] for line in lines), 1)}
 
 
-def lost_seconds(step: Step, started: float, ended: float | None = None) -> float:
+def lost_seconds(step: Step, started: float, ended: float) -> float:
     """Return the seconds between the last saved state of an attempt, which began at `started`, and its end."""
-    ended = time.time() if ended is None else ended
     saved = [moment for moment in _save_times(step) if moment <= ended]
     return round(max(0.0, ended - max([started, *saved])), 1)
 

@@ -1,12 +1,9 @@
-"""Small files of a store: JSON, digests, atomic writes and locks."""
+"""Small files of a store: JSON, digests, atomic writes and removals."""
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +49,3 @@ def file_digest(path: Path) -> str:
     """Return the sha256 of a file's content as 64 hex digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextmanager
-def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
-    """Hold an advisory lock on a file, exclusive unless `shared`. Waits until it is free."""
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
-        yield

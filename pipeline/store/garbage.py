@@ -12,7 +12,7 @@ from typing import Any
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import PARTIAL, is_partial
 from pipeline.store.downloads import URLS, download_record, downloads_folder, record_file
-from pipeline.store.files import REMOVED, discard, locked, read_json
+from pipeline.store.files import REMOVED, discard, read_json
 from pipeline.store.lease import step_lease
 from pipeline.store.lease_watch import LEASE, LeaseWatch
 from pipeline.store.marker import FOLDERS, is_own_artifact, is_own_digest, require_marker
@@ -100,7 +100,7 @@ def remove(store: Store, *, shards: bool = False) -> list[Garbage]:
 
 def _locked(store: Store, *, shared: bool = False) -> AbstractContextManager[None]:
     store.root.mkdir(parents=True, exist_ok=True)
-    return locked(store.root / LOCK, shared=shared)
+    return store.host.disk.lock(store.root / LOCK, shared=shared)
 
 
 def _references(store: Store, living: dict[Path, str]) -> _References:

@@ -34,9 +34,9 @@ class LeaseWatch:
             states = {path: self._leases[path].watch() if lives is None else lives for path, lives in states.items()}
         return {path: str((self._leases[path].holder() or {}).get("owner")) for path, lives in states.items() if lives}
 
-    def _paths(self) -> set[Path]:
+    def _paths(self) -> list[Path]:
         """Return the paths of all leases, without the numbers of their files."""
         root = self._store.root
         files = [path for name in FOLDERS for path in (root / name).glob(f"*{LEASE}-*")]
         files += (root / "runs").glob(f"*/*{LEASE}-*")
-        return {path.with_name(path.name.rpartition("-")[0]) for path in files}
+        return sorted({path.with_name(path.name.rpartition("-")[0]) for path in files})

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -33,20 +32,19 @@ CONNECTIONS = 8
 Index = dict[str, dict[str, Any]]
 """The {bytes, sha256} of files by relative path."""
 
-A = TypeVar("A")
 B = TypeVar("B")
 
 
 class Mirror:
     """A folder on object storage with copies of the store's artifacts."""
 
-    def __init__(self, url: str, store: Store) -> None:
-        self.url = url
-        self.store = store
+    def __init__(self, url: str, store: Store, folder: Folder | None = None) -> None:
+        """`folder`: the folder at `url`, which is opened at its first use if it is not given."""
+        self.url, self.store, self._given = url, store, folder
 
     @cached_property
     def _folder(self) -> Folder:
-        return Folder(self.url)
+        return self._given or Folder(self.url)
 
     def holds(self, directory: Path) -> bool:
         """Return whether the mirror has this artifact."""
@@ -127,7 +125,7 @@ class Mirror:
         return True
 
     def _published(self, name: str) -> str | None:
-        """Return the version of the checkpoint in the mirror; None if there is none, or if its index is damaged."""
+        """Return the version of the checkpoint in the mirror, or None without a readable index."""
         try:
             return str(json.loads(self._folder.read(f"{name}/index.json") or b"")["version"])
         except (ValueError, TypeError, KeyError):
@@ -167,7 +165,7 @@ class Mirror:
     def _upload(self, directory: Path, names: Iterable[str], place: str) -> Index:
         files = list(names)
         index = dict(
-            zip(files, _in_parallel(lambda name: self._folder.upload(f"{place}/{name}", directory / name), files), strict=True)
+            zip(files, self._each(lambda name: self._folder.upload(f"{place}/{name}", directory / name), files), strict=True)
         )
         sizes = self._folder.sizes(place)
         for name in files:
@@ -190,7 +188,10 @@ class Mirror:
             except DamagedError as error:
                 raise self._damaged(name, f"{place}/{file}: {error}") from error
 
-        _in_parallel(download, list(index))
+        self._each(download, list(index))
+
+    def _each(self, function: Callable[[str], B], names: list[str]) -> list[B]:
+        return self.store.host.disk.each(function, names, CONNECTIONS)
 
     def _parsed(self, name: str, file: str, text: bytes | None) -> dict[str, Any]:
         try:
@@ -213,11 +214,6 @@ def _checkpoint_index(partial: Path) -> Index:
         return {}
     files = [*updates[-1][1].iterdir(), *(folder / "candidates").glob("*.safetensors")]
     return {str(f.relative_to(partial)): {"bytes": f.stat().st_size, "sha256": file_digest(f)} for f in sorted(files)}
-
-
-def _in_parallel(function: Callable[[A], B], items: list[A]) -> list[B]:
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        return list(pool.map(function, items))
 
 
 def _json(value: object) -> bytes:
