@@ -118,10 +118,10 @@ class Driver:
 
     def renew_leases(self) -> None:
         """Renew the leases that the driver holds, and the run's heartbeat."""
-        with suppress(OSError):  # a transient failure of the file system does not end the heartbeat
-            self._record.heartbeat.touch()
-            for lease in [self._run_lease, *list(self._leases.values())]:
-                lease.renew()
+        leases = [self._run_lease, *list(self._leases.values())]
+        for renew in (self._record.heartbeat.touch, *(lease.renew for lease in leases)):
+            with suppress(OSError):  # a transient failure of the file system does not end the heartbeat
+                renew()
 
     def _demand(self, step: Step) -> admission.Demand:
         return step.stage, self._requests.get(step.stage.name, Resources())
@@ -187,18 +187,20 @@ class Driver:
     def _start(self, step: Step, admitted: admission.Admission, machines: Machines) -> None:
         lease = self._leases[step.name]
         try:
-            partial = begin_attempt(step.directory, lease.owner, self._host)
-            if self._store.manifest(step.directory) is not None:  # another driver has just finished it
-                self._host.disk.remove_tree(partial)
-                self._leases.pop(step.name).release()
-                del self._pending[step.name]
-                record_hit(self._record, self._store, step)
-                return
-            if self._uploads:
+            partial = begin_attempt(step.directory, lease, self._host)
+            found = self._store.manifest(step.directory)  # no other attempt can commit from now on
+            if found is None and self._uploads:
                 self._uploads.training_started(step, partial, lease)
         except FewstepError as error:
-            self._fail(step, error)
             self._leases.pop(step.name).release()
+            if not isinstance(error, LeaseLostError):  # else it is pending as before
+                self._fail(step, error)
+            return
+        if found is not None:  # another driver has just finished it
+            self._host.disk.remove_tree(partial)
+            self._leases.pop(step.name).release()
+            del self._pending[step.name]
+            record_hit(self._record, self._store, step)
             return
         attempt = self._new_attempt(step, admitted, lease.owner)
         del self._pending[step.name]

@@ -87,14 +87,20 @@ class Store:
             return None
         except (OSError, ValueError) as error:
             raise ArtifactError(f"{path}: expected a JSON manifest, got {error}; {_remedy(directory)}") from error
+        if not isinstance(data, dict):
+            raise ArtifactError(f"{path}: expected a JSON object, got {type(data).__name__}; {_remedy(directory)}")
         if data.get("schema") != SCHEMA:
             raise ArtifactError(
                 f"{path}: expected schema {SCHEMA}, got {data.get('schema')!r}, which another version of fewstep wrote; "
                 f"remove {directory} and repeat the run command to make the artifact again"
             )
-        manifest = Manifest(**data)
-        for name, entry in manifest.files.items():
-            _check_size(directory, name, entry["bytes"])
+        try:
+            manifest = Manifest(**data)
+            sizes = {name: (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest.files.items()}
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise ArtifactError(f"{path}: expected the fields of a manifest, got {error}; {_remedy(directory)}") from error
+        for name, (size, _) in sizes.items():
+            _check_size(directory, name, size)
         return manifest
 
     def verify(self, directory: Path) -> None:
@@ -163,7 +169,7 @@ class Store:
             return
         self.host.disk.remove_tree(directory / CHECKPOINTS)
         (directory / STOP).unlink(missing_ok=True)
-        discard_attempts(directory, self.host)
+        discard_attempts(directory, lease, self.host)
         self._write_verified_stamps(directory, {name: _stamp(directory / name) for name in files})
 
     def adopt(self, temporary: Path, directory: Path) -> None:

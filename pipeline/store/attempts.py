@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from kernels import durable
 from pipeline.store.files import discard
 from pipeline.store.host import HOST, Host
+from pipeline.store.lease import Lease
 from stages.artifacts import CHECKPOINTS, MANIFEST, RECORDS, SHARDS, STOP
 from stages.errors import unwritable
 
@@ -40,14 +42,17 @@ def partial_directories(directory: Path) -> list[Path]:
         return []
 
 
-def begin_attempt(directory: Path, attempt: str, host: Host = HOST) -> Path:
-    """Return the directory of a new attempt, which holds the finished pieces of earlier ones. Their directories are gone.
+def begin_attempt(directory: Path, lease: Lease, host: Host = HOST) -> Path:
+    """Return the directory of the attempt that holds the lease, with the finished pieces of earlier ones. Theirs are gone.
 
-    The caller holds the lease of the step. Raises StageError if the directory cannot be made.
+    The lease is checked between the listing and the renames: the listed attempts have then lost it for good, however long this
+    process sleeps before it renames them. Raises LeaseLostError without the lease, StageError if the directory cannot be made.
     """
-    partial = partial_directory(directory, attempt)
+    partial = partial_directory(directory, lease.owner)
     try:
-        for path in sorted(partial_directories(directory), key=_count_pieces, reverse=True):
+        earlier = sorted(partial_directories(directory), key=_count_pieces, reverse=True)
+        lease.check()
+        for path in earlier:
             _take_over(path, partial, host)
         durable.make_directory(partial, host.disk)
         _tidy(partial, host)
@@ -56,13 +61,13 @@ def begin_attempt(directory: Path, attempt: str, host: Host = HOST) -> Path:
     return partial
 
 
-def discard_attempts(directory: Path, host: Host = HOST) -> None:
-    """Remove the directories of attempts at a finished artifact. Whatever cannot be removed is left to `gc`."""
-    for path in partial_directories(directory):
-        try:
-            discard(path, host)
-        except OSError:
-            continue
+def discard_attempts(directory: Path, lease: Lease | None, host: Host = HOST) -> None:
+    """Remove the directories of attempts that have lost the lease. Whatever cannot be removed is left to `gc`."""
+    earlier = partial_directories(directory)
+    if lease is None or lease.held():
+        for path in earlier:
+            with suppress(OSError):
+                discard(path, host)
 
 
 def _take_over(path: Path, partial: Path, host: Host) -> None:

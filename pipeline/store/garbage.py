@@ -88,14 +88,26 @@ def remove(store: Store, *, shards: bool = False) -> list[Garbage]:
     watch = LeaseWatch(store)
     watch.living()  # before the lock, since it may take the time of a lease
     with _locked(store):
-        garbage = collect(store, shards=shards, watch=watch)
-        for item in garbage:
-            if item.path.is_dir() and not item.path.is_symlink():
-                with suppress(FileNotFoundError):  # a driver has taken it over
-                    discard(item.path, store.host)
-            else:
-                item.path.unlink(missing_ok=True)
-    return garbage
+        return [item for item in collect(store, shards=shards, watch=watch) if _remove(item.path, store, watch)]
+
+
+def _remove(path: Path, store: Store, watch: LeaseWatch) -> bool:
+    """Delete a file or directory. The work of an attempt is deleted under the lease of its step. Return False if that is taken."""
+    partial = next((found for found in (path, *path.parents) if is_partial(found)), None)
+    lease = watch.lease_of(partial.with_name(partial.name.partition(PARTIAL)[0])) if partial else None
+    if lease and not lease.acquire():
+        return False
+    try:
+        if path.is_dir() and not path.is_symlink():
+            discard(path, store.host)
+        else:
+            path.unlink(missing_ok=True)
+        return True
+    except FileNotFoundError:  # a driver has taken it over
+        return False
+    finally:
+        if lease:
+            lease.release()
 
 
 def _locked(store: Store, *, shared: bool = False) -> AbstractContextManager[None]:
@@ -173,9 +185,10 @@ def _unfinished(partial: Path, directory: Path) -> Iterator[tuple[Path, str]]:
     if (directory / MANIFEST).is_file():
         yield partial, "its artifact is finished"
         return
-    temporary = [path for path in partial.rglob("*.tmp") if not any(parent.suffix == ".tmp" for parent in path.parents)]
-    for path in sorted([*temporary, *(partial / CHECKPOINTS).glob("ray-*")]):
-        yield path, "its attempt has ended"
+    with suppress(FileNotFoundError):  # a driver is taking it over
+        temporary = [path for path in partial.rglob("*.tmp") if not any(parent.suffix == ".tmp" for parent in path.parents)]
+        for path in sorted([*temporary, *(partial / CHECKPOINTS).glob("ray-*")]):
+            yield path, "its attempt has ended"
 
 
 def _shards(store: Store, references: _References, *, all_of_them: bool) -> Iterator[tuple[Path, str]]:
@@ -240,6 +253,9 @@ def _quiet(path: Path, store: Store) -> bool:
 
 
 def _size(path: Path) -> int:
-    """Return its size on disk in bytes."""
-    files = [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]
-    return sum(file.lstat().st_size for file in files if not file.is_dir() or file.is_symlink())
+    """Return its size on disk in bytes; 0 if another process moves it meanwhile."""
+    try:
+        files = [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]
+        return sum(file.lstat().st_size for file in files if not file.is_dir() or file.is_symlink())
+    except FileNotFoundError:
+        return 0

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,11 @@ class Lease:
         return self._rewrite(released=False)
 
     def release(self) -> None:
-        """Release the lease if it is still held by this owner."""
-        files = self._files()
-        if self._rewrite(released=True):
-            files[-1].unlink(missing_ok=True)
+        """Release the lease if it is still held by this owner. If its file cannot be changed, the lease expires."""
+        with suppress(OSError):
+            files = self._files()
+            if self._rewrite(released=True):
+                files[-1].unlink(missing_ok=True)
 
     def held(self) -> bool:
         """Return whether this owner holds the lease."""
@@ -177,8 +179,10 @@ def _read(path: Path) -> bytes:
 
 
 def _holder(content: bytes) -> dict[str, Any]:
-    """Return the state in a lease file; {} for one that its creator has not written, or that a crash has cut off."""
+    """Return the state in a lease file; {} for one that is damaged, or that its creator has not written."""
     try:
-        return dict(json.loads(content))
-    except (ValueError, TypeError):
+        found = json.loads(content)
+        valid = str(found["owner"]) and float(found["seconds"]) >= 0 and int(found["renewals"]) >= 0
+        return dict(found) if valid else {}
+    except (ValueError, TypeError, KeyError):
         return {}

@@ -27,12 +27,22 @@ class LeaseWatch:
         """
         host = self._store.host
         for path in self._paths():
-            self._leases.setdefault(path, Lease(path, f"gc-{host.token()}", UNREADABLE_SECONDS, host))
+            self._lease(path)
         states = {path: lease.watch() for path, lease in self._leases.items()}
         while None in states.values():
             host.sleep(POLL_SECONDS)
             states = {path: self._leases[path].watch() if lives is None else lives for path, lives in states.items()}
         return {path: str((self._leases[path].holder() or {}).get("owner")) for path, lives in states.items() if lives}
+
+    def lease_of(self, directory: Path) -> Lease:
+        """Return the lease on making the artifact `directory`, for `gc` as its owner."""
+        return self._lease(directory.with_name(f"{directory.name}{LEASE}"))
+
+    def _lease(self, path: Path) -> Lease:
+        if path not in self._leases:
+            host = self._store.host
+            self._leases[path] = Lease(path, f"gc-{host.token()}", UNREADABLE_SECONDS, host)
+        return self._leases[path]
 
     def _paths(self) -> list[Path]:
         """Return the paths of all leases, without the numbers of their files."""

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pipeline.run.execute import required
+from pipeline.store.artifacts import Store
 from pipeline.store.mirror import Mirror
 from tests.simulation.machine import Clocks, Machine
 from tests.simulation.objects import Bucket
@@ -161,19 +163,21 @@ class History:
             world.scheduler.run(lambda: False)
         if self._bucket:
             self._bucket.check()
-        faults = sum(count for kind, count in world.counts.items() if kind in ("kills", "power cuts", "pauses", "flipped bits") or "failed" in kind)
+        faults = sum(
+            count
+            for kind, count in world.counts.items()
+            if kind in ("kills", "power cuts", "pauses", "flipped bits") or "failed" in kind
+        )
         lost = sum(world.computed.values()) - len(world.computed)
         if lost > faults * PIECES and not self.kind.stale:
             raise Violation(f"{lost} pieces were made twice after {faults} faults")
         world.counts["pieces made twice"] += lost
 
     def _check_finished(self, machine: Machine, place: str) -> None:
-        from pipeline.store.artifacts import Store
-
-        for step in make_plan(Store(machine.path(place), machine)).steps:  # type: ignore[arg-type]
-            if self.world._manifest(str(step.directory)) is None:
-                raise Violation(f"{step.name} is not finished")
-        machine.runner.alive = False
+        store = Store(machine.path(place), machine)  # type: ignore[arg-type]
+        todo, _ = required(make_plan(store), store)
+        if todo:
+            raise Violation(f"{[step.name for step in todo]} are not finished")
 
 
 def run_histories(kind: str, seeds: range) -> tuple[Counter[str], dict[int, str]]:

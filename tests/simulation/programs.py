@@ -21,7 +21,7 @@ from pipeline.store.artifacts import Manifest, Store
 from pipeline.store.attempts import partial_directory
 from pipeline.store.files import write_atomically
 from pipeline.store.lease import step_lease
-from pipeline.store.marker import open_store
+from pipeline.store.marker import is_marked, open_store
 from pipeline.store.mirror import Mirror
 from stages.artifacts import Artifact
 from stages.errors import ArtifactError, FewstepError, StageError
@@ -112,7 +112,7 @@ def make(attempt: StepAttempt, store: Store, machine: Machine) -> None:
         store.commit(directory, _manifest(attempt), lease)
     except (OSError, FewstepError) as error:
         lease.check()
-        raise StageError(str(error)) from error if isinstance(error, OSError) else error
+        raise StageError(str(error)) if isinstance(error, OSError) else error
     machine.world.committed.add(str(directory))
 
 
@@ -181,7 +181,7 @@ def drive(machine: Machine, place: str, mirror: Callable[[Store], Mirror] | None
     """Do what the command `run` does."""
     try:
         _drive(machine, place, mirror)
-    except FewstepError as error:
+    except (OSError, FewstepError) as error:  # the command line explains both
         machine.world.failures.append(f"{type(error).__name__}: {error}")
     finally:
         machine.runner.alive = False
@@ -216,8 +216,10 @@ def _heartbeat(driver: Driver, machine: Machine) -> None:
 
 def collect(machine: Machine, place: str) -> None:
     """Do what the command `gc --delete` does, twice."""
+    store = Store(machine.path(place), machine)  # type: ignore[arg-type]
+    while not is_marked(store):
+        machine.sleep(1.0)
     for _ in range(2):
-        store = Store(machine.path(place), machine)  # type: ignore[arg-type]
         try:
             garbage.remove(store)
         except (OSError, ArtifactError, FewstepError) as error:

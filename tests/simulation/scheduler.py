@@ -53,6 +53,7 @@ class Scheduler:
     tasks: list[Task] = field(default_factory=list)
     current: Task | None = None
     errors: list[BaseException] = field(default_factory=list)
+    _hub: greenlet = field(default_factory=getcurrent)
 
     def spawn(self, process: Process, function: Callable[[], Any], attempt: str = "") -> Task:
         """Start a task of a process."""
@@ -65,13 +66,12 @@ class Scheduler:
             except BaseException as error:
                 self.errors.append(error)
 
-        task = Task(process, greenlet(body), self.now, attempt)
+        task = Task(process, greenlet(body, self._hub), self.now, attempt)
         self.tasks.append(task)
         return task
 
     def run(self, done: Callable[[], bool]) -> None:
         """Run tasks until `done`, until all have ended, or until one has failed. Raises Violation for a history without end."""
-        self._hub = getcurrent()
         while not done() and not self.errors:
             self.tasks = [task for task in self.tasks if task.process.alive and not task.run.dead]
             if not self.tasks:

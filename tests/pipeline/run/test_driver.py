@@ -89,7 +89,8 @@ def test_an_attempt_without_the_lease_commits_nothing(store: Store) -> None:
         toy(inputs, given, context)
         if len(CALLS) == 1:
             lease = step_lease(step.directory, "another driver", 0.3)
-            lease.path.with_name(f"{lease.path.name}-2").write_text(json.dumps({"owner": "another driver", "seconds": 0.3}))
+            state = {"owner": "another driver", "seconds": 0.3, "renewals": "0"}
+            lease.path.with_name(f"{lease.path.name}-2").write_text(json.dumps(state))
 
     stage = replace(STAGE, run=taken_over)
     report = go(Plan((replace(step, stage=stage),)), store)
@@ -111,7 +112,7 @@ def test_a_driver_that_slept_past_its_lease_leaves_the_step_to_its_successor(sto
         while not other.acquire():
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        begin_attempt(step.directory, "other-1")
+        begin_attempt(step.directory, other)
         thread.start()
         assert context.stop_requested()
         toy(inputs, given, context)
