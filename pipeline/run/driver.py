@@ -192,8 +192,9 @@ class Driver:
             if found is None and self._uploads:
                 self._uploads.training_started(step, partial, lease)
         except FewstepError as error:
+            lost = isinstance(error, LeaseLostError) or not lease.held()
             self._leases.pop(step.name).release()
-            if not isinstance(error, LeaseLostError):  # else it is pending as before
+            if not lost:  # else it is pending as before
                 self._fail(step, error)
             return
         if found is not None:  # another driver has just finished it

@@ -20,6 +20,8 @@ PLACE = "/store"
 CHANGES = 280
 """Changes of the file system in a history of two drivers without faults, about."""
 
+DISTURBANCES = ("kills", "power cuts", "pauses", "flipped bits")
+
 Rng = random.Random
 
 
@@ -151,7 +153,7 @@ class History:
         return path.count("/") == 4 and path.endswith(("/result", "/manifest.json"))
 
     def _differs(self, path: str) -> bool:
-        """Return whether a damaged result is still there. (A flipped bit in a manifest may be in a field that nothing depends on.)"""
+        """Return whether a damaged result is still there. (In a manifest, the bit may be in an unused field.)"""
         return path.endswith("/result") and self.world.disk.find(tuple(path.split("/")[1:])) is not None
 
     def _check(self) -> None:
@@ -163,11 +165,7 @@ class History:
             world.scheduler.run(lambda: False)
         if self._bucket:
             self._bucket.check()
-        faults = sum(
-            count
-            for kind, count in world.counts.items()
-            if kind in ("kills", "power cuts", "pauses", "flipped bits") or "failed" in kind
-        )
+        faults = sum(count for kind, count in world.counts.items() if kind in DISTURBANCES or "failed" in kind)
         lost = sum(world.computed.values()) - len(world.computed)
         if lost > faults * PIECES and not self.kind.stale:
             raise Violation(f"{lost} pieces were made twice after {faults} faults")

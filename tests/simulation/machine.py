@@ -1,4 +1,4 @@
-"""A simulated machine: the calls of a process to the file system, its clocks and its identity. It is a `pipeline.store.host.Host`."""
+"""A simulated machine, a `pipeline.store.host.Host`: the calls of a process to the file system, its clocks and its identity."""
 
 from __future__ import annotations
 

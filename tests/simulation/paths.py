@@ -1,4 +1,4 @@
-"""Paths of a simulated process, with the methods of `pathlib.Path` that the pipeline uses. A class of paths belongs to a process."""
+"""Paths with the methods of `pathlib.Path` that the pipeline uses. Each simulated process has a class of paths of its own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SimulatedPath(PurePosixPath):
 
     def _node(self) -> Node | None:
         self.machine.read()
-        return self.machine.disk_state.find(self.parts[1:])
+        return self.machine.disk_state.find(self._parts[1:])
 
     def _existing(self) -> Node:
         node = self._node()

@@ -30,7 +30,7 @@ from tests.simulation.machine import Machine
 from tests.simulation.scheduler import Violation
 from tests.simulation.world import WORDS, piece
 
-LEASE_SECONDS = 10.0
+LEASE_SECONDS = 5.0
 CONFIG = RunConfig(store=StoreConfig(lease_seconds=LEASE_SECONDS), cluster=Cluster(retries=2))
 PIECES = 2
 
@@ -112,7 +112,9 @@ def make(attempt: StepAttempt, store: Store, machine: Machine) -> None:
         store.commit(directory, _manifest(attempt), lease)
     except (OSError, FewstepError) as error:
         lease.check()
-        raise StageError(str(error)) if isinstance(error, OSError) else error
+        if isinstance(error, OSError):
+            raise StageError(str(error)) from error
+        raise
     machine.world.committed.add(str(directory))
 
 

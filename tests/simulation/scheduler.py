@@ -11,7 +11,7 @@ from greenlet import getcurrent, greenlet
 
 SWITCHING = 0.3
 """Probability with which another task runs before a call of the file system."""
-CALL_SECONDS = 0.02
+CALL_SECONDS = 0.01
 """Mean duration of a call of the file system."""
 MAX_SECONDS = 3000.0
 """Simulated time after which a history counts as hanging."""
@@ -21,7 +21,7 @@ class Died(BaseException):
     """Ends a task of a process that was killed. The code of the pipeline cannot catch it."""
 
 
-class Violation(AssertionError):
+class Violation(AssertionError):  # noqa: N818
     """An invariant does not hold."""
 
 

@@ -153,10 +153,13 @@ class World:
                 raise Violation(f"gc removes {name}, whose step is not finished")
 
     def check_renamed(self, machine: Machine, source: SimulatedPath, target: SimulatedPath) -> None:
-        """Check an artifact when it gets its final name."""
+        """Check an artifact when it gets its final name, and that no other attempt at it has begun meanwhile."""
         if FINGERPRINT.fullmatch(target.name):
             self.counts["commits"] += 1
             self._check_whole(str(target))
+            attempt = ATTEMPT.fullmatch(source.name)
+            if attempt and attempt[1] != self.begun[str(target)] and not self.stale:
+                raise Violation(f"{attempt[1]} commits {target}, which {self.begun[str(target)]} has begun")
 
     def check_start(self, path: str, attempt: str) -> None:
         """Check that a step is not executed whose artifact is finished."""
@@ -173,14 +176,12 @@ class World:
 
     def _check_pieces(self) -> None:
         """Check that saved pieces are there, in whatever directory."""
+        parts = [path.split("/") for path, _ in self._files() if path.endswith("/state")]
         found = {
-            (path.split("/")[1], path.split("/")[3][:32], path.split("/")[-2])
-            for path, _ in self._files()
-            if path.endswith("state")
+            (f"/{place}/{stage}/{name[:32]}", int(number)) for _, place, stage, name, _, number, _ in parts if number.isdigit()
         }
         for path, number in self.saved:
-            _, place, _, name = path.split("/")
-            if path not in self.committed and self._manifest(path) is None and (place, name, str(number)) not in found:
+            if (path, str(number)) not in found and self._manifest(path) is None:
                 raise Violation(f"piece {number} of {path} was saved and is lost")
 
     def _check_whole(self, path: str) -> None:
