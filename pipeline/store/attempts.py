@@ -82,9 +82,12 @@ def _take_over(path: Path, partial: Path, host: Host) -> None:
 
 
 def _count_pieces(partial: Path) -> int:
-    """Return the number of files of an attempt. (An attempt that lost its directory and goes on makes a new one with few files.)"""
+    """Return the number of pieces of an attempt. (An attempt that lost its directory and goes on makes a new one with few of them.)
+
+    The directory itself is not listed: a client of NFS would then believe this listing for a while, and `_tidy` needs a fresh one.
+    """
     try:
-        return sum(1 for _ in partial.rglob("*"))
+        return sum(1 for name in (CHECKPOINTS, SHARDS) for _ in (partial / name).glob("*"))
     except FileNotFoundError:
         return 0
 

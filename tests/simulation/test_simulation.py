@@ -17,12 +17,12 @@ FAST, SLOW = 12, 600
 ROOT = Path(__file__).parents[2]
 
 FOUND = {
-    "a process that slept between taking a lease and its first rename took the directory of the next holder": ("nfs", 36),
+    "a process that slept between taking a lease and its first rename took the directory of the next holder": ("nfs", 211),
     "gc deleted files of an attempt that began after it had looked at the leases": ("gc", 27),
-    "gc failed when a directory vanished while it was listed": ("gc", 3),
-    "a lease that could not be released made a finished run fail": ("error", 8),
-    "a manifest with an altered key ended in a traceback": ("rot", 2),
-    "a lease with an altered key ended in a traceback": ("rot", 10),
+    "gc failed when a directory vanished while it was listed": ("gc", 30),
+    "a manifest with an altered key ended in a traceback": ("rot", 19),
+    "a lease with an altered key ended in a traceback": ("rot", 13),
+    "a step failed because its driver slept while another driver took it over": ("names", 455),
     "an artifact that was damaged while a step began ended in a traceback": ("rot", 25),
 }
 """Defects of the pipeline, and the history that found each of them."""
