@@ -69,7 +69,7 @@ def test_artifacts_that_are_not_synced_are_found(monkeypatch: pytest.MonkeyPatch
     assert "the manifest names result, which is damaged" in violations("reorder")
 
 
-def test_names_that_are_not_synced_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directories_that_are_not_synced_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable, "make_directory", lambda path, disk: path.mkdir(parents=True, exist_ok=True))
     assert "is lost" in violations("power")
 

@@ -188,9 +188,7 @@ class World:
     def _check_pieces(self) -> None:
         """Check that saved pieces are there, in whatever directory."""
         parts = [path.split("/") for path, _ in self._files() if path.endswith("/state")]
-        found = {
-            (f"/{place}/{stage}/{name[:32]}", int(number)) for _, place, stage, name, _, number, _ in parts if number.isdigit()
-        }
+        found = {(f"/{place}/{stage}/{name[:32]}", number) for _, place, stage, name, _, number, _ in parts}
         for path, number in self.saved:
             if (path, str(number)) not in found and self._manifest(path) is None:
                 raise Violation(f"piece {number} of {path} was saved and is lost")
