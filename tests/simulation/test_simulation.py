@@ -12,7 +12,7 @@ from pipeline.store import attempts
 from pipeline.store.lease import Lease
 from tests.simulation.histories import CLASSES, History, run_histories
 
-FAST, SLOW = 12, 600
+FAST, SLOW = 25, 800
 """Histories of each class in fast and in slow tests."""
 ROOT = Path(__file__).parents[2]
 
