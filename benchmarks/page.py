@@ -21,6 +21,7 @@ ORDER = (
     "clean_clones",
     "training_loop",
     "training_orders",
+    "rebuild",
     "overhead",
     "corpus_scale",
     "word_alignment",

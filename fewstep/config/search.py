@@ -66,7 +66,8 @@ class SearchConfig:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Self:
-        """Return the search of which `dataclasses.asdict` gave `values`. Raises TypeError for an unknown option."""
+        """Return the search of which `dataclasses.asdict` gave `values`. Raises TypeError for an unknown option, and
+        for a mapping that is no option type."""
         hints = get_type_hints(cls)
         return cls(**{name: _option_value(hints.get(name), value) for name, value in values.items()})
 
@@ -128,7 +129,9 @@ def _option_value(hint: Any, value: Any) -> Any:
     """Return an option type for a mapping, and any other value unchanged."""
     if not isinstance(value, Mapping):
         return value
-    kind: Any = next(one for one in (hint, *get_args(hint)) if is_dataclass(one))
+    kind: Any = next((one for one in (hint, *get_args(hint)) if is_dataclass(one)), None)
+    if kind is None:
+        raise TypeError(f"search: expected options, got one with the value {dict(value)}")
     return kind(**value)
 
 

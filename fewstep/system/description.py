@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fewstep.system.format import BundleError, read_json, require_file
-from fewstep.system.integrity import check_description
+from fewstep.system.format import SOURCE_PIECES, TARGET_PIECES, WEIGHTS, BundleError, read_json, require_file
+from fewstep.system.integrity import check_described, check_description
 
 TRAINING_FORMAT = 3
 """Version of the descriptions of trainings, incremented when older programs can no longer read them. Format 2 added sizes and
@@ -23,7 +23,12 @@ def read_description(directory: Path, verify: bool = True) -> dict[str, Any]:
     Raises BundleError for another directory, another format version, a damaged description or a missing part.
     """
     keys = ("family", "network", "sizes", "name", "task", "languages", "search", "searches", "parts")
-    description = read_versioned(directory / "system.json", "a system", SYSTEM_FORMAT, keys, verify)
+    path = directory / "system.json"
+    description = read_versioned(path, "a system", SYSTEM_FORMAT, keys, verify)
+    check_described(path, description["parts"])
+    for part in (WEIGHTS, SOURCE_PIECES, TARGET_PIECES):
+        if part not in description["parts"]:
+            raise BundleError(f"{path}: parts: expected {part} among them, got {', '.join(description['parts']) or 'none'}")
     for part in description["parts"]:
         require_file(directory / part)
     return description

@@ -52,10 +52,14 @@ def open_system(
         searches = {label: kind.from_values(values) for label, values in description["searches"].items()}
         default = searches[description["search"]]
         languages = description["languages"]["source"], description["languages"]["target"]
+        cut = None if (limit := description.get("max_source_tokens")) is None else int(limit)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BundleError(f"{directory / 'system.json'}: {error}; use the version of this program that wrote it") from error
+    source_pieces, target_pieces = (
+        load_pieces(directory / part, size) for part, size in ((SOURCE_PIECES, sizes.source), (TARGET_PIECES, sizes.target))
+    )
     decoder = load_decoder(directory, description, default)
-    longest, cut = int(description["network"]["max_positions"]) - 1, description.get("max_source_tokens")
+    longest = int(description["network"]["max_positions"]) - 1
     return System(
         name=description["name"],
         family=description["family"],
@@ -65,9 +69,9 @@ def open_system(
         searches=searches,
         default_search=description["search"],
         decoder=decoder,
-        source_pieces=load_pieces(directory / SOURCE_PIECES, sizes.source),
-        target_pieces=load_pieces(directory / TARGET_PIECES, sizes.target),
-        max_source_tokens=longest if cut is None else min(int(cut), longest),
+        source_pieces=source_pieces,
+        target_pieces=target_pieces,
+        max_source_tokens=longest if cut is None else min(cut, longest),
         max_target_tokens=longest,
         cuts=cut is not None,
     )

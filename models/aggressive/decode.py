@@ -32,7 +32,7 @@ from models.common.inference import MEMORY_ERRORS, inference_mode
 from models.common.layers.backbone import Backbone
 from models.common.layers.linear import pack
 from models.common.sources import source_tensors
-from models.family import ScoringDecoder, family_named
+from models.family import family_named
 
 Network = AggressiveModel | DraftHead
 
@@ -87,7 +87,7 @@ class AggressiveDecoder:
         self,
         model: Network,
         verifier: nn.Module,
-        draft_system: tuple[ScoringDecoder, object] | None = None,
+        draft_system: runtime.DraftSystem | None = None,
         lexicon: Lexicon | None = None,
         *,
         frozen: bool = False,
@@ -157,7 +157,7 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig, 
     model = make_model(directory, description, device)
     assert isinstance(model, AggressiveModel | DraftHead)
     network = make_model(directory / VERIFIER, runtime.verifier_description(directory), device)
-    draft_system = None
+    draft_system: runtime.DraftSystem | None = None
     if (directory / DRAFTER).exists():
         from models.bundle.directory import load_system
 

@@ -35,14 +35,14 @@ from fewstep.system.format import (
     network_folders,
     write_json,
 )
-from fewstep.system.integrity import check_parts, measure, seal
+from fewstep.system.integrity import SEAL, check_parts, measure, seal
 from fewstep.system.load import open_system
 from fewstep.system.system import System
 from models.bundle.weights import describe, make_model, save_weights
 from models.common.layers.backbone import Backbone
 from models.family import family_named
 
-__all__ = ["System", "links_of", "load_model", "load_system", "save_model", "write_system"]
+__all__ = ["System", "links_of", "load_model", "load_system", "save_model", "write_system", "write_with_searches"]
 
 
 def save_model(
@@ -126,15 +126,39 @@ def write_system(
         "task": task,
         "name": name,
         "languages": {"source": source_language, "target": target_language},
-        "search": default or next(iter(searches)),
-        "searches": {label: asdict(search) for label, search in searches.items()},
         "parts": measured,
+        **_described_searches(searches, default),
     }
     if max_source_tokens is not None:
         description["max_source_tokens"] = max_source_tokens
     if tables is not None:
         description["links"] = links_of(tables)
     write_json(directory / "system.json", seal({**description, **described}))
+
+
+def write_with_searches(directory: Path, origin: Path, searches: Mapping[str, SearchConfig], default: str = "") -> None:
+    """Write the system in `origin` with other searches. All of its parts are links to those of `origin`, or copies where the file
+    system has no links; both directories remain complete if the other one is deleted.
+
+    `default` is the label of the default search (empty: the first). Raises BundleError if `origin` is no complete system.
+    """
+    described = {key: value for key, value in read_description(origin).items() if key != SEAL}
+    for part in described["parts"]:
+        target = directory / part
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)  # of an attempt before: a copy into a link would write into both
+        try:
+            target.hardlink_to(origin / part)
+        except OSError:
+            shutil.copyfile(origin / part, target)
+    write_json(directory / "system.json", seal({**described, **_described_searches(searches, default)}))
+
+
+def _described_searches(searches: Mapping[str, SearchConfig], default: str) -> dict[str, Any]:
+    return {
+        "search": default or next(iter(searches)),
+        "searches": {label: asdict(search) for label, search in searches.items()},
+    }
 
 
 def _write_codes(directory: Path, folder: str, described: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipeline.config.load import load_config
 from pipeline.config.schema import RunConfig
+from pipeline.plan.packages import check_packages
 from pipeline.plan.step import Plan
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
@@ -16,8 +17,10 @@ from pipeline.store.marker import open_store
 def planned(config: Path, overrides: Sequence[str] | None, until: str | None) -> tuple[RunConfig, Plan, Store]:
     """Load a config; return it with its plan, or the part that `until` names, and its store.
 
-    Raises ConfigError for a wrong config, DataError for a missing file, an unknown step and a directory that cannot be a store.
+    Raises ConfigError for a wrong config, DataError for a missing file or package, an unknown step and a directory that cannot be a
+    store.
     """
     settings = load_config(config, overrides or ())
+    check_packages(settings)
     store = open_store(settings.store.path)
     return settings, build_plan(settings, store).until(until), store

@@ -302,7 +302,7 @@ def bundle_and_tune(
     """Bundle a system with everything that its searches read, and tune their length penalties.
 
     The result has the default search alone, so that another search, label or length penalty leaves all steps that use the system
-    unchanged. The system with all of its searches, if it has others, is a further step.
+    unchanged. The system with all of its searches, if it has others, is a further step, which shares the files of the first.
     """
     searches = settings.search.values()
     if any(search.needs_tables for search in searches):
@@ -318,7 +318,7 @@ def bundle_and_tune(
     tuned = tune_length_penalties(flow, name, settings, bundle, sources.encoded.texts.validation)
     if not complete:
         config = stage_configs.system_config(flow.config, name, settings.search, settings.family, averaging)
-        flow.steps.add(system.STAGE, name, replace(inputs, tuned=tuned), config)
+        flow.steps.add(system.STAGE, name, replace(inputs, tuned=tuned, alone=bundle), config)
     return Built(bundle, tuned=tuned)
 
 

@@ -39,10 +39,11 @@ class Filters:
     max_length: Annotated[int, Ge(1)] = 200
     """Longest side that is kept, in words."""
     max_ratio: Annotated[float, Ge(1)] = 3.0
-    """Largest ratio between the lengths of the sides, in characters."""
+    """Largest ratio between the lengths of the sides, in characters. See `ratio`."""
     ratio: Literal["either", "target"] = "either"
-    """The ratio that `max_ratio` limits: the longer side to the shorter (`either`), or the target to the source (`target`; the
-    source may then be longer by any factor)."""
+    """The ratio that `max_ratio` limits: the longer side to the shorter (`either`), relative to the median of the text's first
+    20,000 pairs, so that pairs of any two scripts are kept; or the target to the source as they are (`target`; the source may then
+    be longer by any factor)."""
     min_letters: Annotated[float, Ge(0), Le(1)] = 0.5
     """Smallest fraction of letters among the non-space characters of each side."""
     drop_identical: bool = True
@@ -71,4 +72,4 @@ class CorpusConfig:
     """Pairs in a shard."""
 
 
-STAGE: Stage[CorpusInputs, CorpusConfig, Text] = Stage(name="corpus", version=1, run=Implementation(__name__), output=Text)
+STAGE: Stage[CorpusInputs, CorpusConfig, Text] = Stage(name="corpus", version=2, run=Implementation(__name__), output=Text)

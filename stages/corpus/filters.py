@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stages.corpus import Filters
+from stages.corpus.length_ratio import usual_ratio
 
 REASONS = ("empty", "length", "ratio", "letters", "identical", "overlap", "duplicate")
 """Reasons to drop a pair. A pair is counted under the first that applies."""
@@ -132,6 +133,8 @@ class Ledger:
 
     pairs_in: int = 0
     pairs_out: int = 0
+    usual_ratio: float = 1.0
+    """The text's own ratio of target to source lengths, in characters."""
     dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
     samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """The first `SAMPLES` dropped pairs of each reason, with their position in the input counted from 1."""
@@ -152,7 +155,13 @@ class Ledger:
         return kept
 
     def to_json(self) -> dict[str, Any]:
-        return {"pairs_in": self.pairs_in, "pairs_out": self.pairs_out, "dropped": self.dropped, "samples": self.samples}
+        return {
+            "pairs_in": self.pairs_in,
+            "pairs_out": self.pairs_out,
+            "usual_ratio": round(self.usual_ratio, 4),
+            "dropped": self.dropped,
+            "samples": self.samples,
+        }
 
 
 @dataclass(frozen=True)
@@ -169,6 +178,7 @@ class Cleaner:
 
     def clean(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Yield the pairs that pass the filters, in order, and count the others in the ledger."""
+        self.ledger.usual_ratio, tables = usual_ratio(tables)
         for table in tables:
             masks = self._masks(table)
             if self.filters.drop_duplicates:
@@ -186,11 +196,10 @@ class Cleaner:
             _lengths(language, *counts)
             for language, *counts in zip((self.source_language, self.target_language), characters, spaces, strict=True)
         ]
-        shorter, longer = (np.minimum(*characters), np.maximum(*characters)) if filters.ratio == "either" else characters
         masks = {
             "empty": np.minimum(*characters) == 0,
             "length": (np.minimum(*lengths) < filters.min_length) | (np.maximum(*lengths) > filters.max_length),
-            "ratio": longer > filters.max_ratio * shorter,
+            "ratio": self._unequal(*characters),
             "letters": np.logical_or(
                 *(
                     found < filters.min_letters * (length - space)
@@ -202,6 +211,13 @@ class Cleaner:
         if filters.drop_identical:
             masks["identical"] = _numpy(pc.equal(*sides))
         return {reason: masks[reason] for reason in REASONS if reason in masks}
+
+    def _unequal(self, source: Any, target: Any) -> Mask:
+        """Return for which lengths [N], in characters, the ratio is above the limit."""
+        if self.filters.ratio == "target":
+            return np.asarray(target > self.filters.max_ratio * source)
+        expected = source * self.ledger.usual_ratio
+        return np.asarray(np.maximum(expected, target) > self.filters.max_ratio * np.minimum(expected, target))
 
     def _duplicates(self, table: pa.Table, remaining: Mask) -> Mask:
         """Return which of the remaining rows [N] repeat an earlier pair."""

@@ -8,7 +8,7 @@ from stages.ngram.counts import head_and_tail
 from stages.score import ScoreConfig, ScoreInputs
 from stages.score.breakdown import by_length, diversity
 from stages.score.metrics import Comparison, score, word_splitter
-from stages.score.tokenizers import tokenizer_of
+from stages.score.tokenizers import tokenizer_for
 
 
 def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
@@ -20,7 +20,7 @@ def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
     sentences = read_sentences(inputs.text.path)
     hypotheses = best_in_order(inputs.hypotheses, sentences)
     references = [sentence.references for sentence in sentences]
-    tokenizer = tokenizer_of(config.target_language) if config.tokenizer == "auto" else config.tokenizer
+    tokenizer = tokenizer_for(config.tokenizer, config.target_language)
     how = Comparison(language=config.target_language, tokenizer=tokenizer, lowercase=config.lowercase)
     scores = {}
     for done, name in enumerate(config.metrics):

@@ -23,6 +23,17 @@ def tokenizer_of(language: str) -> str:
     return TOKENIZERS.get(re.split("[-_]", language.lower())[0], "13a")
 
 
+def tokenizer_for(choice: str, language: str) -> str:
+    """Return the tokeniser that the value `choice` of a config means for a target language: `auto`, or a name of sacreBLEU's."""
+    return tokenizer_of(language) if choice == "auto" else choice
+
+
+def tokenizer_in(signature: str) -> str:
+    """Return the tokeniser's name in a signature of sacreBLEU, which may add versions: `tok:ja-mecab-0.996-IPA` has `ja-mecab`."""
+    noted = dict(part.split(":", 1) for part in signature.split("|"))["tok"]
+    return next((name for name in EXTRAS if noted.startswith(name)), noted)
+
+
 def bleu_metric(tokenizer: str, lowercase: bool, *, effective_order: bool = False) -> Metric:
     """Return sacreBLEU's BLEU with a tokeniser. Raises DataError if the tokeniser is not installed."""
     from sacrebleu.metrics import BLEU

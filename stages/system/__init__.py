@@ -25,6 +25,8 @@ class SystemInputs:
     """Further trainings of the same network, for an ensemble that averages probabilities."""
     companions: dict[str, System] = field(default_factory=dict)
     """Other systems that this system uses, by role."""
+    alone: System | None = None
+    """The same system with its default search alone. The new one shares its files, so that weights are stored once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,5 +54,5 @@ class SystemConfig:
 
 
 STAGE: Stage[SystemInputs, SystemConfig, System] = Stage(
-    name="system", version=3, run=Implementation(__name__), output=System, product=True
+    name="system", version=4, run=Implementation(__name__), output=System, product=True
 )

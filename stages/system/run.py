@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fewstep.config.network import Sizes
+from fewstep.config.search import SearchConfig
 from fewstep.system.format import WEIGHTS, BundleError
-from models.bundle.directory import links_of, load_system, write_system
+from models.bundle.directory import links_of, load_system, write_system, write_with_searches
 from models.bundle.weights import save_weights
 from models.training import averaging
 from models.training.config import TrainingConfig
@@ -28,6 +30,20 @@ def run(inputs: SystemInputs, config: SystemConfig, context: StepContext) -> Non
 
     Raises ArtifactError when weights, network and vocabulary do not belong together, StageError when the disk is full.
     """
+    searches = {label: with_tuned_penalty(search, inputs.tuned.get(label)) for label, search in config.searches.items()}
+    try:
+        if inputs.alone is None:
+            _bundle(inputs, config, searches, context)
+        else:
+            write_with_searches(context.directory, inputs.alone.path, searches, config.default)
+        load_system(context.directory)
+    except BundleError as error:
+        raise ArtifactError(f"system {config.name}: {error}") from error
+    except OSError as error:
+        raise unwritable(context.directory, error) from error
+
+
+def _bundle(inputs: SystemInputs, config: SystemConfig, searches: Mapping[str, SearchConfig], context: StepContext) -> None:
     trained, vocabulary = inputs.trained.path, inputs.vocabulary.path
     description = json.loads((trained / "model.json").read_text(encoding="utf-8"))
     if description["family"] != config.family:
@@ -35,32 +51,26 @@ def run(inputs: SystemInputs, config: SystemConfig, context: StepContext) -> Non
             f"{trained}: expected a network of family {config.family}, got {description['family']}; use a training of this family"
         )
     _check_links(inputs)
-    try:
-        write_system(
-            context.directory,
-            family=config.family,
-            network=description["network"],
-            sizes=Sizes(**description["sizes"]),
-            weights=_weights(inputs, config, description["network"], context),
-            members=[member.path / WEIGHTS for member in inputs.members],
-            source_vocabulary=vocabulary / "source.spm",
-            target_vocabulary=vocabulary / "target.spm",
-            name=config.name,
-            source_language=config.source_language,
-            target_language=config.target_language,
-            searches={label: with_tuned_penalty(search, inputs.tuned.get(label)) for label, search in config.searches.items()},
-            default=config.default or next(iter(config.searches)),
-            task=config.task,
-            max_source_tokens=config.max_source_tokens,
-            ngram=None if inputs.ngram is None else inputs.ngram.path / "model.ngram",
-            tables=None if inputs.tables is None else inputs.tables.file,
-            companions={role: companion.path for role, companion in inputs.companions.items()},
-        )
-        load_system(context.directory)
-    except BundleError as error:
-        raise ArtifactError(f"system {config.name}: {error}") from error
-    except OSError as error:
-        raise unwritable(context.directory, error) from error
+    write_system(
+        context.directory,
+        family=config.family,
+        network=description["network"],
+        sizes=Sizes(**description["sizes"]),
+        weights=_weights(inputs, config, description["network"], context),
+        members=[member.path / WEIGHTS for member in inputs.members],
+        source_vocabulary=vocabulary / "source.spm",
+        target_vocabulary=vocabulary / "target.spm",
+        name=config.name,
+        source_language=config.source_language,
+        target_language=config.target_language,
+        searches=searches,
+        default=config.default,
+        task=config.task,
+        max_source_tokens=config.max_source_tokens,
+        ngram=None if inputs.ngram is None else inputs.ngram.path / "model.ngram",
+        tables=None if inputs.tables is None else inputs.tables.file,
+        companions={role: companion.path for role, companion in inputs.companions.items()},
+    )
 
 
 def _weights(inputs: SystemInputs, config: SystemConfig, network: dict[str, Any], context: Context) -> Path:

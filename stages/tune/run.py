@@ -10,7 +10,7 @@ from stages.decoding.sentences import read_sentences
 from stages.decoding.text import decode_text
 from stages.score.metrics import Comparison, score
 from stages.score.tasks import TASKS
-from stages.score.tokenizers import tokenizer_of
+from stages.score.tokenizers import tokenizer_for
 from stages.shards import read_shard
 from stages.tune import TuneConfig, TuneInputs
 
@@ -18,7 +18,7 @@ from stages.tune import TuneConfig, TuneInputs
 def run(inputs: TuneInputs, config: TuneConfig, context: StepContext) -> None:
     """Write `tuned.json`. Raises the errors of the decode and score stages."""
     sentences = {sentence.id: sentence for sentence in read_sentences(inputs.text.path)}
-    tokenizer = tokenizer_of(config.target_language) if config.tokenizer == "auto" else config.tokenizer
+    tokenizer = tokenizer_for(config.tokenizer, config.target_language)
     how = Comparison(language=config.target_language, tokenizer=tokenizer, lowercase=config.lowercase)
     metric = TASKS[config.task].metric
     candidates = []

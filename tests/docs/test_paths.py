@@ -55,3 +55,7 @@ def test_files_and_functions_of_a_path_exist(stop: Stop) -> None:
 def test_no_file_stands_twice_in_a_path(path: list[Stop]) -> None:
     files = [stop.file for stop in path]
     assert len(set(files)) == len(files)
+
+
+def test_a_sentence_passes_at_most_seven_files() -> None:
+    assert len(PATHS["One source sentence"]) <= 7

@@ -148,7 +148,7 @@ def confidences(lattice: Lattice, min_lengths: Ints, max_lengths: Ints, best: Pa
     others = np.where((path >= 0)[..., None], others, marginals)
     rivals = np.maximum(others.max(2), _ended(lattice, min_lengths, max_lengths))
     counts = (path >= 0) & (rivals > -np.inf)
-    gaps = np.full_like(rivals, np.inf)
+    gaps: Floats = np.full_like(rivals, np.inf)
     np.subtract(best.scores[:, :1], rivals, out=gaps, where=counts)
     return gaps
 

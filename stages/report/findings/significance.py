@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from stages.score.metrics import Comparison, build_metric
 from stages.score.rouge import ROUGE, f_measures, tokens_of
+from stages.score.tokenizers import tokenizer_in
 
 if TYPE_CHECKING:
     from sacrebleu.metrics import BLEU
@@ -32,7 +33,7 @@ def statistics_of(
         values = [f_measures(metric, tokens_of(signature), texts, references) for texts in systems]
         return mean_of, [np.array([[value, 1.0] for value in found]) for found in values]
     parts = dict(part.split(":", 1) for part in signature.split("|"))
-    bleu: Any = build_metric("bleu", Comparison(language="", tokenizer=parts["tok"], lowercase=parts["case"] == "lc"))
+    bleu: Any = build_metric("bleu", Comparison(language="", tokenizer=tokenizer_in(signature), lowercase=parts["case"] == "lc"))
     return partial(bleu_of, bleu), [sentence_statistics(bleu, texts, references) for texts in systems]
 
 

@@ -1,6 +1,8 @@
+import errno
 import json
 import logging
 import random
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,7 +20,7 @@ from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.system.description import read_description
 from fewstep.system.format import BundleError
 from fewstep.vocabulary import RESERVED, clean
-from models.bundle.directory import load_model, load_system, save_model, write_system
+from models.bundle.directory import load_model, load_system, save_model, write_system, write_with_searches
 from models.bundle.likelihood import score
 from models.stepwise.model import build
 
@@ -342,3 +344,27 @@ def test_a_damaged_member_is_named(tmp_path, pieces, damage):
         save_file({"embedding": torch.zeros(2)}, member)
     with pytest.raises(BundleError, match=r"members/3/model.safetensors: .*(missing|damaged|do not fit)"):
         load_system(member.parents[2], verify=False)
+
+
+def test_a_system_with_other_searches_shares_files(directory, tmp_path, monkeypatch):
+    other = tmp_path / "other"
+    for attempt in range(2):  # the second one finds the links of the first
+        write_with_searches(other, directory, {"greedy": StepwiseSearch(), "best": SEARCHES["best"]})
+        assert (directory / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes(), attempt
+    parts = read_description(directory)["parts"]
+    assert read_description(other)["parts"] == parts
+    assert all((other / part).samefile(directory / part) for part in parts)
+    whole, found = load_system(directory), load_system(other)
+    assert (found.default_search, set(found.searches)) == ("greedy", {"greedy", "best"})
+    assert found.translate(LINES, "best", scores=True) == whole.translate(LINES, "best", scores=True)
+
+    def refused(*_):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr("pathlib.Path.hardlink_to", refused)
+    write_with_searches(tmp_path / "copy", directory, SEARCHES)
+    assert not any((tmp_path / "copy" / part).samefile(directory / part) for part in parts)
+    expected = whole.translate(LINES, scores=True)
+    shutil.rmtree(directory)
+    assert found.translate(LINES, "best", scores=True) == load_system(tmp_path / "copy").translate(LINES, scores=True) == expected
+    assert load_system(other).translate(LINES, "best", scores=True) == expected

@@ -58,7 +58,10 @@ def test_commands_and_options() -> None:
         "runs": ["--store", "--json"],
         "report": ["name", "--store", "--runs", "--json"],
         "diff": ["first", "second", "--store", "--json"],
-        "translate": ["where", "system", "--input", "--output", "--search", "--device", "--batch", "--no-verify", "--store"],
+        "translate": [
+            *("where", "system", "--input", "--output", "--search", "--device", "--batch", "--json", "--n-best", "--threads"),
+            *("--no-verify", "--store"),
+        ],
         "export": ["where", "--output", "system", "--to", "--precision", "--no-verify", "--store"],
         "publish": ["name", "--store"],
         "gc": ["--store", "--delete", "--shards"],

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fewstep import streams
 from fewstep.config.options import NucleusSampling, Shortlist
 from fewstep.config.problems import Problem
 from fewstep.config.search import SystemParts
@@ -51,11 +52,11 @@ def piped(data: bytes, batch: int = 64) -> tuple[bytes, Shouter]:
     system = Shouter()
     inner, outer = os.pipe()
     back, out = os.pipe()
-    feeder = threading.Thread(target=lambda: (translate._write_all(outer, data), os.close(outer)))
+    feeder = threading.Thread(target=lambda: (streams.write_all(outer, data), os.close(outer)))
     received: list[bytes] = []
     drain = threading.Thread(target=lambda: received.extend(iter(lambda: os.read(back, 65536), b"")))
     feeder.start(), drain.start()
-    translate.stream(system, inner, out, batch=batch)
+    streams.stream(system, inner, out, batch=batch)
     os.close(out)
     feeder.join(), drain.join()
     os.close(inner), os.close(back)
@@ -93,7 +94,7 @@ def test_an_answer_comes_before_the_next_question() -> None:
     question, ask = os.pipe()
     hear, answer = os.pipe()
     system = Shouter()
-    worker = threading.Thread(target=translate.stream, args=(system, question, answer), daemon=True)
+    worker = threading.Thread(target=streams.stream, args=(system, question, answer), daemon=True)
     worker.start()
     for line in (b"one\n", b"two\nthree\n"):
         os.write(ask, line)
@@ -126,7 +127,7 @@ def test_lines_that_are_ready_are_translated_together() -> None:
     system = Slow()
     os.write(outer, b"a\n")
     with Path(os.devnull).open("wb") as sink:
-        translate.stream(system, inner, sink.fileno(), batch=8)
+        streams.stream(system, inner, sink.fileno(), batch=8)
     os.close(inner)
     assert [len(lines) for _, lines in system.calls] == [1, 8, 2]
 
@@ -137,7 +138,7 @@ def test_nobody_reads_the_output() -> None:
     os.close(back)
     os.write(outer, b"a\n")
     with pytest.raises(BrokenPipeError):
-        translate.stream(Shouter(), inner, out)
+        streams.stream(Shouter(), inner, out)
     for descriptor in (out, inner, outer):
         os.close(descriptor)
 
@@ -226,8 +227,8 @@ def test_a_text_is_not_translated_into_itself(tmp_path: Path, monkeypatch: pytes
         with pytest.raises(DataError, match=f"{output}: {same}"):
             translate.translate_files(tmp_path, source, output, search=None, device="cpu", batch=1)
     with source.open("r+") as both:
-        monkeypatch.setattr(translate, "STDIN", both.fileno())
-        monkeypatch.setattr(translate, "STDOUT", both.fileno())
+        monkeypatch.setattr(streams, "STDIN", both.fileno())
+        monkeypatch.setattr(streams, "STDOUT", both.fileno())
         for given, output, named in ((None, source, source), (None, None, "standard output"), (source, None, "standard output")):
             with pytest.raises(DataError, match=f"{named}: {same}"):
                 translate.translate_files(tmp_path, given, output, search=None, device="cpu", batch=1)
@@ -237,8 +238,8 @@ def test_a_text_is_not_translated_into_itself(tmp_path: Path, monkeypatch: pytes
 def test_a_terminal_may_be_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shouter: Shouter) -> None:
     """An output such as `/dev/null` holds no content that could be overwritten."""
     with Path(os.devnull).open("r+b", buffering=0) as both:
-        monkeypatch.setattr(translate, "STDIN", both.fileno())
-        monkeypatch.setattr(translate, "STDOUT", both.fileno())
+        monkeypatch.setattr(streams, "STDIN", both.fileno())
+        monkeypatch.setattr(streams, "STDOUT", both.fileno())
         translate.translate_files(tmp_path, None, None, search=None, device="cpu", batch=1)
     assert shouter.calls == []
 

@@ -24,6 +24,13 @@ from stages.workers import LocalWorkers, Resources
 RIGHT = {pair.right: pair.distance for pair in contrasts("de", 28)}
 
 
+class Words:
+    """A vocabulary whose tokens are the words of a line."""
+
+    def encode(self, line: str) -> list[str]:
+        return line.split()
+
+
 @dataclass
 class Knows:
     """Prefers the right translation by 1 nat if the verb is at most `reach` words away, else the wrong one by 1 nat."""
@@ -32,12 +39,20 @@ class Knows:
     max_source_tokens: int = 100
     max_target_tokens: int = 100
 
-    def encode_pairs(self, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[list[str], list[str]]]:
-        assert not set(sources) & set(targets)
-        return [(source.split(), target.split()) for source, target in zip(sources, targets, strict=True)]
+    @property
+    def source_pieces(self) -> Words:
+        return Words()
 
-    def score_ids(self, pairs: Sequence[tuple[list[str], list[str]]]) -> list[float]:
-        texts = [" ".join(target) for _, target in pairs]
+    target_pieces = source_pieces
+
+    @property
+    def decoder(self) -> Knows:
+        return self
+
+    def score(self, sources: Sequence[list[str]], targets: Sequence[list[str]]) -> list[float]:
+        assert len(sources) == len(targets)
+        assert not {*map(tuple, sources)} & {*map(tuple, targets)}
+        texts = [" ".join(target) for target in targets]
         return [-1.0 if text in RIGHT and RIGHT[text] <= self.reach else -3.0 if text in RIGHT else -2.0 for text in texts]
 
 

@@ -105,6 +105,23 @@ def test_lengths_are_in_characters_for_languages_without_spaces() -> None:
     assert next(iter(cleaner(languages=("en", "de"), min_length=5, max_ratio=4.0).clean([pairs(pair)]))).num_rows == 0
 
 
+def test_the_ratio_is_relative_to_the_median_of_the_text() -> None:
+    english, chinese = "a sentence of some thirty letters", "\u53e5\u5b50" * 4  # a quarter of the characters
+    rows = [(f"{english} {number}", f"{chinese}{number}") for number in range(1000)]
+    unequal = [(english, chinese * 4), (english * 4, chinese)]  # four times the usual ratio, and a quarter of it
+    books = cleaner(languages=("en", "zh"), max_ratio=3.0)
+    kept = pa.concat_tables(books.clean([pairs(*rows[:600]), pairs(*rows[600:], *unequal)]))
+    assert kept.to_pylist() == pairs(*rows).to_pylist()
+    assert books.ledger.dropped["ratio"] == 2
+    assert 0.2 < books.ledger.usual_ratio < 0.35
+
+
+def test_a_few_pairs_have_no_usual_ratio() -> None:
+    books = cleaner(max_ratio=3.0)
+    list(books.clean([pairs(*[(f"some words and {n} more of them", f"few {n}") for n in range(100, 500)])]))
+    assert (books.ledger.usual_ratio, books.ledger.dropped["ratio"]) == (1.0, 400)
+
+
 @pytest.mark.parametrize(
     ("one", "other", "equal"),
     [

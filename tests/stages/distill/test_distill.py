@@ -17,7 +17,7 @@ import stages.decoding.systems
 import stages.distill.run
 from fewstep.config.options import OutputLimits
 from fewstep.families.stepwise.config import StepwiseSearch
-from fewstep.system.description import FORMAT
+from fewstep.system.description import SYSTEM_FORMAT
 from fewstep.system.integrity import measure, seal
 from fewstep.translation import Hypothesis
 from models.bundle.directory import load_system
@@ -275,9 +275,10 @@ def test_a_damaged_teacher_is_reported_and_decoded_pieces_are_kept(tmp_path: Pat
     weights = tmp_path / "teacher" / "model.safetensors"
     weights.write_bytes(b"\x80\x00 as it was")
     whole = {
-        "format": FORMAT,
+        "format": SYSTEM_FORMAT,
         "family": "stepwise",
         "name": "teacher",
+        "task": "translation",
         "search": "greedy",
         "searches": {"greedy": {}},
         "sizes": sizes,

@@ -74,3 +74,20 @@ def test_statistics_reproduce_the_score_of_the_signature(metric: str) -> None:
     assert clear["delta"] == pytest.approx(scored[1]["score"] - scored[0]["score"], abs=1e-3)
     assert clear["low"] < clear["delta"] < clear["high"] < 0
     assert clear["p"] < 0.01
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenizer", "texts"),
+    [
+        ("ja", "ja-mecab", ["猫が庭にいる。", "犬が走る。"]),
+        ("ko", "ko-mecab", ["고양이가 있다.", "개가 달린다."]),
+        ("zh", "zh", ["猫在院子里。", "狗在跑。"]),
+    ],
+)
+def test_signatures_of_tokenisers_with_versions_are_understood(language: str, tokenizer: str, texts: list[str]) -> None:
+    pytest.importorskip({"ja": "MeCab", "ko": "mecab_ko"}.get(language, "sacrebleu"))
+    references, systems = [[text] for text in texts], [texts, texts[::-1]]
+    how = Comparison(language=language, tokenizer=tokenizer, lowercase=False)
+    scored = [score("bleu", found, references, how) for found in systems]
+    score_of, statistics = statistics_of("bleu", scored[0]["signature"], systems, references)
+    assert [score_of(found.sum(0)) for found in statistics] == pytest.approx([found["score"] for found in scored], abs=1e-4)

@@ -1,0 +1,1 @@
+"""The commands of `fewstep`; each module has `add_arguments` and `run`."""

@@ -1,0 +1,38 @@
+"""Optional packages that a config needs, found before the first step rather than after hours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+from pipeline.config.schema import RunConfig
+from pipeline.config.systems import Distillation
+from stages.errors import DataError
+from stages.score.tokenizers import bleu_metric, tokenizer_for
+
+
+def check_packages(config: RunConfig) -> None:
+    """Raise DataError, one line for each optional package that a step of `config` would not find."""
+    if missing := list(_missing(config)):
+        raise DataError("\n".join(missing))
+
+
+def _missing(config: RunConfig) -> Iterator[str]:
+    try:
+        bleu_metric(tokenizer_for(config.evaluation.tokenizer, config.languages.target), False)
+    except DataError as error:
+        yield str(error)
+    if find_spec("ctranslate2") is None:
+        for place in _with_ctranslate2(config):
+            yield (
+                f"{place} needs the package ctranslate2, which is not installed; run: pip install 'fewstep[ctranslate2]',"
+                " or choose another engine"
+            )
+
+
+def _with_ctranslate2(config: RunConfig) -> Iterator[str]:
+    """Yield the keys of the searches that CTranslate2 decodes."""
+    if config.teacher is not None and isinstance(config.distillation, Distillation) and config.distillation.uses_ctranslate2:
+        yield "distillation"
+    for name, system in config.systems.items():
+        yield from (f"systems.{name}.search: {label}" for label, search in system.search.items() if search.uses_ctranslate2)

@@ -1,0 +1,38 @@
+"""The usual ratio of the lengths of both sides, by which the ratio filter knows a pair of languages.
+
+An English sentence has about as many characters as a German one, three times as many as a Chinese one and twice as many as a Korean
+one. Lengths are therefore compared after division by the median of the text's own ratios.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+SAMPLE = 20_000
+"""Pairs at the beginning of a text whose median is taken."""
+ENOUGH = 500
+"""Pairs below which a median is not trusted, and the ratio is 1."""
+
+
+def usual_ratio(tables: Iterable[pa.Table]) -> tuple[float, Iterator[pa.Table]]:
+    """Return the median of target to source lengths, in characters, over the first `SAMPLE` pairs, and all tables.
+
+    Empty sides do not count. Holds at most the sample and one more table in memory.
+    """
+    rest, first, rows = iter(tables), list[pa.Table](), 0
+    while rows < SAMPLE and (table := next(rest, None)) is not None:
+        first.append(table)
+        rows += table.num_rows
+    ratios = np.concatenate([_ratios(table) for table in first] or [np.empty(0)])[:SAMPLE]
+    return (float(np.median(ratios)) if len(ratios) >= ENOUGH else 1.0), chain(first, rest)
+
+
+def _ratios(table: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    source, target = (pc.utf8_length(table[side]).to_numpy().astype(np.float64) for side in ("source", "target"))
+    both = (source > 0) & (target > 0)
+    return np.asarray(target[both] / source[both])

@@ -1,0 +1,62 @@
+"""The runtime translates the test set of the demo, trained briefly, as the demo's decode stage did: all systems and searches."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fewstep
+from fewstep.families.table import family_named
+from stages.shards import read_shards
+from tests.architecture import ROOT
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+TRAINED = ("shallow", "dag", "distilled", "interleaved", "interleaved-sa", "lattice", "aggressive")
+BRIEFLY = ["defaults.training.updates=60", "defaults.training.warmup_updates=10", "defaults.training.validate_every=20"]
+BRIEFLY += [
+    f"systems.{name}.training.{key}={value}" for name in TRAINED for key, value in (("updates", 40), ("warmup_updates", 10))
+]
+SMALL = ["corpus.train.embedded=1500", "corpus.validation.embedded=60", "corpus.test.demo.embedded=60", "vocabulary.size=300"]
+RAW = ["lattice.data=raw", *(f"systems.{name}.data=raw" for name in TRAINED if name != "shallow")]
+"""A teacher that was trained briefly produces no text that a student could learn from."""
+REDUCED = ["benchmark.enabled=false", "tracking.enabled=false", "evaluation.min_bleu=0", "evaluation.lattice_analysis=0"]
+
+
+def rows(directory: Path) -> list[dict[str, Any]]:
+    return [row for table in read_shards(directory) for row in table.to_pylist()]
+
+
+def decoded(store: Path) -> Iterator[tuple[str, Path, Path]]:
+    """Yield the name, the system and the artifact of each decode step."""
+    (record,) = (path for path in store.glob("runs/*/run.json") if path.parent.name != "latest")
+    plan = {entry["step"]: store / entry["stage"] / entry["fingerprint"] for entry in json.loads(record.read_text())["plan"]}
+    for step, directory in plan.items():
+        if step.startswith("decode:"):
+            name = step.removeprefix("decode:").partition("/")[0]
+            yield step, plan.get(f"system:{name}/default", plan[f"system:{name}"]), directory
+
+
+def test_every_system_of_the_demo(tmp_path: Path) -> None:
+    changes = [word for change in (*BRIEFLY, *SMALL, *RAW, *REDUCED, f"store.path={tmp_path}") for word in ("--set", change)]
+    command = [sys.executable, "-m", "pipeline", "run", "configs/demo.yaml", "--in-process", "--set", "cluster.cpus=1", *changes]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800)
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+    manifests = (tmp_path / "corpus").glob("*/manifest.json")
+    (text,) = (path.parent for path in manifests if json.loads(path.read_text())["step"] == "corpus:demo")
+    lines, steps = [row["source"] for row in rows(text)], list(decoded(tmp_path))
+    assert len(lines) == 60
+    assert len(steps) == 15
+    for step, directory, written in steps:
+        system = fewstep.load(directory)
+        search = family_named(system.family).search.from_values(json.loads((written / "decode.json").read_text())["search"])
+        found = [one for ranked in system.translate(lines, search, n_best=search.n_best, threads=1) for one in ranked]
+        assert [(one.text, one.score, one.steps, one.statistics.get("margin")) for one in found] == [
+            (row["text"], row["score"], row["steps"], row["margin"]) for row in rows(written)
+        ], step

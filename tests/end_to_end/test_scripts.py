@@ -1,0 +1,93 @@
+"""Whole runs, from text to report, into languages whose scripts are not Latin, with text that is written in them."""
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.config.load import load_config
+from pipeline.plan.wiring import build_plan
+from pipeline.run import execute
+from pipeline.store.artifacts import Store
+from stages.corpus.embedded import pairs
+
+pytestmark = [pytest.mark.slow]
+
+SMALL = Path(__file__).with_name("small.yaml")
+LETTERS = {
+    "ja": [chr(code) for code in (*range(0x3042, 0x3090, 2), *range(0x65E5, 0x65E5 + 300, 3))],
+    "zh": [chr(code) for code in range(0x4E00, 0x4E00 + 900, 3)],
+    "ko": [chr(code) for code in range(0xAC00, 0xAC00 + 3000, 11)],
+    "ar": [chr(code) for code in range(0x0621, 0x064B) if code not in range(0x063B, 0x0641)],
+}
+"""Letters of each script: kana and kanji, hanzi, syllables of hangul, and Arabic, which is written from right to left."""
+SEPARATORS = {"ja": "", "zh": "", "ko": " ", "ar": " "}
+ENDS = {"ja": "\u3002", "zh": "\u3002", "ko": ".", "ar": "."}
+TOKENIZERS = {"ja": "ja-mecab", "zh": "zh", "ko": "ko-mecab", "ar": "13a"}
+
+
+def translated(english: str, language: str) -> str:
+    """Return a sentence with one invented word for each word, in reverse order."""
+    words = [_word(word, LETTERS[language]) for word in english.lower().rstrip(".?!").split()]
+    return SEPARATORS[language].join(reversed(words)) + ENDS[language]
+
+
+def _word(word: str, letters: list[str]) -> str:
+    seed = zlib.crc32(word.encode())
+    return "".join(letters[(seed >> (9 * place)) % len(letters)] for place in range(1 + seed % 3))
+
+
+def written(part: str, count: int, language: str, directory: Path) -> dict[str, str]:
+    """Write `count` pairs to two files and return the text of a config that names them."""
+    sources = [source for source, _ in pairs(part, 0, count)]
+    files = {"source": directory / f"{part}.en", "target": directory / f"{part}.{language}"}
+    files["source"].write_text("".join(f"{text}\n" for text in sources), encoding="utf-8")
+    files["target"].write_text("".join(f"{translated(text, language)}\n" for text in sources), encoding="utf-8")
+    return {side: str(path) for side, path in files.items()}
+
+
+def config_file(language: str, directory: Path) -> Path:
+    values: dict[str, Any] = {
+        "base": str(SMALL),
+        "name": f"to-{language}",
+        "languages": {"source": "en", "target": language},
+        "corpus": {
+            "train": {"embedded": 0, **written("train", 1500, language, directory)},
+            "validation": {"embedded": 0, **written("validation", 60, language, directory)},
+            "test": {"small": {"embedded": 0, **written("test", 80, language, directory)}},
+        },
+        "vocabulary": {"size": 110 if language == "ar" else 330, "joint": False},
+        "systems": {
+            "interleaved": {"order": "interleaved", "data": "distilled", "training": {"updates": 60}},
+            "dag": {"family": "dag", "graph_factor": 4, "search": ["lookahead"], "training": {"updates": 60}},
+        },
+        "evaluation": {"metrics": ["bleu", "chrf", "ter", "tokenized_bleu"], "head_and_tail": True, "length_bins": [8]},
+        "benchmark": {"enabled": True, "test": "small", "sentences": 5, "memory": False},
+    }
+    path = directory / "config.yaml"
+    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("language", LETTERS)
+def test_a_run_ends_in_a_report_that_is_scored_by_the_tokeniser_of_the_language(language: str, tmp_path: Path) -> None:
+    path = config_file(language, tmp_path)
+    settings = load_config(path, [f"store.path={tmp_path / 'store'}"])
+    store = Store(settings.store.path)
+    report = execute.run(settings, build_plan(settings, store), store, config_file=str(path), in_process=True)
+    assert report.failed == {}
+    ledgers = [json.loads(path.read_text()) for path in (tmp_path / "store").glob("corpus/*/ledger.json")]
+    dropped = {
+        reason: count for ledger in ledgers for reason, count in ledger["dropped"].items() if reason != "duplicate" and count
+    }
+    assert sum(dropped.values()) <= 0.02 * sum(ledger["pairs_in"] for ledger in ledgers), dropped
+    results = json.loads(next((tmp_path / "store").glob("report/*/results.json")).read_text())
+    assert {row["system"] for row in results["rows"]} == {"autoregressive", "distilled", "interleaved", "dag"}
+    for row in results["rows"]:
+        assert f"|tok:{TOKENIZERS[language]}" in row["metrics"]["bleu"]["signature"]
+    assert max(row["metrics"]["chrf"]["score"] for row in results["rows"]) > 1
+    html = next((tmp_path / "store").glob("report/*/records/report.html")).read_text(encoding="utf-8")
+    assert any(letter in html for letter in LETTERS[language])

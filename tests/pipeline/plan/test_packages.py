@@ -1,0 +1,50 @@
+"""Optional packages are looked for before the first step, and the error names the place and the command that installs them."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.config.load import load_config
+from pipeline.config.schema import RunConfig
+from pipeline.plan import packages
+from pipeline.plan.packages import check_packages
+from stages.errors import DataError
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> RunConfig:
+    """A config with a Japanese target, two searches of CTranslate2 and one of the native engine."""
+    values = {
+        "languages": {"source": "en", "target": "ja"},
+        "corpus": {name: {"source": "a.en", "target": "a.ja"} for name in ("train", "validation")}
+        | {"test": {"test": {"source": "a.en", "target": "a.ja"}}},
+        "teacher": {},
+        "distillation": {"engine": "ctranslate2"},
+        "systems": {"small": {"data": "distilled", "search": ["greedy", {"greedy": {"engine": "ctranslate2"}}]}},
+    }
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    return load_config(path, ())
+
+
+def test_a_missing_tokeniser_is_found(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
+    with pytest.raises(DataError, match=r'tokeniser ja-mecab .* pip install "sacrebleu\[ja\]"'):
+        check_packages(config)
+
+
+def test_a_missing_engine_is_found_in_every_search(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "bleu_metric", lambda *_: None)
+    monkeypatch.setattr(packages, "find_spec", lambda name: None)
+    with pytest.raises(DataError) as caught:
+        check_packages(config)
+    lines = str(caught.value).splitlines()
+    assert [line.split(" needs ")[0] for line in lines] == ["distillation", "systems.small.search: greedy-ctranslate2"]
+    assert all("pip install 'fewstep[ctranslate2]'" in line for line in lines)
+
+
+def test_nothing_is_asked_of_a_whole_environment(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "bleu_metric", lambda *_: None)
+    monkeypatch.setattr(packages, "find_spec", lambda name: object())
+    check_packages(config)
