@@ -118,10 +118,11 @@ class Driver:
 
     def renew_leases(self) -> None:
         """Renew the leases that the driver holds, and the run's heartbeat."""
-        leases = [self._run_lease, *list(self._leases.values())]
-        for renew in (self._record.heartbeat.touch, *(lease.renew for lease in leases)):
-            with suppress(OSError):  # a transient failure of the file system does not end the heartbeat
-                renew()
+        with suppress(OSError):  # a transient failure of the file system does not end the heartbeat
+            self._record.heartbeat.touch()
+        for lease in [self._run_lease, *list(self._leases.values())]:
+            with suppress(OSError):
+                lease.renew()
 
     def _demand(self, step: Step) -> admission.Demand:
         return step.stage, self._requests.get(step.stage.name, Resources())

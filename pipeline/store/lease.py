@@ -48,7 +48,7 @@ class Lease:
             durable.make_directory(self.path.parent, self._host.disk)
             earlier = self._files()
             if earlier and not self._is_free(content := _read(earlier[-1])):
-                return _holder(content).get("owner") == self.owner
+                return bool(_holder(content).get("owner") == self.owner)
             return self._create(_number(earlier[-1]) + 1 if earlier else 1, earlier)
         except OSError as error:
             raise unwritable(self.path, error) from error
@@ -74,11 +74,11 @@ class Lease:
 
     def held(self) -> bool:
         """Return whether this owner holds the lease."""
-        return (self.holder() or {}).get("owner") == self.owner
+        return bool((self.holder() or {}).get("owner") == self.owner)
 
     def taken(self) -> bool:
         """Return whether another owner holds the lease."""
-        return (self.holder() or {}).get("owner", self.owner) != self.owner
+        return bool((self.holder() or {}).get("owner", self.owner) != self.owner)
 
     def check(self) -> None:
         """Raise LeaseLostError unless this owner holds the lease."""
@@ -115,7 +115,7 @@ class Lease:
         if self._watched is None or self._watched[0] != content:
             self._renewed = self._watched is not None
             self._watched = (content, now)
-        return now - self._watched[1] > holder.get("seconds", self.seconds)
+        return now - self._watched[1] > float(holder.get("seconds", self.seconds))
 
     def _create(self, number: int, earlier: Iterable[Path]) -> bool:
         path = self.path.with_name(f"{self.path.name}-{number}")
