@@ -19,7 +19,7 @@ $(PACKAGES): constraints.txt pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(PIP) scikit-build-core nanobind cmake ninja
 	$(PIP) torch
-	$(PIP) --no-build-isolation --config-settings=cmake.define.FEWSTEP_NATIVE_ARCH=ON --editable '.[ctranslate2,dev]'
+	$(PIP) --no-build-isolation --config-settings=cmake.define.FEWSTEP_NATIVE_ARCH=ON --editable '.[ctranslate2,serve-ray,dev]'
 	touch $@
 
 $(READY): $(PACKAGES) $(NATIVE)      # the extension alone, compiled where its sources changed

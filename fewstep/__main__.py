@@ -17,6 +17,7 @@ __all__ = ["main"]
 
 COMMANDS = {
     "translate": ("fewstep.commands.translate", "Translate or summarise a text, or standard input, line by line."),
+    "serve": ("fewstep.commands.serve", "Serve systems over HTTP, with a page that shows their translations side by side."),
 }
 """The module and the help of each command."""
 INTERRUPTED = 130

@@ -31,9 +31,13 @@ DOORS = {
         "stages/workers/ray_workers.py",
         "pipeline/commands/doctor.py",
         "pipeline/commands/submit.py",
+        "fewstep/serve/on_ray.py",
     },
     "mlflow": {"pipeline/tracking/mlflow_server.py", "pipeline/tracking/artifacts.py"},
-    "pydantic": {f"pipeline/config/{name}.py" for name in ("schema", "systems", "load")},
+    "pydantic": {f"pipeline/config/{name}.py" for name in ("schema", "systems", "load")} | {"fewstep/serve/schemas.py"},
+    "fastapi": {"fewstep/serve/app.py", "fewstep/serve/requests.py"},
+    "uvicorn": {"fewstep/serve/server.py"},
+    "prometheus_client": {"fewstep/serve/metrics.py"},
 }
 """The only files that may import each library."""
 

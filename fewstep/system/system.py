@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig
 from fewstep.decoding import BATCH_TOKENS, Decoder, decode_sentences
+from fewstep.explanation import Explaining, Explanation
 from fewstep.translation import Hypothesis, Translation
 from fewstep.vocabulary import clean
 
@@ -209,6 +210,15 @@ class System:
     def problems(self, search: SearchConfig) -> Iterator[Problem]:
         """Yield the options of a search that are not valid for this system."""
         return self.decoder.problems(search)
+
+    def explain(self, line: str, search: Search = None, *, threads: int | None = None) -> Explanation | None:
+        """Return the graph or lattice from which `search` chooses the translation of a line; None for a blank line and for families
+        and searches that have none. Raises ValueError as `translate` does."""
+        chosen = self.chosen_search(search)
+        (source,) = self.encode([line])
+        if not source or not isinstance(self.decoder, Explaining):
+            return None
+        return self.decoder.explain(source, chosen, self.target_pieces.id_to_piece, threads)
 
     def _translations(
         self, lines: Sequence[str], search: SearchConfig, threads: int | None, first_line: int

@@ -21,6 +21,7 @@ COMMANDS = (
     "report",
     "diff",
     "translate",
+    "serve",
     "export",
     "publish",
     "gc",

@@ -63,12 +63,12 @@ def system_directory(store: Path, where: str, name: str | None) -> Path:
     if name is None and (Path(where) / "system.json").is_file():
         return Path(where)
     if name is None and Path(where).is_dir() and not (Path(where) / "run.json").is_file():
-        raise DataError(f"translate: expected the directory of a system (with system.json), or RUN SYSTEM, got {where}")
+        raise DataError(f"{where}: expected the directory of a system (with system.json), or RUN SYSTEM, got another directory")
     run = find_run(store, where)
     names = list(run.spec["config"]["systems"])
     if name is None or name not in names:
         raise DataError(
-            f"translate: expected RUN and one of its systems ({', '.join(names)}), got {name or 'no system'}"
+            f"{where}: expected RUN and one of its systems ({', '.join(names)}), got {name or 'no system'}"
             + suggestion(name or "", names)
         )
     directory = _of_run(run, name)

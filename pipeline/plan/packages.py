@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pipeline.config.schema import RunConfig
 from pipeline.config.systems import Distillation
 from stages.errors import DataError
-from stages.score.tokenizers import bleu_metric, tokenizer_for
+from stages.score.tokenizers import EXTRAS, bleu_metric, tokenizer_for
 
 
 def check_packages(config: RunConfig) -> None:
@@ -18,8 +18,10 @@ def check_packages(config: RunConfig) -> None:
 
 
 def _missing(config: RunConfig) -> Iterator[str]:
+    tokenizer = tokenizer_for(config.evaluation.tokenizer, config.languages.target)
     try:
-        bleu_metric(tokenizer_for(config.evaluation.tokenizer, config.languages.target), False)
+        if tokenizer in EXTRAS:  # others need no package, and planning loads none
+            bleu_metric(tokenizer, False)
     except DataError as error:
         yield str(error)
     if find_spec("ctranslate2") is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -12,6 +12,7 @@ import numpy as np
 from fewstep.config.options import shortlist_sizes
 from fewstep.config.problems import Problem, refuse
 from fewstep.config.search import SearchConfig, SystemParts, check_search
+from fewstep.explanation import TOKENS, Explanation, of_graph
 from fewstep.families.dag.config import DagConfig, DagSearch
 from fewstep.families.dag.search import Graph, TopTokens, finished, follows, search_graph, tokens_needed
 from fewstep.networks.arrays import Precision
@@ -92,17 +93,26 @@ class NativeDecoder:
             return [finished(ranked, search) for ranked in self._follow(prepared, search, threads)]
         return search_graph(self.graph(prepared, search, threads), search, self.ngram, threads)
 
-    def graph(self, prepared: Sources, search: DagSearch, threads: int) -> Graph:
-        """Return the graphs of sources, with as many tokens per vertex as the search needs."""
+    def graph(self, prepared: Sources, search: DagSearch, threads: int, tokens: int = 1) -> Graph:
+        """Return the graphs of sources, with as many tokens per vertex as the search needs, and at least `tokens`."""
         transitions, log_probs, ids, lengths = self._copies[search.precision].scores(
             prepared.ids,
             prepared.lengths,
             self._vertices(prepared.lengths),
-            tokens=tokens_needed(search),
+            tokens=max(tokens, tokens_needed(search)),
             rules=_rules(search),
             threads=threads,
         )
         return Graph(transitions, TopTokens(log_probs, ids), lengths)
+
+    def explain(
+        self, source: Sequence[int], search: DagSearch, piece: Callable[[int], str], threads: int | None = None
+    ) -> Explanation:
+        """Return the graph of a source (`fewstep.explanation.Explaining`)."""
+        prepared = self.prepare([source])
+        best = self.decode(prepared, search, threads)[0][0]
+        graph = self.graph(prepared, search, threads or default_threads(), TOKENS)
+        return of_graph(graph.transitions[0], graph.tokens.scores[0], graph.tokens.ids[0], best.ids, piece)
 
     def _follow(self, prepared: Sources, search: DagSearch, threads: int) -> list[list[Hypothesis]]:
         """Run greedy search, or lookahead search without constraints on repetitions."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -13,7 +13,8 @@ import numpy as np
 from fewstep.candidates import Candidates, CandidateTables
 from fewstep.config.problems import Problem, refuse
 from fewstep.config.search import SearchConfig, SystemParts, check_search
-from fewstep.families.lattice.batches import LatticeSources, SentenceTimes, Slots, look_up, most_frequent
+from fewstep.explanation import Explanation, of_lattice
+from fewstep.families.lattice.batches import LatticeSources, SentenceTimes, Slots, look_up, most_frequent, select_slots
 from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
 from fewstep.families.lattice.paths import Lattice, decode_slots
 from fewstep.networks.arrays import Precision
@@ -110,6 +111,22 @@ class NativeDecoder:
         )
         size = int(slots.max_lengths.max())  # `local` has one more slot, which no path reaches.
         return Lattice(start, edges[:, : size - 1], exits[:, :size])
+
+    def explain(
+        self, source: Sequence[int], search: LatticeSearch, piece: Callable[[int], str], threads: int | None = None
+    ) -> Explanation | None:
+        """Return the lattice of a source (`fewstep.explanation.Explaining`); None for a search of counts alone."""
+        if search.strategy == "lookup":
+            return None
+        best = self.decode(self.prepare([source], search, threads), search, threads)[0][0]
+        _, ids, lengths = gather([source], self._max_tokens)
+        prepared = self._looked_up(LatticeSources(ids, lengths, None, None), search, threads or default_threads())
+        assert prepared.slots is not None
+        slots = select_slots(prepared.slots, np.zeros(1, dtype=np.int64), search)
+        start, edges, exits = self.lattice(ids, lengths, slots, search, threads or default_threads())
+        # The search allows shorter outputs than the window if there is no path of its lengths.
+        min_length = min(int(slots.min_lengths[0]), max(1, len(best.ids)))
+        return of_lattice(start[0], edges[0], exits[0], slots.token_ids[0, : len(exits[0])], min_length, best.ids, piece)
 
     def timed(self, source: Sequence[int], search: LatticeSearch, threads: int) -> SentenceTimes:
         """Decode one non-empty source and return the time of each part."""

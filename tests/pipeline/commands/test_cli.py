@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fewstep.commands.serve import OPTIONS as SERVER_OPTIONS
 from pipeline.__main__ import main
 from pipeline.commands.app import COMMANDS, load_command
 from pipeline.config.load import load_config, resolved
@@ -62,6 +63,7 @@ def test_commands_and_options() -> None:
             *("where", "system", "--input", "--output", "--search", "--device", "--batch", "--json", "--n-best", "--threads"),
             *("--no-verify", "--store"),
         ],
+        "serve": ["systems", "--store", *(option.flag for option in SERVER_OPTIONS)],
         "export": ["where", "--output", "system", "--to", "--precision", "--no-verify", "--store"],
         "publish": ["name", "--store"],
         "gc": ["--store", "--delete", "--shards"],

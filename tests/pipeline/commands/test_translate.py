@@ -273,7 +273,7 @@ def test_where_a_system_is_found(tmp_path: Path) -> None:
     assert translate.system_directory(store, "latest", "teacher-as-it-is") == pinned
     with pytest.raises(DataError, match=r"expected RUN and one of its systems \(made, begun, teacher-as-it-is\), got no system"):
         translate.system_directory(store, "latest", None)
-    with pytest.raises(DataError, match=r"expected the directory of a system \(with system.json\), or RUN SYSTEM, got "):
+    with pytest.raises(DataError, match=r"expected the directory of a system \(with system.json\), or RUN SYSTEM, got another"):
         translate.system_directory(store, str(store), None)
     with pytest.raises(DataError, match="got mad"):
         translate.system_directory(store, "latest", "mad")

@@ -1,0 +1,91 @@
+"""Servers in processes of their own, which end with the context that started them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+
+import requests
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 120
+END_SECONDS = 60
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
+
+
+@contextmanager
+def started(command: Sequence[str], port: int, probe: str, threads: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a server in a group of processes, and wait for its probe. Raises RuntimeError if it ends or does not answer in time."""
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": str(threads),
+        "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{ROOT}",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",  # MLflow calls uvicorn by its name
+    }
+    with TemporaryFile() as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+        try:
+            if not _answers(process, f"http://127.0.0.1:{port}{probe}"):
+                log.seek(0)
+                end = log.read()[-2000:].decode("utf-8", "replace")
+                raise RuntimeError(f"{' '.join(command)}: expected an answer of {probe} within {START_SECONDS} s, got:\n{end}")
+            yield process
+        finally:
+            _end(process)
+
+
+def _answers(process: subprocess.Popen[bytes], probe: str) -> bool:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            if requests.get(probe, timeout=5).status_code == 200:
+                return True
+        except requests.RequestException:
+            time.sleep(0.1)
+    return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_SECONDS)
+
+
+@contextmanager
+def fewstep_server(directories: Sequence[Path], threads: int, module: str = "fewstep") -> Iterator[tuple[str, int]]:
+    """Start `fewstep serve`, or a program with the same arguments. Yield its address and its process id."""
+    port = free_port()
+    words = ["serve"] if module == "fewstep" else []
+    command = [sys.executable, "-m", module, *words, *map(str, directories), "--port", str(port)]
+    with started(command, port, "/healthz", threads) as process:
+        yield f"http://127.0.0.1:{port}", process.pid
+
+
+@contextmanager
+def mlflow_server(directory: Path, threads: int) -> Iterator[str]:
+    """Start `mlflow models serve` for a system. Yield its address."""
+    import mlflow
+
+    with TemporaryDirectory(prefix="fewstep-") as folder:
+        model, port = Path(folder) / "model", free_port()
+        code = str(Path(__file__).with_name("mlflow_model.py"))
+        mlflow.pyfunc.save_model(model, python_model=code, artifacts={"system": str(directory)}, pip_requirements=[])
+        words = ["models", "serve", "-m", str(model), "-p", str(port), "-h", "127.0.0.1", "--env-manager", "local"]
+        with started([sys.executable, "-m", "mlflow", *words], port, "/health", threads):
+            yield f"http://127.0.0.1:{port}"

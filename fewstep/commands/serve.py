@@ -1,0 +1,139 @@
+"""`fewstep serve DIR ...`: serve the systems in directories over HTTP."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fewstep.serve.settings import ServeError, Settings
+from fewstep.serve.systems import Load, Place, find, load_all
+from fewstep.system.load import load
+
+__all__ = ["OPTIONS", "Option", "add_arguments", "run", "serve"]
+
+TOKEN = "FEWSTEP_TOKEN"
+"""Environment variable with the bearer token."""
+BAD_INPUT = 2
+OWN = Settings()
+
+
+class Option(NamedTuple):
+    """An option of the command."""
+
+    name: str
+    """The name in Python; the option has dashes."""
+    type: Callable[[str], Any]
+    """The type of the value; `bool` for a switch."""
+    metavar: str
+    help: str
+    default: Any = None
+
+    @property
+    def flag(self) -> str:
+        """The option as it is typed."""
+        return f"--{self.name.replace('_', '-')}"
+
+
+OPTIONS = (
+    Option("host", str, "ADDRESS", "Address to listen on; 0.0.0.0 for all of this machine's.", OWN.host),
+    Option("port", int, "PORT", "Port; 0 for any free one.", OWN.port),
+    Option("token_file", Path, "FILE", f"File with the bearer token; without it, the environment variable {TOKEN}."),
+    Option("without_token", bool, "", "Serve other machines although there is no token.", False),
+    Option("threads", int, "N", "Threads that decode a batch; default: OMP_NUM_THREADS, or all processors."),
+    Option("max_request_bytes", int, "N", "Maximum size of a request (413).", OWN.max_request_bytes),
+    Option("max_sentences", int, "N", "Maximum number of sentences in a request (413).", OWN.max_sentences),
+    Option("max_characters", int, "N", "Maximum length of a sentence (413).", OWN.max_characters),
+    Option("max_waiting", int, "N", "Maximum number of sentences that wait, over all requests (429).", OWN.max_waiting),
+    Option("max_batch", int, "N", "Maximum number of sentences that are decoded together.", OWN.max_batch),
+    Option("max_n_best", int, "N", "Maximum number of translations of a sentence (422).", OWN.max_n_best),
+    Option("requests_per_second", float, "N", "Requests per second of one client address (429); default: any number."),
+    Option("burst", int, "N", "Requests of one client address at once, under --requests-per-second.", OWN.burst),
+    Option("drain_seconds", float, "SECONDS", "Time for requests in flight after SIGTERM.", OWN.drain_seconds),
+    Option("ray", bool, "", "Serve with Ray Serve, on the cluster of RAY_ADDRESS or on this machine.", False),
+    Option("min_replicas", int, "N", "Minimum number of copies of the systems (--ray).", 1),
+    Option("max_replicas", int, "N", "Maximum number of copies of the systems (--ray).", 4),
+    Option("cpus", float, "N", "Processors of each copy (--ray).", 1.0),
+)
+"""The options of the command, which `fewstep.__main__` and the pipeline's command line offer."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("systems", nargs="+", metavar="[NAME=]DIR", help="Directories of systems. The first one is the default.")
+    for option in OPTIONS:
+        text = option.help + ("" if option.default in (None, False) else " Default: %(default)s.")
+        if option.type is bool:
+            parser.add_argument(option.flag, action="store_true", help=text)
+        else:
+            parser.add_argument(option.flag, type=option.type, default=option.default, metavar=option.metavar, help=text)
+
+
+def run(arguments: argparse.Namespace, load: Load = load) -> int:
+    """Serve until the process is asked to end. Return the exit code: 2 for bad arguments, 0 after a graceful end."""
+    try:
+        places = find(arguments.systems)
+    except ServeError as error:
+        return _complain(error)
+    return serve(places, vars(arguments), load)
+
+
+def serve(places: Sequence[Place], values: Mapping[str, Any], load: Load = load) -> int:
+    """Serve systems with the values of `OPTIONS`, by their names. Return the exit code as `run` does."""
+    # Warnings about single lines (cut, invalid characters) number the lines of a batch, and clients could fill the log with them.
+    logging.getLogger("fewstep").setLevel(logging.ERROR)
+    try:
+        _serve(places, values, load)
+    except ServeError as error:
+        return _complain(error)
+    return 0
+
+
+def _serve(places: Sequence[Place], values: Mapping[str, Any], load: Load) -> None:
+    settings, server = _settings(values), _part("server", "serve")
+    bound = server.bind(settings)
+    if values["ray"]:
+        on_ray = _part("on_ray", "serve-ray")
+        replicas = on_ray.Replicas(values["min_replicas"], values["max_replicas"], values["cpus"])
+        port = bound.getsockname()[1]
+        bound.close()  # Ray's proxy listens there
+        on_ray.serve(places, load, replace(settings, port=port), replicas)
+        return
+    systems = load_all(places, load)
+    print(f"serving {', '.join(systems)} at {server.url(settings, bound)}", file=sys.stderr, flush=True)
+    server.serve(systems, settings, bound)
+
+
+def _settings(values: Mapping[str, Any]) -> Settings:
+    """Return the settings. Raises ServeError for values that are not valid."""
+    given = {name: value for name, value in values.items() if name in vars(OWN)}
+    settings = Settings(**given, token=_token(values["token_file"]))
+    if problems := list(settings.problems()):
+        raise ServeError("\n".join(problems))
+    return settings
+
+
+def _token(file: Path | None) -> str | None:
+    try:
+        return file.read_text(encoding="utf-8").strip() if file else os.environ.get(TOKEN)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ServeError(f"--token-file {file}: expected a readable file with the token, got: {error}") from error
+
+
+def _part(name: str, extra: str) -> Any:
+    """Return a module of the server. Raises ServeError where its libraries are not installed."""
+    try:
+        return import_module(f"fewstep.serve.{name}")
+    except ImportError as error:
+        raise ServeError(f"expected the extra [{extra}] (pip install 'fewstep[{extra}]'), but: {error}") from error
+
+
+def _complain(error: ServeError) -> int:
+    print(f"fewstep serve: {error}", file=sys.stderr)
+    return BAD_INPUT

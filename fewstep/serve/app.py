@@ -1,0 +1,217 @@
+"""The ASGI application of a server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.security import HTTPBearer
+
+import fewstep.serve.requests as work
+from fewstep.decoding import DecodingMemoryError
+from fewstep.serve.access import Access
+from fewstep.serve.batching import Backlog, Batcher, BusyError
+from fewstep.serve.body import BodyLimit
+from fewstep.serve.metrics import CONTENT_TYPE, Metrics
+from fewstep.serve.observe import Observer
+from fewstep.serve.schemas import (
+    ExplainAnswer,
+    ExplainRequest,
+    Health,
+    Problem,
+    SystemAnswer,
+    SystemDescription,
+    SystemsAnswer,
+    TranslateAnswer,
+    TranslateRequest,
+)
+from fewstep.serve.settings import Settings
+from fewstep.system.system import System
+
+T = TypeVar("T")
+PAGE = Path(__file__).with_name("page.html")
+PAGE_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
+    "img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Problem, "description": "The body is not UTF-8 or not JSON."},
+    401: {"model": Problem, "description": "The bearer token is missing or wrong."},
+    408: {"model": Problem, "description": "The body did not arrive in time."},
+    413: {"model": Problem, "description": "The body, a sentence, or the number of sentences is too large."},
+    422: {"model": Problem, "description": "A value is not valid; the message lists the known systems or searches."},
+    429: {"model": Problem, "description": "The queue is full, or the address sends too many requests."},
+    500: {"model": Problem, "description": "The server failed; its log has the reason."},
+    507: {"model": Problem, "description": "The memory does not suffice for a sentence."},
+}
+CLIENT_CLOSED_REQUEST = 499
+
+
+class Server:
+    """The state behind the paths of an application: systems, queues and metrics."""
+
+    def __init__(self, systems: Mapping[str, System], settings: Settings) -> None:
+        self.systems, self.settings, self.metrics = dict(systems), settings, Metrics()
+        # One batch is decoded at a time, with all threads, so that the times of systems do not contain each other.
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="decode")
+        self._backlog = Backlog(settings.max_waiting, self.metrics)
+        self._batchers: dict[str, Batcher] = {}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Decode batches within the context."""
+        for name, system in self.systems.items():
+            decode = work.decoder_of(system, self.settings.threads)
+            self._batchers[name] = Batcher(name, decode, self._executor, self._backlog, self.metrics, self.settings.max_batch)
+        tasks = [asyncio.create_task(batcher.run()) for batcher in self._batchers.values()]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.gather(*tasks)
+            self._executor.shutdown()
+            # FastAPI keeps the functions of paths, and this object with them, until Python ends; the extension's objects must go.
+            self._batchers.clear()
+            self.systems.clear()
+
+    async def translate(self, request: TranslateRequest) -> TranslateAnswer:
+        """Return the translations by each system, one system after the other. Raises HTTPException."""
+        work.check_size(request.sentences, self.settings)
+        chosen = work.choices(request, self.systems, self.settings)
+        return TranslateAnswer(systems=[await self._translate(name, request.sentences, options) for name, options in chosen])
+
+    async def explain(self, request: ExplainRequest) -> ExplainAnswer:
+        """Return the graph or lattice of a sentence. Raises HTTPException."""
+        work.check_size([request.sentence], self.settings)
+        name = request.system or next(iter(self.systems))
+        chosen = work.options(self.systems, name, request.search, 1, self.settings)
+        system, threads = self.systems[name], self.settings.threads
+        try:
+            found = await self._batchers[name].call(lambda: system.explain(request.sentence, chosen.search, threads=threads))
+        except BusyError as error:
+            raise HTTPException(429, str(error), {"retry-after": "1"}) from error
+        return work.explain_answer(found)
+
+    async def _translate(self, name: str, sentences: list[str], options: Any) -> SystemAnswer:
+        try:
+            answer = await self._batchers[name].translate(sentences, options)
+        except BusyError as error:
+            raise HTTPException(429, str(error), {"retry-after": "1"}) from error
+        except DecodingMemoryError as error:
+            raise HTTPException(507, str(error)) from error
+        self.metrics.steps(name, options.search, sum(ranked[0].steps for ranked in answer.outputs))
+        return work.system_answer(name, options, answer)
+
+
+def create_app(systems: Mapping[str, System], settings: Settings) -> Observer:
+    """Return the ASGI application that serves systems; the first one is the default."""
+    server = Server(systems, settings)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with server.running():
+            yield
+
+    # The pages of FastAPI that show the document load scripts from elsewhere, so they are switched off.
+    app = FastAPI(title="fewstep", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(400, _unreadable)
+    app.add_exception_handler(Exception, _failed)
+    _add_paths(app, server)
+    return Observer(BodyLimit(Access(app, settings), settings), server.metrics)
+
+
+def _add_paths(app: FastAPI, server: Server) -> None:
+    secured: dict[str, Any] = {"dependencies": [Depends(HTTPBearer(auto_error=False))], "responses": ERRORS}
+
+    @app.post("/translate", **secured)
+    async def translate(request: Request, body: TranslateRequest) -> TranslateAnswer:
+        """Translate sentences with one or several systems."""
+        return await _unless_hung_up(request, server.translate(body))
+
+    @app.post("/explain", **secured)
+    async def explain(request: Request, body: ExplainRequest) -> ExplainAnswer:
+        """Return the graph or lattice from which a search chose its translation."""
+        return await _unless_hung_up(request, server.explain(body))
+
+    @app.get("/systems", **secured)
+    async def systems() -> SystemsAnswer:
+        """List the loaded systems with their searches."""
+        return SystemsAnswer(systems=[_description(name, system) for name, system in server.systems.items()])
+
+    @app.get("/healthz", responses={503: {"model": Health, "description": "The server shuts down."}})
+    async def healthz(request: Request, response: Response) -> Health:
+        """Report whether the server accepts requests."""
+        draining = request.scope.get("fewstep.draining", False)
+        response.status_code = 503 if draining else 200
+        return Health(status="draining" if draining else "ok")
+
+    @app.get("/metrics", response_class=Response, **secured)
+    async def metrics() -> Response:
+        """Return metrics in the format of Prometheus."""
+        return Response(server.metrics.text(), media_type=CONTENT_TYPE)
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    async def page() -> HTMLResponse:
+        return HTMLResponse(PAGE.read_text(encoding="utf-8"), headers=PAGE_HEADERS)
+
+
+def _description(name: str, system: System) -> SystemDescription:
+    return SystemDescription(
+        name=name,
+        family=system.family,
+        source_language=system.source_language,
+        target_language=system.target_language,
+        searches={label: work.plain(asdict(search)) for label, search in system.searches.items()},
+        default_search=system.default_search,
+    )
+
+
+async def _invalid(_: Request, error: Exception) -> JSONResponse:
+    """Answer 422 without the invalid value, which may be large or no valid text."""
+    assert isinstance(error, RequestValidationError)
+    problems = [f"{'.'.join(str(part) for part in problem['loc'][1:]) or 'body'}: {problem['msg']}" for problem in error.errors()]
+    detail = "; ".join(problems[:5]).encode("utf-8", "replace").decode()
+    return JSONResponse({"detail": detail}, 422)
+
+
+async def _unreadable(_: Request, error: Exception) -> JSONResponse:
+    """Answer 400 for JSON that the parser gives up."""
+    return JSONResponse({"detail": f"body: expected JSON of a few levels, got: {getattr(error, 'detail', error)}"}, 400)
+
+
+async def _failed(*_: object) -> JSONResponse:
+    """Answer 500. The error itself goes to the log alone."""
+    return JSONResponse({"detail": "the server failed; its log has the reason"}, 500)
+
+
+async def _unless_hung_up(request: Request, answer: Awaitable[T]) -> T:
+    """Return the answer. If the client closes the connection first, cancel the work and raise HTTPException (499)."""
+    working = asyncio.ensure_future(answer)
+    gone = asyncio.ensure_future(_hung_up(request))
+    try:
+        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise HTTPException(CLIENT_CLOSED_REQUEST, "the client closed the connection")
+    finally:
+        working.cancel()
+        gone.cancel()
+
+
+async def _hung_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

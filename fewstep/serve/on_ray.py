@@ -1,0 +1,84 @@
+"""A server on a Ray cluster, with Ray Serve: replicas that each load all systems, as many as the load asks for."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ray
+from ray import serve as ray_serve
+
+from fewstep.serve.app import create_app
+from fewstep.serve.settings import ServeError, Settings
+from fewstep.serve.systems import Load, Place, load_all
+
+NAME = "fewstep"
+"""Name of the application and its deployment."""
+ONGOING = 8
+"""Requests in flight of a replica above which another one is started."""
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """The number of replicas and their size."""
+
+    fewest: int = 1
+    most: int = 4
+    cpus: float = 1.0
+    """Processors that Ray reserves for a replica."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.fewest <= self.most:
+            raise ServeError(f"--min-replicas, --max-replicas: expected 1 <= min <= max, got {self.fewest} and {self.most}")
+
+
+class Replica:
+    """One copy of the systems with its server."""
+
+
+def deployment(places: Sequence[Place], load: Load, settings: Settings, replicas: Replicas) -> Any:
+    """Return the application for `ray.serve.run`. The directories of systems must be readable on all nodes.
+
+    A replica has queues, limits and batches of its own, as the server in one process has: limits on rates and queues count per
+    replica, and Serve's own queue, which answers 503 when it is full, is not limited.
+    """
+
+    def build() -> Any:
+        return create_app(load_all(places, load), settings)
+
+    deployed: Any = ray_serve.deployment(
+        name=NAME,
+        ray_actor_options={"num_cpus": replicas.cpus},
+        autoscaling_config={
+            "min_replicas": replicas.fewest,
+            "max_replicas": replicas.most,
+            "target_ongoing_requests": ONGOING,
+        },
+        max_ongoing_requests=max(settings.max_waiting, ONGOING),
+        max_queued_requests=-1,
+        graceful_shutdown_timeout_s=settings.drain_seconds,
+    )(ray_serve.ingress(build)(Replica))
+    return deployed.bind()
+
+
+def serve(places: Sequence[Place], load: Load, settings: Settings, replicas: Replicas) -> None:
+    """Serve until SIGTERM or SIGINT; then answer the requests in flight, and return."""
+    absolute = [replace(place, directory=place.directory.absolute()) for place in places]
+    names = ", ".join(load_all(absolute, load))  # a directory that cannot be loaded is reported here, and not by a replica
+    ended = threading.Event()
+    ray.init(ignore_reinit_error=True, log_to_driver=False)
+    previous = {number: signal.signal(number, lambda *_: ended.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        ray_serve.start(http_options={"host": settings.host, "port": settings.port})
+        ray_serve.run(deployment(absolute, load, settings, replicas), name=NAME, route_prefix="/")
+        print(f"serving {names} on Ray at http://{settings.host}:{settings.port}", file=sys.stderr, flush=True)
+        ended.wait()
+        ray_serve.delete(NAME)  # waits for the requests in flight; `shutdown` alone ends the proxies under them
+    finally:
+        ray_serve.shutdown()
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,52 @@
+"""The systems of a server: where they are, and their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fewstep.serve.settings import ServeError
+from fewstep.system.format import BundleError
+from fewstep.system.system import System
+
+Load = Callable[[Path], System]
+"""A function that loads the system in a directory. Raises BundleError."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The directory of a system and the name under which it is served (None: its own)."""
+
+    directory: Path
+    name: str | None = None
+
+
+def find(locations: Sequence[str]) -> list[Place]:
+    """Return the places of systems: each location is `DIR` or `NAME=DIR`. Raises ServeError for a location without a system."""
+    return [_find(location) for location in locations]
+
+
+def _find(location: str) -> Place:
+    name, _, named = location.partition("=")
+    if (Path(location) / "system.json").is_file():
+        return Place(Path(location))
+    if named and (Path(named) / "system.json").is_file():
+        return Place(Path(named), name)
+    raise ServeError(f"{location}: expected the directory of a system (with system.json), or NAME=DIRECTORY; found neither")
+
+
+def load_all(places: Sequence[Place], load: Load) -> dict[str, System]:
+    """Return the systems by name, in order. Raises ServeError for equal names and for a directory that cannot be loaded."""
+    systems: dict[str, System] = {}
+    for place in places:
+        try:
+            system = load(place.directory)
+        except (BundleError, OSError) as error:
+            raise ServeError(str(error)) from error
+        name = place.name or system.name
+        if name in systems:
+            raise ServeError(f"{place.directory}: expected different names, got {name} twice; name them with NAME=DIRECTORY")
+        system.translate(["."])  # the first call allocates memory, which the first request should not wait for
+        systems[name] = system
+    return systems

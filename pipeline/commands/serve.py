@@ -1,0 +1,66 @@
+"""`fewstep serve`: serve systems over HTTP, given by directory or as systems of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fewstep.commands.serve import OPTIONS, Option
+from fewstep.commands.serve import serve as serve_places
+from fewstep.serve.settings import ServeError
+from fewstep.serve.systems import Place, find
+from pipeline.commands.options import STORE, StorePath
+from pipeline.commands.translate import system_directory
+from pipeline.errors import DataError
+from pipeline.run.run_directory import find_run
+
+Locations = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[NAME=]DIRECTORY|RUN[:SYSTEM]",
+        help="Directories of systems; runs by id or directory, for one or all of their systems. The first one is the default.",
+        show_default=False,
+    ),
+]
+
+
+def serve(systems: list[str], store: Path, **options: Any) -> None:
+    """Serve systems over HTTP, with a page that shows their translations side by side."""
+    raise typer.Exit(serve_places([place for one in systems for place in located(store, one)], options))
+
+
+def located(store: Path, location: str) -> Iterator[Place]:
+    """Yield the place of a system, or those of all systems of a run. Raises DataError for an unknown run or system."""
+    try:
+        yield from find([location])
+    except ServeError:
+        run, _, system = location.partition(":")
+        for name in [system] if system else _systems(store, run):
+            yield Place(system_directory(store, run, name), name)
+
+
+def _systems(store: Path, run: str) -> list[str]:
+    try:
+        return list(find_run(store, run).spec["config"]["systems"])
+    except DataError as error:
+        raise DataError(f"{error}; the directory of a system has a file system.json") from error
+
+
+def _parameter(option: Option) -> Parameter:
+    declared = typer.Option(option.flag, metavar=option.metavar, help=option.help)
+    kind: Any = option.type if option.default is not None else option.type | None  # type: ignore[operator]
+    return Parameter(option.name, Parameter.KEYWORD_ONLY, default=option.default, annotation=Annotated[kind, declared])
+
+
+# The options of the runtime's command, each with its default and its help.
+serve.__signature__ = Signature(  # type: ignore[attr-defined]
+    [
+        Parameter("systems", Parameter.KEYWORD_ONLY, annotation=Locations),
+        Parameter("store", Parameter.KEYWORD_ONLY, default=STORE, annotation=StorePath),
+        *map(_parameter, OPTIONS),
+    ]
+)
