@@ -17,9 +17,7 @@ SHARE = 250
 def main() -> int:
     """Print for each fault class the histories, their faults and the violations. Return 1 if an invariant did not hold."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument(
-        "classes", nargs="*", default=list(CLASSES), metavar="CLASS", help=f"A class of faults: {', '.join(CLASSES)}."
-    )
+    parser.add_argument("classes", nargs="*", default=list(CLASSES), metavar="CLASS", help=f"Fault classes: {', '.join(CLASSES)}.")
     parser.add_argument("--histories", type=int, default=10_000, help="The histories of each class.")
     parser.add_argument("--first", type=int, default=0, help="The seed of the first history.")
     parser.add_argument("--processes", type=int, default=2)
