@@ -103,7 +103,7 @@ class NgramModel:
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        """Map a model file, or read an ARPA file, plain or compressed with gzip.
+        """Read a model file (a large one is mapped), or an ARPA file, plain or compressed with gzip.
 
         In an ARPA file a missing back-off is 0, a missing `<unk>` has a log-probability of -100 (to base 10), and an n-gram whose
         context is missing gets one, with the probability that backing off gives it. Raises ValueError for another kind of file, for
@@ -111,6 +111,8 @@ class NgramModel:
         cannot be read.
         """
         path = Path(path)
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise ValueError(f"{path}: expected a regular file, got a pipe or a device; write its content to a file first")
         with path.open("rb") as file:
             begin = file.read(8)
         if begin == MAGIC:

@@ -8,12 +8,12 @@ import math
 import os
 import select
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["StreamError", "Translator", "json_text", "open_streams", "plain_text", "stream", "stream_options"]
+__all__ = ["MAX_LINE_BYTES", "StreamError", "Translator", "json_text", "open_streams", "plain_text", "stream", "stream_options"]
 
 log = logging.getLogger("fewstep")
 
@@ -21,6 +21,8 @@ S = TypeVar("S")
 
 STDIN, STDOUT = 0, 1
 CHUNK = 1 << 16
+MAX_LINE_BYTES = 1 << 20
+"""Bytes of one line, the line feed included. A longer one is refused before it fills the memory."""
 
 
 class StreamError(ValueError):
@@ -71,8 +73,8 @@ def stream(
     """Translate lines from one file descriptor to another, at most `batch` at a time.
 
     Writes one line for each line read: `text` of what `system.translate` returns with these `options`. Bytes that are not UTF-8 are
-    replaced, with a warning that names the line. Raises StreamError for an input that cannot be read, BrokenPipeError when the
-    reader of the output has closed it.
+    replaced, with a warning that names the line. Raises StreamError for an input that cannot be read and for a line that
+    is too long, each after the translations of the lines before it, BrokenPipeError when the reader of the output has closed it.
     """
     first = 1
     for chunk in _chunks(read, batch):
@@ -87,7 +89,7 @@ def _chunks(read: int, most: int) -> Iterator[list[bytes]]:
     more = select.poll()
     more.register(read, select.POLLIN)
     ready: list[bytes] = []
-    block, rest = b"-", b""
+    block, rest, number = b"-", b"", 1
     while block:
         try:
             block = os.read(read, CHUNK)
@@ -95,10 +97,20 @@ def _chunks(read: int, most: int) -> Iterator[list[bytes]]:
             yield from _parts(ready, most)
             raise StreamError(f"input: expected readable text, got: {error.strerror}") from error
         *lines, rest = (rest + block).split(b"\n")
+        if (long := _first_long((*lines, rest))) is not None:
+            yield from _parts([*ready, *lines[:long]], most)
+            raise StreamError(
+                f"input, line {number + long}: expected at most {MAX_LINE_BYTES:,} bytes, got a longer line; split the line"
+            )
+        number += len(lines)
         ready += lines if block or not rest else [*lines, rest]
         now = len(ready) - len(ready) % most if block and more.poll(0) else len(ready)
         yield from _parts(ready[:now], most)
         ready = ready[now:]
+
+
+def _first_long(lines: Iterable[bytes]) -> int | None:
+    return next((index for index, line in enumerate(lines) if len(line) >= MAX_LINE_BYTES), None)
 
 
 def _parts(lines: list[bytes], most: int) -> Iterator[list[bytes]]:

@@ -32,11 +32,12 @@ def load_pieces(path: Path, size: int) -> SentencePieceProcessor:
 
     try:
         pieces = SentencePieceProcessor(model_proto=path.read_bytes())
-    except (OSError, RuntimeError) as error:
+        names = pieces.id_to_piece(list(range(len(pieces))))
+    except (OSError, RuntimeError, UnicodeDecodeError) as error:
         raise BundleError(f"{path}: expected a SentencePiece model, got: {error}; the file is damaged") from error
     if len(pieces) != size:
         raise BundleError(f"{path}: expected {size} pieces as the network has, got {len(pieces)}; it is another vocabulary")
-    first = tuple(pieces.id_to_piece(list(range(len(RESERVED)))))
+    first = tuple(names[: len(RESERVED)])
     if first != RESERVED:
         raise BundleError(
             f"{path}: expected the first pieces {' '.join(RESERVED)}, got {' '.join(first)}; it is another vocabulary"

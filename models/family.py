@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from fewstep.config.network import NetworkConfig, Sizes
 from fewstep.config.search import SearchConfig
 from fewstep.decoding import Decoder
+from fewstep.families import table
 from models.training.recipe import TrainedSystem
 
 if TYPE_CHECKING:
@@ -96,13 +97,8 @@ class FamilyEntry:
         return cast(Family, import_module(f"{self.package}.family").FAMILY)
 
 
-FAMILIES: dict[str, FamilyEntry] = {
-    "stepwise": FamilyEntry("models.stepwise"),
-    "dag": FamilyEntry("models.dag"),
-    "lattice": FamilyEntry("models.lattice"),
-    "aggressive": FamilyEntry("models.aggressive"),
-}
-"""The table of families by name. A new family is added only here."""
+FAMILIES = {name: FamilyEntry(f"models.{name}") for name in table.FAMILIES}
+"""The table of families by name: those of the runtime's table. A family without a native decoder is added here."""
 
 
 def family_named(name: str) -> FamilyEntry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -14,6 +15,7 @@ from pipeline.errors import FewstepError, exit_code
 from stages.errors import FULL, unwritable
 
 INTERRUPTED = 130
+UNUSABLE_NAMES = (errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):  # whoever read our output has seen enough
             _drop_output()
             return 0
+        if error.errno in UNUSABLE_NAMES:
+            return _complain(f"{error.filename}: expected the name of a file, got: {error.strerror}; choose another name", 2)
         if error.errno in FULL:
             return _complain(str(unwritable(Path(error.filename or "a file of the store"), error)), 1)
         traceback.print_exc()

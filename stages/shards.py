@@ -1,8 +1,12 @@
-"""Shards: Arrow IPC files `shards/00000.arrow`, ... with a fixed number of rows in input order, which are read memory-mapped."""
+"""Shards: Arrow IPC files `shards/00000.arrow`, ... with a fixed number of rows in input order.
+
+A shard is read whole and validated in full: it may come from elsewhere, with a manifest that agrees.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,26 +37,40 @@ def shard_paths(directory: Path) -> list[Path]:
 
 
 def read_shard(path: Path) -> pa.Table:
-    """Return a shard as a memory-mapped table of one record batch. Values are read when they are accessed.
+    """Return a shard as a table in memory, validated in full: offsets, lengths and text are those of a table.
 
-    Raises ArtifactError for a file that is missing, truncated or not an Arrow file.
+    Raises ArtifactError for a file that is missing, truncated, damaged or not an Arrow file.
     """
     import pyarrow as pa
 
+    with _explained(path), pa.OSFile(str(path)) as file:
+        table = pa.ipc.open_file(file).read_all()
+        table.validate(full=True)
+        return table
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn the errors of pyarrow into an ArtifactError."""
+    import pyarrow as pa
+
     try:
-        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-    except (OSError, pa.ArrowException) as error:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, MemoryError, pa.ArrowException) as error:
         raise ArtifactError(f"{path}: expected a whole Arrow IPC file, got: {error}; remove its artifact and run again") from error
 
 
 def read_shards(directory: Path) -> Iterator[pa.Table]:
-    """Yield the shards in the directory of an artifact, each memory-mapped."""
+    """Yield the shards in the directory of an artifact, each in memory while it is used."""
     return map(read_shard, shard_paths(directory))
 
 
 def rows_of(path: Path) -> int:
-    """Return the number of rows of a shard, from its footer and batch headers."""
-    return int(read_shard(path).num_rows)
+    """Return the number of rows of a shard, from its footer and batch headers. Raises ArtifactError as `read_shard` does."""
+    import pyarrow as pa
+
+    with _explained(path), pa.memory_map(str(path)) as file:
+        return int(pa.ipc.open_file(file).read_all().num_rows)
 
 
 def row_counts(directory: Path) -> list[int]:

@@ -138,6 +138,12 @@ def family_dispatches(known: Mapping[str, Module], families: tuple[str, ...]) ->
     ]
 
 
+def stage_lists(known: Mapping[str, Module], stages: Iterable[str]) -> list[str]:
+    """Return the modules that list three or more stages by name, which a new stage would have to change."""
+    names = set(stages)
+    return [name for name, module in known.items() if any(len(_elements(node) & names) > 2 for node in ast.walk(module.tree))]
+
+
 def families(root: Path = ROOT) -> tuple[str, ...]:
     """Return the folders of `models/` that define a family."""
     return tuple(sorted(path.parent.name for path in (root / "models").glob("*/family.py")))
@@ -185,6 +191,12 @@ def _decides_by(node: ast.AST, families: set[str]) -> bool:
         defaults = zip(reversed([*node.posonlyargs, *node.args]), reversed(node.defaults), strict=False)
         return any(argument.arg == "family" and _texts([default]) & families for argument, default in defaults)
     return False
+
+
+def _elements(node: ast.AST) -> set[str]:
+    """The texts that are elements of a tuple, list or set."""
+    elements = node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else []
+    return {element.value for element in elements if isinstance(element, ast.Constant) and isinstance(element.value, str)}
 
 
 def _texts(nodes: Iterable[ast.expr]) -> set[str]:

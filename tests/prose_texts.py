@@ -41,12 +41,15 @@ def passages(root: Path = ROOT) -> Iterator[Passage]:
 
 
 def of_python(path: str, source: str) -> Iterator[Passage]:
-    """Yield docstrings (those below fields and constants included), help texts, comments and messages of exceptions."""
+    """Yield docstrings (those below fields and constants included), help texts, comments, names of tests and messages of
+    exceptions."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and (text := _text_of(node.value)) and text.strip():
             yield Passage(path, node.lineno, "docstring", _dedented(text, node.col_offset))
         elif isinstance(node, ast.keyword) and node.arg == "help" and (text := _text_of(node.value)):
             yield Passage(path, node.value.lineno, "docstring", text)
+        elif isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            yield Passage(path, node.lineno, "comment", node.name.replace("_", " "))
         elif isinstance(node, ast.Raise):
             yield from (Passage(path, node.lineno, "message", text) for part in ast.walk(node) if (text := _text_of(part)))
     for token in tokenize.generate_tokens(io.StringIO(source).readline):

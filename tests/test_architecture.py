@@ -10,8 +10,8 @@ from typing import get_type_hints
 
 import pytest
 
-from pipeline.plan.stages import STAGES
-from tests.architecture import ROOMS, ROOT, Module, families, modules, upward_imports
+from stages.table import STAGES
+from tests.architecture import ROOMS, ROOT, Module, families, modules, stage_lists, upward_imports
 
 KNOWN = modules()
 
@@ -120,6 +120,25 @@ def test_planning_loads_no_heavy_library() -> None:
     code = f"import importlib, sys\nfor m in {light!r}: importlib.import_module(m)\nprint(sorted(set(sys.modules) & {heavy!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_stages_are_listed_in_one_table() -> None:
+    wrong = stage_lists(KNOWN, [stage.name for stage in STAGES])
+    assert not wrong, f"{wrong}: expected no list of stages' names; derive it from stages.table.STAGES"
+
+
+@pytest.mark.parametrize(
+    ("text", "listed"),
+    [
+        ('KEYS = ("align", "ngram", "lattice")', True),
+        ('Name = Literal["train", "distill", "tune"]', True),
+        ('PARTS = [("decode", 1), ("score", 2), ("tune", 3)]', False),
+    ],
+)
+def test_a_list_of_stages_is_found(tmp_path: Path, text: str, listed: bool) -> None:
+    (tmp_path / "a.py").write_text(text, encoding="utf-8")
+    found = stage_lists({"a": Module("a", tmp_path / "a.py")}, [stage.name for stage in STAGES])
+    assert found == (["a"] if listed else [])
 
 
 def test_declarations_and_implementations_of_stages_agree() -> None:

@@ -90,6 +90,11 @@ def test_a_finding_names_file_line_and_suggestion() -> None:
 # ---- passages
 
 
+def test_names_of_tests_are_passages() -> None:
+    (passage,) = of_python("a.py", "def test_errors_are_told(): ...")
+    assert (passage.line, passage.text) == (1, "test errors are told")
+
+
 def test_python_yields_docstrings_help_comments_and_messages() -> None:
     source = '''"""The module."""
 x = 1  # a comment

@@ -39,6 +39,7 @@ from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearc
 from fewstep.families.dag.config import DagConfig, DagSearch
 from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.families.stepwise.decoder import NativeDecoder
 from fewstep.sources import gather
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from models.aggressive.decode import AggressiveDecoder
@@ -52,7 +53,7 @@ from models.lattice.decode import LatticeDecoder
 from models.lattice.model import build as build_lattice
 from models.lattice.tables import bigram_tables
 from models.stepwise.engines.ctranslate2 import CTranslate2Search
-from models.stepwise.engines.native import NativeEngine
+from models.stepwise.engines.native import native_decoder
 from models.stepwise.model import StepwiseModel, build
 
 VOCABULARY = {"tiny": 8000, "base": 32000}
@@ -79,8 +80,8 @@ def network(size: str, layers: Layers, order: Any = "autoregressive") -> Stepwis
 
 
 @cache
-def native_search(size: str, layers: Layers, order: str) -> NativeEngine:
-    return NativeEngine(network(size, layers, order), None, None)
+def native_search(size: str, layers: Layers, order: str) -> NativeDecoder:
+    return native_decoder(network(size, layers, order), None, None)
 
 
 @cache
@@ -93,7 +94,8 @@ def natively(size: str, layers: Layers, order: str, search: StepwiseSearch) -> D
 
     def decode(sources: list[list[int]]) -> object:
         prepared = gather(sources, len(sources[0]))
-        return found.decode(prepared, search, np.full_like(prepared.lengths, search.output_limits.max_tokens or 1))
+        limits = np.full_like(prepared.lengths, search.output_limits.max_tokens or 1)
+        return found.search(prepared, search, limits, torch.get_num_threads())
 
     return decode
 

@@ -19,13 +19,12 @@ from matplotlib.axes import Axes
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = ("entry", "BLEU", "speed-up")
 FAMILIES = {  # what a system's name starts with: its name in the legend, colour and mark
-    "ct2": ("CTranslate2", "#64748b", "s"),
+    "ctranslate2": ("CTranslate2", "#64748b", "s"),
     "autoregressive": ("one token a step", "#2563a8", "o"),
     "distilled": ("one token a step", "#2563a8", "o"),
     "shallow": ("one token a step", "#2563a8", "o"),
     "interleaved": ("two or four tokens a step", "#c2560c", "^"),
     "aggressive": ("draft and verify", "#7c3aa8", "D"),
-    "graph": ("directed acyclic graph", "#1f7a4d", "v"),
     "dag": ("directed acyclic graph", "#1f7a4d", "v"),
     "lattice": ("lattice", "#b4235a", "P"),
 }
@@ -42,25 +41,29 @@ class Label(NamedTuple):
 LABELS = {
     "autoregressive/greedy": Label("greedy, float32", (-6, -12), "right"),
     "autoregressive/greedy-int8": Label("greedy, int8", (0, -14), "center"),
-    "autoregressive/greedy-int8-list300x16": Label("greedy, int8, shortlist", (0, -14), "center"),
-    "autoregressive/greedy-ct2-int8": Label("CTranslate2, greedy, int8", (-4, 8), "center"),
-    "autoregressive/beam5-ct2-int8": Label("CTranslate2, beam 5, int8", (4, 7)),
-    "distilled/greedy-int8-list300x16": Label("distilled, greedy", (9, -1)),
-    "distilled/beam5-int8-prune2-list300x16": Label("distilled, pruned beam 5", (-8, 6), "right"),
-    "shallow/greedy-int8-list300x16": Label("one decoder layer, greedy", (4, -15), "center"),
-    "shallow/beam5-int8-prune2-list300x16": Label("one decoder layer,\npruned beam 5", (9, -7)),
-    "interleaved/greedy-int8-list300x16": Label("interleaved", (8, 4)),
-    "interleaved-sa-shallow/greedy-int8-list300x16-lm-end0.7-dedup": Label("interleaved-sa,\ntwo decoder layers", (9, -8)),
-    "aggressive/gad-k5-links16-int8-verifier-int8-list300x16": Label("draft and verify", (-8, -3), "right"),
-    "graph-distilled-longest/lookahead-int8-list300x16": Label("graph, lookahead", (-8, 4), "right"),
-    "lattice/viterbi64-prune10-union-bonus0.5-int8": Label("lattice", (7, -10)),
+    "autoregressive/greedy-shortlist300x16-int8": Label("greedy, int8, shortlist", (0, -14), "center"),
+    "autoregressive/greedy-ctranslate2-int8": Label("CTranslate2, greedy, int8", (-4, 8), "center"),
+    "autoregressive/beam-ctranslate2-int8": Label("CTranslate2, beam 5, int8", (4, 7)),
+    "distilled/greedy-shortlist300x16-int8": Label("distilled, greedy", (9, -1)),
+    "distilled/beam-beam_threshold2-shortlist300x16-int8": Label("distilled, pruned beam 5", (-8, 6), "right"),
+    "shallow/greedy-shortlist300x16-int8": Label("one decoder layer, greedy", (4, -15), "center"),
+    "shallow/beam-beam_threshold2-shortlist300x16-int8": Label("one decoder layer,\npruned beam 5", (9, -7)),
+    "interleaved/greedy-shortlist300x16-int8": Label("interleaved", (8, 4)),
+    "interleaved-sa-shallow/greedy-shortlist300x16-int8-ngram_weight0.3-end_threshold0.7-deduplicate": Label(
+        "interleaved-sa,\ntwo decoder layers", (9, -8)
+    ),
+    "aggressive/gad-draft_width5-draft_shortlist300x16-draft_precision_int8-verifier_precision_int8-shortlist300x16": Label(
+        "draft and verify", (-8, -3), "right"
+    ),
+    "dag-distilled-longest/lookahead-shortlist300x16-int8": Label("graph, lookahead", (-8, 4), "right"),
+    "lattice/viterbi-candidate_threshold10-union-token_bonus0.5-int8": Label("lattice", (7, -10)),
 }
 
 
 def family(entry: str) -> tuple[str, str, str]:
     """Return the legend's name, the colour and the mark of an entry, `system/search`."""
     system, _, search = entry.partition("/")
-    key = "ct2" if "ct2" in search else next(name for name in FAMILIES if system.startswith(name))
+    key = "ctranslate2" if "ctranslate2" in search else next(name for name in FAMILIES if system.startswith(name))
     return FAMILIES[key]
 
 

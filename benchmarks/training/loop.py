@@ -29,17 +29,16 @@ from fewstep.config.network import SIZES, Sizes
 from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.vocabulary import RESERVED
 from models.family import family_named
-from models.training.batch import Batch, Position, Stream, shares
+from models.training.batch import Batch, Position, prefetch_batches, shares
 from models.training.config import TrainingConfig
 from models.training.loop import updates
 from models.training.optimizer import Optimizer, learning_rate
-from models.training.parallel import prefetch_batches
 from models.training.precision import TYPES, arithmetic
 from models.training.worker import TrainingWorker
 from stages.context import StepContext
 from stages.shards import write_shards
 from stages.train.meter import Meter
-from stages.train.token_files import TokenFiles
+from stages.train.token_files import PoolStream, TokenFiles
 from stages.workers import LocalWorkers, Resources
 
 FAMILY = family_named("stepwise").functions
@@ -74,6 +73,13 @@ def write_tokens(context: StepContext, rows: int, vocabulary: int) -> None:
     write_shards([pa.table({"id": pa.array(range(rows), pa.int64()), **sides})], context.directory, 4096, context)
 
 
+def whole_stream(tokens: Path, sizes: Sizes) -> PoolStream:
+    """Return the stream of all pairs."""
+    files = TokenFiles([tokens], sizes)
+    rows = [len(files.lengths(shard)[0]) for shard in range(len(files.paths))]
+    return PoolStream(rows, files.pool, lambda source, target: np.ones(len(source), dtype=bool), TrainingConfig().seed)
+
+
 def bare(model: nn.Module, batches: list[Batch], recipe: TrainingConfig, device: torch.device) -> Callable[[int], None]:
     """Return a function that makes the next n updates in a bare loop."""
     optimizer = torch.optim.AdamW(
@@ -96,11 +102,11 @@ def bare(model: nn.Module, batches: list[Batch], recipe: TrainingConfig, device:
 
 
 def pipeline(
-    model: nn.Module, stream: Stream, recipe: TrainingConfig, worker: TrainingWorker, context: StepContext
+    model: nn.Module, stream: PoolStream, recipe: TrainingConfig, worker: TrainingWorker, context: StepContext
 ) -> Callable[[int], None]:
     """Return a function that makes the next n updates as the train stage does."""
     meter = Meter()
-    mine = prefetch_batches(shares(stream, Position()))
+    mine = prefetch_batches(shares(stream.pools(Position()), recipe.batch_tokens, recipe.seed))
     reports = updates(model, FAMILY.loss, mine, Optimizer(model, recipe), recipe, worker)
 
     def advance(count: int) -> None:
@@ -127,12 +133,10 @@ def measure(arguments: argparse.Namespace, context: StepContext) -> dict[str, An
     device = torch.device(arguments.device)
     write_tokens(context, 30000, arguments.vocabulary)
     sizes = Sizes(arguments.vocabulary, arguments.vocabulary, True)
-    files = TokenFiles([context.directory], sizes)
-    rows = [len(files.lengths(shard)[0]) for shard in range(len(files.paths))]
-    stream = Stream(rows, files.pool, lambda source, target: np.ones(len(source), dtype=bool), arguments.batch_tokens, 1)
+    stream = whole_stream(context.directory, sizes)
     total = (arguments.rounds + 1) * arguments.updates
     recipe = replace(TrainingConfig(), updates=total, precision=arguments.precision, batch_tokens=arguments.batch_tokens)
-    batches = [share.slices[0] for share in islice(shares(stream, Position()), total)]
+    batches = [share.slices[0] for share in islice(shares(stream.pools(Position()), arguments.batch_tokens, recipe.seed), total)]
     network = StepwiseConfig(size=arguments.size, dropout=arguments.dropout, **SIZES[arguments.size])
     sides = {}
     for name in ("bare", "pipeline"):

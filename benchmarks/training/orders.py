@@ -15,18 +15,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from benchmarks.record import publish
-from benchmarks.training.loop import FAMILY, bare, timed, write_tokens
+from benchmarks.training.loop import FAMILY, bare, timed, whole_stream, write_tokens
 from fewstep.config.network import SIZES, Sizes
 from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.families.stepwise.orders import ORDERS
-from models.training.batch import Position, Stream, shares
+from models.training.batch import Position, shares
 from models.training.config import TrainingConfig
 from stages.context import StepContext
-from stages.train.token_files import TokenFiles
 from stages.workers import LocalWorkers, Resources
 
 
@@ -34,12 +32,10 @@ def measure(arguments: argparse.Namespace, context: StepContext) -> dict[str, An
     """Return seconds of each order by round, and its speed relative to the autoregressive one; the first round warms up."""
     write_tokens(context, 30000, arguments.vocabulary)
     sizes = Sizes(arguments.vocabulary, arguments.vocabulary, True)
-    files = TokenFiles([context.directory], sizes)
-    rows = [len(files.lengths(shard)[0]) for shard in range(len(files.paths))]
-    stream = Stream(rows, files.pool, lambda source, target: np.ones(len(source), dtype=bool), arguments.batch_tokens, 1)
+    stream = whole_stream(context.directory, sizes)
     total = (arguments.rounds + 1) * arguments.updates
     recipe = replace(TrainingConfig(), updates=total, precision=arguments.precision, batch_tokens=arguments.batch_tokens)
-    batches = [share.slices[0] for share in islice(shares(stream, Position()), total)]
+    batches = [share.slices[0] for share in islice(shares(stream.pools(Position()), arguments.batch_tokens, recipe.seed), total)]
     names = ["autoregressive", *arguments.orders]
     sides = {}
     for name in names:

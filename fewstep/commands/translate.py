@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,10 +54,12 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         _translate(arguments)
     except BundleError as error:
-        return _complain(error, FAILED if (arguments.system / "system.json").is_file() else BAD_INPUT)
+        return _complain(error, FAILED if os.path.isfile(arguments.system / "system.json") else BAD_INPUT)
     except ValueError as error:  # StreamError, and searches that the system does not have
         return _complain(error, BAD_INPUT)
-    except (DecodingMemoryError, ImportError) as error:
+    except BrokenPipeError:  # the reader of the output has ended
+        raise
+    except (DecodingMemoryError, ImportError, OSError) as error:
         return _complain(error, FAILED)
     return 0
 

@@ -19,6 +19,17 @@ class Bound:
     value: float
     constraint: ClassVar[str]
     """Name of the constraint in pydantic's schemas."""
+    words: ClassVar[str] = ""
+    """Words between "a number" and the value, for a bound of numbers."""
+
+    @property
+    def text(self) -> str:
+        """The bound in words."""
+        return f"{self.words} {self.value}"
+
+    def allows(self, value: float) -> bool:
+        """Return whether a number is within the bound, for a bound of numbers."""
+        raise NotImplementedError(self.constraint)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         """Return the schema of the bare type with this constraint."""
@@ -29,30 +40,55 @@ class Ge(Bound):
     """At least `value`."""
 
     constraint = "ge"
+    words = "of at least"
+
+    def allows(self, value: float) -> bool:
+        """Return whether a number is within the bound."""
+        return value >= self.value
 
 
 class Gt(Bound):
     """More than `value`."""
 
     constraint = "gt"
+    words = "above"
+
+    def allows(self, value: float) -> bool:
+        """Return whether a number is within the bound."""
+        return value > self.value
 
 
 class Le(Bound):
     """At most `value`."""
 
     constraint = "le"
+    words = "of at most"
+
+    def allows(self, value: float) -> bool:
+        """Return whether a number is within the bound."""
+        return value <= self.value
 
 
 class Lt(Bound):
     """Less than `value`."""
 
     constraint = "lt"
+    words = "below"
+
+    def allows(self, value: float) -> bool:
+        """Return whether a number is within the bound."""
+        return value < self.value
 
 
 class MultipleOf(Bound):
     """A multiple of `value`."""
 
     constraint = "multiple_of"
+    words = "that is a multiple of"
+
+    def allows(self, value: float) -> bool:
+        """Return whether a number is within the bound."""
+        return value % self.value == 0
 
 
 class MinLen(Bound):

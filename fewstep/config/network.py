@@ -58,3 +58,10 @@ class NetworkConfig:
         """Yield the options that are not a valid combination."""
         if self.width % self.heads:
             yield Problem(("heads",), f"a divisor of width {self.width}", self.heads)
+
+    def fewest_weights(self, sizes: Sizes) -> int:
+        """Return the number of weights in the matrices of both stacks and in the tables: a network has at least these."""
+        block = 2 * self.width * self.feed_forward
+        stacks = self.encoder_layers * (4 * self.width**2 + block) + self.decoder_layers * (8 * self.width**2 + block)
+        rows = sizes.target + (0 if sizes.joint else sizes.source) + (self.max_positions if self.positions == "learned" else 0)
+        return stacks + self.width * rows

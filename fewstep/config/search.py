@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple, Self, get_args, get_type_hints
 
@@ -12,6 +12,7 @@ from fewstep.config.labels import label_of, parse_label
 from fewstep.config.network import NetworkConfig
 from fewstep.config.options import OutputLimits, Precision, Shortlist
 from fewstep.config.problems import Problem, refuse
+from fewstep.config.values import config_of
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,11 @@ class SearchConfig:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Self:
-        """Return the search of which `dataclasses.asdict` gave `values`. Raises TypeError for an unknown option, and
-        for a mapping that is no option type."""
-        hints = get_type_hints(cls)
-        return cls(**{name: _option_value(hints.get(name), value) for name, value in values.items()})
+        """Return the search of which `dataclasses.asdict` gave `values`.
+
+        Raises ValueError for unknown options and for values that an option does not have.
+        """
+        return config_of(cls, values)
 
     def problems(self, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Problem]:
         """Yield the options that are not valid with one another, with the network (None: not known) or with the system's parts."""
@@ -123,16 +125,6 @@ class LimitedSearch(SearchConfig):
     def with_max_tokens(self, count: int) -> Self:
         """Return the search with outputs of at most `count` tokens, EOS included."""
         return replace(self, output_limits=replace(self.output_limits, max_tokens=count))
-
-
-def _option_value(hint: Any, value: Any) -> Any:
-    """Return an option type for a mapping, and any other value unchanged."""
-    if not isinstance(value, Mapping):
-        return value
-    kind: Any = next((one for one in (hint, *get_args(hint)) if is_dataclass(one)), None)
-    if kind is None:
-        raise TypeError(f"search: expected options, got one with the value {dict(value)}")
-    return kind(**value)
 
 
 @lru_cache(maxsize=256)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ VERIFIER, DRAFTER = "verifier", "drafter"
 MEMBERS = "members"
 """Folder with a folder for each further network of an ensemble: `2`, `3`, ..."""
 
+MAX_JSON_BYTES = 1 << 24
+
 
 class BundleError(ValueError):
     """A directory is not a valid system: a file is missing or damaged, has another format version, or weights do not fit."""
@@ -24,13 +27,13 @@ class BundleError(ValueError):
 
 def network_folders(description: Mapping[str, Any]) -> list[str]:
     """Return the folders with a network of a system, relative to it; several for an ensemble."""
-    members = {str(Path(part).parent) for part in description.get("parts", ()) if part.startswith(f"{MEMBERS}/")}
+    members = {str(Path(part).parent) for part in description["parts"] if part.startswith(f"{MEMBERS}/")}
     return [".", *sorted(members, key=lambda folder: int(Path(folder).name))]
 
 
 def require_file(path: Path) -> None:
     """Raise BundleError if there is no such file."""
-    if not path.is_file():
+    if not os.path.isfile(path):  # unlike the method of paths, it answers for names that no file can have
         raise BundleError(f"{path}: the file is missing; the directory is incomplete, create it again")
 
 
@@ -41,12 +44,25 @@ def write_json(path: Path, value: object) -> None:
 
 def read_json(path: Path, content: str) -> dict[str, Any]:
     """Return the JSON object in a file of a directory that should hold `content`. Raises BundleError for any other file."""
-    if not path.is_file():
+    if not os.path.isfile(path):  # unlike the method of paths, it answers for names that no file can have
         raise BundleError(f"{path.parent}: expected a directory with {content} (it has {path.name}), but there is no such file")
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        with path.open("rb") as file:
+            text = file.read(MAX_JSON_BYTES + 1)
+        if len(text) > MAX_JSON_BYTES:
+            raise BundleError(f"{path}: expected JSON of at most {MAX_JSON_BYTES} bytes, got more; the file is damaged")
+        return json_object(text)
+    except (OSError, RecursionError, ValueError) as error:
         raise BundleError(f"{path}: expected JSON, but: {error}; the file is damaged") from error
+
+
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """Return the JSON object that a file contains as text.
+
+    Raises ValueError for anything else, a surrogate that is not half of a pair included, and RecursionError for deep nesting.
+    """
+    value = json.loads(text)
     if not isinstance(value, dict):
-        raise BundleError(f"{path}: expected a JSON object, got {type(value).__name__}; the file is damaged")
+        raise ValueError(f"an object is expected, got {type(value).__name__}")
+    json.dumps(value, ensure_ascii=False).encode()
     return value

@@ -48,14 +48,6 @@ def check_description(path: Path, description: Mapping[str, Any]) -> None:
         raise BundleError(f"{path}: expected content of {SEAL} {expected}, got {got}; {REMEDY}")
 
 
-def check_described(path: Path, parts: object) -> None:
-    """Raise BundleError unless `parts`, of the description in `path`, holds a size and a checksum for each file."""
-    if not isinstance(parts, dict) or not all(
-        isinstance(part, dict) and {"bytes", CHECKSUM} <= part.keys() for part in parts.values()
-    ):
-        raise BundleError(f"{path}: parts: expected files with their bytes and {CHECKSUM}, got {str(parts)[:100]}; {REMEDY}")
-
-
 def check_parts(directory: Path, description: Mapping[str, Any], names: Iterable[str] | None = None) -> None:
     """Compare parts of a directory (default: all) with the description: first all sizes, then all checksums.
 

@@ -12,7 +12,7 @@ from fewstep.decoding import Decoder
 from fewstep.families.table import family_named
 from fewstep.system.description import read_description
 from fewstep.system.format import SOURCE_PIECES, TARGET_PIECES, BundleError
-from fewstep.system.integrity import check_parts
+from fewstep.system.integrity import REMEDY, check_parts
 from fewstep.system.networks import sizes_of
 from fewstep.system.system import System
 from fewstep.vocabulary import load_pieces
@@ -47,27 +47,21 @@ def open_system(
     if verify:
         check_parts(directory, description)
     sizes = sizes_of(directory, description)
-    try:
-        kind = search_type(description["family"])
-        searches = {label: kind.from_values(values) for label, values in description["searches"].items()}
-        default = searches[description["search"]]
-        languages = description["languages"]["source"], description["languages"]["target"]
-        cut = None if (limit := description.get("max_source_tokens")) is None else int(limit)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise BundleError(f"{directory / 'system.json'}: {error}; use the version of this program that wrote it") from error
+    searches, default = _searches(directory, description, search_type)
+    source, target = _languages(directory, description)
     source_pieces, target_pieces = (
         load_pieces(directory / part, size) for part, size in ((SOURCE_PIECES, sizes.source), (TARGET_PIECES, sizes.target))
     )
-    decoder = load_decoder(directory, description, default)
-    longest = int(description["network"]["max_positions"]) - 1
+    decoder = load_decoder(directory, description, searches[default])
+    longest, cut = description["network"]["max_positions"] - 1, description.get("max_source_tokens")
     return System(
         name=description["name"],
         family=description["family"],
         task=description["task"],
-        source_language=languages[0],
-        target_language=languages[1],
+        source_language=source,
+        target_language=target,
         searches=searches,
-        default_search=description["search"],
+        default_search=default,
         decoder=decoder,
         source_pieces=source_pieces,
         target_pieces=target_pieces,
@@ -75,3 +69,25 @@ def open_system(
         max_target_tokens=longest,
         cuts=cut is not None,
     )
+
+
+def _searches(
+    directory: Path, description: Mapping[str, Any], search_type: Callable[[str], type[SearchConfig]]
+) -> tuple[dict[str, SearchConfig], str]:
+    """Return the searches of a system by label, and the label of the default one."""
+    try:
+        kind = search_type(description["family"])
+        searches = {label: kind.from_values(values) for label, values in description["searches"].items()}
+        if description["search"] not in searches:
+            raise ValueError(f"search: expected one of {', '.join(searches)}, got {description['search']}")
+    except ValueError as error:
+        raise BundleError(f"{directory / 'system.json'}: {error}; use the version of this program that wrote it") from error
+    return searches, description["search"]
+
+
+def _languages(directory: Path, description: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the languages of the source and the target."""
+    source, target = (description["languages"].get(side) for side in ("source", "target"))
+    if not isinstance(source, str) or not isinstance(target, str):
+        raise BundleError(f"{directory / 'system.json'}: languages: expected source and target as text; {REMEDY}")
+    return source, target

@@ -7,41 +7,58 @@ weights with them. Both sides of the project read the same bytes, so that no res
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fewstep.config.network import NetworkConfig, Sizes
+from fewstep.config.problems import refuse
+from fewstep.config.values import config_of
 from fewstep.networks.arrays import TransformerShape
-from fewstep.system.format import CODES, WEIGHTS, BundleError, require_file
+from fewstep.system.format import CODES, WEIGHTS, BundleError, json_object, require_file
+from fewstep.system.integrity import REMEDY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Arrays = dict[str, NDArray[Any]]
 
-__all__ = ["named_arrays", "network_of", "read_arrays", "read_network", "shape_of", "sizes_of"]
+__all__ = [
+    "check_weights",
+    "named_arrays",
+    "network_of",
+    "read_arrays",
+    "read_header",
+    "read_network",
+    "shape_of",
+    "sizes_of",
+]
 
 RENAMED = {f"{name}.weight": name for name in ("target_embedding", "source_embedding")} | {"length.weight": "lengths"}
 """Names of arrays in `fewstep.Transformer`, by those of the weights; all others are equal."""
 
+SIZE_TYPES = {"source": int, "target": int, "joint": bool}
+
 
 def network_of(directory: Path, description: Mapping[str, Any], kind: type[NetworkConfig]) -> NetworkConfig:
-    """Return the config of a system's network. Raises BundleError for one that this version does not know."""
+    """Return the config of a system's network. Raises BundleError for one that is not valid or that this version does not know."""
     try:
-        return kind(**description["network"])
-    except (TypeError, ValueError) as error:
+        config = config_of(kind, description["network"])
+        refuse(config.problems())
+        return config
+    except ValueError as error:
         raise BundleError(f"{directory}: this version cannot build the network that is described there: {error}") from error
 
 
 def sizes_of(directory: Path, description: Mapping[str, Any]) -> Sizes:
     """Return the vocabulary sizes of a system. Raises BundleError if the description does not hold them."""
-    try:
-        return Sizes(**description["sizes"])
-    except TypeError as error:
-        raise BundleError(f"{directory}: expected sizes of two vocabularies, got: {error}; the directory is damaged") from error
+    values = description["sizes"]
+    types = {name: type(value) for name, value in values.items()}
+    if types != SIZE_TYPES or min(values["source"], values["target"]) < 1:
+        raise BundleError(f"{directory}: expected sizes of two vocabularies and joint, got {values!r:.200}; {REMEDY}")
+    return Sizes(**values)
 
 
 def read_network(folder: Path, config: NetworkConfig, sizes: Sizes) -> Arrays:
@@ -50,24 +67,64 @@ def read_network(folder: Path, config: NetworkConfig, sizes: Sizes) -> Arrays:
     Raises BundleError for files that are missing or damaged, and for weights of another network than `config` or of vocabularies
     of other sizes.
     """
-    weights, trained = read_arrays(folder / WEIGHTS)
-    if "network" in trained:
-        check_trained(folder / WEIGHTS, type(config)(**json.loads(trained["network"])), config)
-    arrays = named_arrays(weights, read_arrays(folder / CODES)[0])
+    check_weights(folder / WEIGHTS, config, sizes)
+    codes = read_header(folder / CODES).shapes.get("source_positions", ())
+    if codes != (expected := (config.max_positions, config.width)):
+        raise BundleError(f"{folder / CODES}: source_positions: expected {list(expected)}, got {list(codes)}; {REMEDY}")
+    arrays = named_arrays(read_arrays(folder / WEIGHTS), read_arrays(folder / CODES))
     _check_rows(folder / WEIGHTS, arrays, sizes)
+    _check_finite(folder / WEIGHTS, arrays)
     return arrays
 
 
-def read_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
-    """Return the tensors of a safetensors file by name, and its metadata. Raises BundleError for any other file."""
+class Header(NamedTuple):
+    """The header of a safetensors file."""
+
+    shapes: dict[str, tuple[int, ...]]
+    """The shapes of its tensors by name."""
+    trained: dict[str, Any] | None
+    """The config of the network that the weights were trained as, if it is stored."""
+
+
+def read_header(path: Path) -> Header:
+    """Return the header of a safetensors file; no tensor is read. Raises BundleError for any other file."""
     from safetensors import SafetensorError, safe_open
 
     require_file(path)
     try:
         with safe_open(path, "np") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118 it is no mapping
-    except (SafetensorError, TypeError) as error:
-        raise BundleError(f"{path}: expected weights in safetensors format, but: {error}; the file is damaged") from error
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 it is no mapping
+            network = (file.metadata() or {}).get("network")
+        return Header(shapes, None if network is None else json_object(network))
+    except (OSError, RecursionError, SafetensorError, TypeError, ValueError) as error:
+        raise BundleError(f"{path}: expected weights in safetensors format, but: {error}; {REMEDY}") from error
+
+
+def read_arrays(path: Path) -> Arrays:
+    """Return the tensors of a safetensors file by name. Raises BundleError for any other file."""
+    from safetensors import SafetensorError, safe_open
+
+    require_file(path)
+    try:
+        with safe_open(path, "np") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 it is no mapping
+    except (OSError, SafetensorError, TypeError, ValueError) as error:
+        raise BundleError(f"{path}: expected weights in safetensors format, but: {error}; {REMEDY}") from error
+
+
+def check_weights(path: Path, config: NetworkConfig, sizes: Sizes) -> None:
+    """Compare the header of a file of weights with the config of a network, before the network is built or a tensor is read.
+
+    Raises BundleError for weights that were trained as another network, and for fewer weights than the network has.
+    """
+    header = read_header(path)
+    if header.trained is not None:
+        check_trained(path, network_of(path, {"network": header.trained}, type(config)), config)
+    given, needed = sum(map(math.prod, header.shapes.values())), config.fewest_weights(sizes)
+    if given < needed:
+        raise BundleError(
+            f"{path}: weights do not fit the network that is described beside them: expected at least {needed} numbers, got {given}"
+        )
 
 
 def named_arrays(weights: Mapping[str, Any], codes: Mapping[str, Any]) -> Arrays:
@@ -93,6 +150,13 @@ def shape_of(config: NetworkConfig, activation: Any = "relu") -> TransformerShap
         norm=config.norm,
         activation=activation,
     )
+
+
+def _check_finite(path: Path, arrays: Arrays) -> None:
+    import numpy as np
+
+    if names := [name for name, array in arrays.items() if not np.isfinite(array).all()]:
+        raise BundleError(f"{path}: expected finite weights, got others in {', '.join(names[:3])}; train the network again")
 
 
 def _check_rows(path: Path, arrays: Arrays, sizes: Sizes) -> None:

@@ -10,7 +10,7 @@ from fewstep.config.network import Sizes
 from fewstep.ngram import NgramModel, NgramScorer
 from fewstep.shortlist import Lexicon, build_lexicon
 from fewstep.system.format import NGRAM, TABLES, TARGET_PIECES, BundleError
-from fewstep.vocabulary import vocabulary_digest
+from fewstep.vocabulary import load_pieces, vocabulary_digest
 
 if TYPE_CHECKING:
     from fewstep.candidates import CandidateTables
@@ -47,25 +47,29 @@ def check_tables(tables: CandidateTables, source_size: int, target_size: int, li
         )
 
 
-def load_ngram(directory: Path) -> NgramScorer | None:
-    """Return the n-gram scorer of a system over target ids, or None. Raises BundleError for a model of another vocabulary."""
-    if not (directory / NGRAM).exists():
-        return None
-    from sentencepiece import SentencePieceProcessor
+def load_ngram(directory: Path, description: Mapping[str, Any], sizes: Sizes) -> NgramScorer | None:
+    """Return the n-gram scorer of a system over target ids, or None if it has no model.
 
-    pieces = SentencePieceProcessor(model_proto=(directory / TARGET_PIECES).read_bytes())
+    Raises BundleError for a model that is damaged or of another vocabulary.
+    """
+    if NGRAM not in description["parts"]:
+        return None
+    pieces = load_pieces(directory / TARGET_PIECES, sizes.target)
     try:
         return NgramModel.load(directory / NGRAM).for_vocabulary([pieces.id_to_piece(token) for token in range(len(pieces))])
-    except (RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise BundleError(f"{directory / NGRAM}: {error}") from error
 
 
 def load_lexicon(directory: Path, description: Mapping[str, Any], sizes: Sizes) -> Lexicon | None:
     """Return the lexicon of a system, or None if it has no candidate tables.
 
-    Raises BundleError for tables of another vocabulary or alignment, ValueError for tables that were counted without a backoff.
+    Raises BundleError for tables that are damaged, of another vocabulary or alignment, or were counted without a backoff.
     """
-    if TABLES not in description.get("parts", ()):
+    if TABLES not in description["parts"]:
         return None
     tables = load_tables(directory, sizes.source, sizes.target, str(description.get("links", "")))
-    return build_lexicon(tables, joint=sizes.joint)
+    try:
+        return build_lexicon(tables, joint=sizes.joint)
+    except ValueError as error:
+        raise BundleError(str(error)) from error

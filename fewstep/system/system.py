@@ -12,6 +12,7 @@ from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig
 from fewstep.decoding import BATCH_TOKENS, Decoder, decode_sentences
 from fewstep.explanation import Explaining, Explanation
+from fewstep.system.format import BundleError
 from fewstep.translation import Hypothesis, Translation
 from fewstep.vocabulary import clean
 
@@ -119,7 +120,8 @@ class System:
             first_line: Number of the first line in warnings.
 
         Raises TypeError for a single string, ValueError for an unknown search and for options that are not valid for this system,
-        and `fewstep.decoding.DecodingMemoryError` when the memory does not suffice for one line.
+        `fewstep.decoding.DecodingMemoryError` when the memory does not suffice for one line, OSError when threads cannot start,
+        and `BundleError` when the network's outputs are not numbers.
         """
         ranked = self._translations(lines, self.chosen_search(search, n_best), threads, first_line)
         if n_best is not None:
@@ -228,7 +230,17 @@ class System:
             last = first_line + len(lines) - 1
             log.warning("lines %d to %d: cut %d to their first %d tokens", first_line, last, cut, self.max_source_tokens)
         found = self.decode([ids[: self.max_source_tokens] for ids in sources], search, threads=threads)
+        self._check_found(found, first_line)
         return [[self._translation(hypothesis) for hypothesis in ranked] for ranked in found]
+
+    def _check_found(self, found: Sequence[Sequence[Hypothesis]], first_line: int) -> None:
+        """Raise BundleError if the search found nothing for a line, which happens only where scores are not numbers."""
+        for number, ranked in enumerate(found, first_line):
+            if not ranked:
+                raise BundleError(
+                    f"system {self.name}: line {number}: expected a translation, got none, because the network's outputs are not "
+                    "numbers; its weights are damaged: copy the directory again, or train again"
+                )
 
     def _translation(self, hypothesis: Hypothesis) -> Translation:
         text = self.target_pieces.decode(hypothesis.ids)

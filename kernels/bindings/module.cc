@@ -2,6 +2,7 @@
 
 #include "bindings/bindings.h"
 #include "csrc/base/files.h"
+#include "csrc/base/start_thread.h"
 
 namespace nb = nanobind;
 
@@ -10,13 +11,15 @@ constexpr int ABI = 23;
 
 namespace {
 
-// Translate FileError to OSError.
-void translate_file_errors(const std::exception_ptr& raised, void*) {
+// Translate FileError and ThreadError to OSError.
+void translate_system_errors(const std::exception_ptr& raised, void*) {
     try {
         std::rethrow_exception(raised);
     } catch (const fewstep::FileError& error) {
         errno = error.code().value();
         PyErr_SetFromErrnoWithFilename(PyExc_OSError, error.path().c_str());
+    } catch (const fewstep::ThreadError& error) {
+        PyErr_SetString(PyExc_OSError, error.what());
     }
 }
 
@@ -24,7 +27,7 @@ void translate_file_errors(const std::exception_ptr& raised, void*) {
 
 NB_MODULE(fewstep_native, module) {
     module.attr("ABI") = ABI;
-    nb::register_exception_translator(translate_file_errors);
+    nb::register_exception_translator(translate_system_errors);
     fewstep::bind_aggressive(module);
     fewstep::bind_beam(module);
     fewstep::bind_bitext(module);

@@ -61,12 +61,13 @@ class AlignmentModel:
         return [found.pairs(pair) for pair in range(text.pairs)]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one file atomically: little-endian, versioned, to be mapped. Equal models give equal bytes."""
+        """Write one file atomically: little-endian, versioned, with checksums. Equal models give equal bytes. Raises OSError."""
         write_whole(Path(path), lambda temporary: self.native.save(str(temporary)))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AlignmentModel:
-        """Map a saved model. Raises RuntimeError for another kind of file."""
+        """Read a saved model; a large one is mapped. Raises ValueError for another kind of file and for an altered one, OSError for
+        one that cannot be read."""
         from fewstep.native import fewstep_native
 
         return cls(fewstep_native.AlignModel.load(os.fspath(path)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from fewstep.networks.arrays import TransformerShape
 from fewstep.networks.transformer import SlotRules
 from fewstep.search.beam import Beam, BeamOptions, Outcome
+from kernels.reference.beam import Search
 
 Array = npt.NDArray[np.floating[Any]]
 
@@ -55,7 +57,7 @@ class Reference:
         written: list[int] = []
         ended = False
         while not ended and len(flat) < limit:
-            table = self._allowed(self.log_probs(encoded, flat, rules, options.step_size), len(flat), options, rules)
+            table = self.allowed(self.log_probs(encoded, flat, rules, options.step_size), len(flat), options, rules)
             steps += 1
             before = len(flat)
             for slot, row in enumerate(table):
@@ -73,12 +75,24 @@ class Reference:
         penalty = ((5 + tokens) / 6 if options.gnmt else tokens) ** options.length_penalty
         return Outcome([(score / penalty, written)], steps, margin)
 
+    def beam_search_exactly(self, source: Sequence[int], limit: int, *, options: BeamOptions, rules: SlotRules) -> Outcome:
+        """Write out every continuation of every step (`kernels.reference.beam`): `selection` exact and few tokens. The margin is
+        that of the n best hypotheses alone."""
+        encoded, search = self.encode(source), Search(options, limit)
+        while not search.done:
+            tables = [self.log_probs(encoded, one.tokens, rules, options.step_size) for one in search.live]
+            tables = [self.allowed(table, len(search.live[0].tokens), options, rules) for table in tables]
+            search.advance([[dict(enumerate(row.tolist())) for row in table] for table in tables])
+        found = search.outcome()
+        gaps = [a - b for (a, _), (b, _) in pairwise(found)]
+        return Outcome(found, search.steps, min(gaps, default=math.inf))
+
     def beam_search(self, source: Sequence[int], limit: int, *, options: BeamOptions, rules: SlotRules) -> Outcome:
         """Rank the tokens of every slot by sorting; the search itself is `fewstep.Beam`, which has a twin of its own."""
         encoded, beam, prefixes = self.encode(source), Beam([limit], options), [list[int]()]
         while prefixes:
             tables = [self.log_probs(encoded, prefix, rules, options.step_size) for prefix in prefixes]
-            tables = [self._allowed(table, len(prefixes[0]), options, rules) for table in tables]
+            tables = [self.allowed(table, len(prefixes[0]), options, rules) for table in tables]
             stacked = np.stack(tables)
             eos = stacked[..., options.eos].copy()
             if options.separate_eos:
@@ -91,7 +105,8 @@ class Reference:
         return beam.outcomes()[0]
 
     @staticmethod
-    def _allowed(table: Array, slot: int, options: BeamOptions, rules: SlotRules) -> Array:
+    def allowed(table: Array, slot: int, options: BeamOptions, rules: SlotRules) -> Array:
+        """Return a table [z,V] of the step from `slot` on without banned tokens, and without EOS in the first slots of all."""
         table[:, list(rules.banned)] = -np.inf
         table[: max(0, rules.min_tokens - slot), options.eos] = -np.inf
         return table

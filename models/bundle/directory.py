@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from fewstep import CandidateTables
 from fewstep.config.network import Sizes
 from fewstep.config.search import SearchConfig
-from fewstep.system.description import SYSTEM_FORMAT, TRAINING_FORMAT, read_description, read_versioned
+from fewstep.system.description import SYSTEM_FORMAT, TRAINING_FORMAT, TRAINING_KEYS, read_description, read_versioned
 from fewstep.system.format import (
     CODES,
     MEMBERS,
@@ -65,9 +65,7 @@ def load_model(directory: Path, device: str = "cpu", weights: str = WEIGHTS, ver
 
     With `verify`, the description and the weights are compared with their digests first. Raises BundleError.
     """
-    description = read_versioned(
-        directory / "model.json", "a trained network", TRAINING_FORMAT, ("family", "network", "sizes", "parts"), verify
-    )
+    description = read_versioned(directory / "model.json", "a trained network", TRAINING_FORMAT, TRAINING_KEYS, verify)
     if verify:
         check_parts(directory, description, [weights])
     return make_model(directory, description, device, weights)
@@ -111,14 +109,7 @@ def write_system(
         parts[NGRAM] = ngram
     if tables is not None:
         parts[TABLES] = tables
-    measured = {file: measure(origin) for file, origin in parts.items()}
-    for companion, origin in (companions or {}).items():
-        files = {"system.json": measure(origin / "system.json"), **read_description(origin)["parts"]}
-        measured |= {f"{companion}/{file}": values for file, values in files.items()}
-        parts |= {f"{companion}/{file}": origin / file for file in files}
-    for file, origin in parts.items():
-        (directory / file).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(origin, directory / file)
+    measured = _copy_parts(directory, parts, companions or {})
     for folder in network_folders({"parts": measured}):
         measured |= _write_codes(directory, folder, described)
     description = {
@@ -134,6 +125,19 @@ def write_system(
     if tables is not None:
         description["links"] = links_of(tables)
     write_json(directory / "system.json", seal({**description, **described}))
+
+
+def _copy_parts(directory: Path, parts: Mapping[str, Path], companions: Mapping[str, Path]) -> dict[str, Any]:
+    """Copy files and companions, and return their sizes and checksums by their names in the directory."""
+    origins, measured = dict(parts), {file: measure(origin) for file, origin in parts.items()}
+    for companion, origin in companions.items():
+        files = {"system.json": measure(origin / "system.json"), **read_description(origin)["parts"]}
+        measured |= {f"{companion}/{file}": values for file, values in files.items()}
+        origins |= {f"{companion}/{file}": origin / file for file in files}
+    for file, origin in origins.items():
+        (directory / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(origin, directory / file)
+    return measured
 
 
 def write_with_searches(directory: Path, origin: Path, searches: Mapping[str, SearchConfig], default: str = "") -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from fewstep.config.network import Sizes
 from fewstep.system.description import read_description
 from fewstep.system.format import SOURCE_PIECES, TARGET_PIECES, network_folders
 from fewstep.system.integrity import check_parts
+from fewstep.system.networks import sizes_of
 from fewstep.vocabulary import load_pieces
 from models.bundle.weights import make_model
 from models.stepwise.engines.ctranslate2_model import convertible, write_model
@@ -27,7 +27,7 @@ def export_ctranslate2(system: Path, directory: Path, precision: str, verify: bo
     if len(network_folders(description)) > 1:
         raise ValueError("CTranslate2: expected a single network, got an ensemble")
     model = convertible(make_model(system, description, "cpu"))
-    sizes = Sizes(**description["sizes"])
+    sizes = sizes_of(system, description)
     source, target = (
         load_pieces(system / part, size) for part, size in ((SOURCE_PIECES, sizes.source), (TARGET_PIECES, sizes.target))
     )

@@ -10,15 +10,16 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from fewstep.config.network import Sizes
 from fewstep.system.format import WEIGHTS, BundleError, require_file
-from fewstep.system.networks import check_trained
+from fewstep.system.networks import check_weights, network_of, sizes_of
 from models.common.layers.backbone import Backbone
 from models.family import family_named
+from models.training.finite import not_finite
 
 
 def describe(family: str, network: Any, sizes: Sizes) -> dict[str, Any]:
@@ -30,25 +31,19 @@ def describe(family: str, network: Any, sizes: Sizes) -> dict[str, Any]:
 
 def make_model(directory: Path, description: Mapping[str, Any], device: str, weights: str = WEIGHTS) -> nn.Module:
     """Build the network of a description with the weights in `directory`, in evaluation mode. Raises BundleError."""
+    where = directory / weights
     try:
         family = family_named(description["family"])
-        config = family.network(**description["network"])
-        model = family.functions.build(config, Sizes(**description["sizes"]))
-    except KeyError as error:
-        raise BundleError(f"{directory}: the description of the network lacks {error}; the directory is damaged") from error
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
+        raise BundleError(f"{directory}: {error}") from error
+    config, sizes = network_of(directory, description, family.network), sizes_of(directory, description)
+    check_weights(where, config, sizes)
+    try:
+        model = family.functions.build(config, sizes)
+    except ValueError as error:
         raise BundleError(f"{directory}: this version cannot build the network that is described there: {error}") from error
-    where = directory / weights
     load_weights(where, model)
-    if trained := trained_as(where):
-        check_trained(where, family.network(**trained), config)
     return model.to(device).eval()
-
-
-def trained_as(path: Path) -> dict[str, Any]:
-    """Return the config of the network that `save_weights` stored with the weights, empty if it stored none."""
-    with safe_open(path, "pt") as file:
-        return cast(dict[str, Any], json.loads((file.metadata() or {}).get("network", "{}")))
 
 
 def save_weights(path: Path, state: Mapping[str, Tensor], network: Mapping[str, Any] | None = None) -> None:
@@ -81,9 +76,12 @@ def load_weights(path: Path, model: nn.Module) -> None:
 def _read_weights(path: Path) -> dict[str, Tensor]:
     require_file(path)
     try:
-        return cast(dict[str, Tensor], load_file(path))
-    except SafetensorError as error:
+        state = cast(dict[str, Tensor], load_file(path))
+    except (OSError, SafetensorError, TypeError, ValueError) as error:
         raise BundleError(f"{path}: expected weights in safetensors format, but: {error}; the file is damaged") from error
+    if names := not_finite(state):
+        raise BundleError(f"{path}: expected finite weights, got others in {', '.join(names[:3])}; train the network again")
+    return state
 
 
 def load_matching_weights(path: Path, model: nn.Module) -> int:

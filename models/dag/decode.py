@@ -97,4 +97,5 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig, 
     if device == "cpu":
         native = runtime.load(directory, description, search)
         return DagDecoder(model, native.ngram, native.lexicon, frozen=True, native=native)
-    return DagDecoder(model, load_ngram(directory), load_lexicon(directory, description, model.sizes), frozen=True)
+    ngram, lexicon = load_ngram(directory, description, model.sizes), load_lexicon(directory, description, model.sizes)
+    return DagDecoder(model, ngram, lexicon, frozen=True)

@@ -8,11 +8,9 @@ Sennrich (2020), with 0-based indices throughout.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fewstep.families.stepwise.orders import GenerationOrder
-from fewstep.vocabulary import EOS, PAD
 
 
 def permutation(order: GenerationOrder, lengths: Tensor, size: int) -> Tensor:
@@ -44,24 +42,6 @@ def _segments(flat: Tensor, length: Tensor, segments: int) -> Tensor:
     segment, index = flat % segments, flat // segments
     shorter, longer = length // segments, length % segments
     return segment * shorter + torch.minimum(segment, longer) + _fold(index, shorter + (segment < longer))
-
-
-def arrange(order: GenerationOrder, target: Tensor, target_lengths: Tensor) -> Tensor:
-    """Return targets [B,T] of `target_lengths` tokens with EOS as flat targets [B,T'], where T' is a multiple of the step size."""
-    size = target.size(1)
-    if order.arrangement != "l2r":
-        target = target.gather(1, permutation(order, target_lengths - 1, size))
-    flat = F.pad(target, (0, -size % order.step_size), value=PAD)
-    if order.tail == "none":
-        return flat
-    slots = torch.arange(flat.size(1), device=flat.device)
-    tail = (slots >= target_lengths[:, None]) & (slots < labelled(order, target_lengths)[:, None])
-    return flat.masked_fill(tail, EOS)
-
-
-def labelled(order: GenerationOrder, target_lengths: Tensor) -> Tensor:
-    """Return [B], the number of slots with a label, for targets of `target_lengths` tokens with EOS."""
-    return target_lengths + -target_lengths % order.step_size if order.tail == "fill" else target_lengths
 
 
 def restore(order: GenerationOrder, flat: Tensor, lengths: Tensor) -> Tensor:

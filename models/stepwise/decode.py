@@ -106,4 +106,5 @@ def load(directory: Path, description: Mapping[str, Any], search: StepwiseSearch
     if device == "cpu":
         native = runtime.load(directory, description, search)
         return StepwiseDecoder(model, native.ngram, native.lexicon, frozen=True, native=native)
-    return StepwiseDecoder(model, load_ngram(directory), load_lexicon(directory, description, model.sizes), frozen=True)
+    ngram, lexicon = load_ngram(directory, description, model.sizes), load_lexicon(directory, description, model.sizes)
+    return StepwiseDecoder(model, ngram, lexicon, frozen=True)

@@ -11,11 +11,12 @@ from torch import Tensor
 from fewstep.config.network import Sizes
 from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.families.stepwise.orders import GenerationOrder
+from fewstep.vocabulary import EOS, PAD
 from models.common.layers.attention import Memory
 from models.common.layers.backbone import Backbone
 from models.common.layers.embeddings import embed
 from models.common.layers.initialisation import initialise
-from models.stepwise.arrangement import arrange, labelled, step_mask
+from models.stepwise.arrangement import permutation, step_mask
 from models.stepwise.slots import SlotCodes, StartVectors
 
 
@@ -81,6 +82,24 @@ class StepwiseModel(Backbone):
         real = torch.arange(flat.size(1), device=flat.device) < labelled(self.order, target_lengths)[:, None]
         rows, slots = real.nonzero(as_tuple=True)
         return Predictions(states[rows, slots], self.target_embedding.weight, flat[rows, slots], rows, slots)
+
+
+def arrange(order: GenerationOrder, target: Tensor, target_lengths: Tensor) -> Tensor:
+    """Return targets [B,T] of `target_lengths` tokens with EOS as flat targets [B,T'], where T' is a multiple of the step size."""
+    size = target.size(1)
+    if order.arrangement != "l2r":
+        target = target.gather(1, permutation(order, target_lengths - 1, size))
+    flat = F.pad(target, (0, -size % order.step_size), value=PAD)
+    if order.tail == "none":
+        return flat
+    slots = torch.arange(flat.size(1), device=flat.device)
+    tail = (slots >= target_lengths[:, None]) & (slots < labelled(order, target_lengths)[:, None])
+    return flat.masked_fill(tail, EOS)
+
+
+def labelled(order: GenerationOrder, target_lengths: Tensor) -> Tensor:
+    """Return [B], the number of slots with a label, for targets of `target_lengths` tokens with EOS."""
+    return target_lengths + -target_lengths % order.step_size if order.tail == "fill" else target_lengths
 
 
 def build(config: StepwiseConfig, sizes: Sizes) -> StepwiseModel:

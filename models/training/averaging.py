@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from models.training.config import TrainingConfig
+from models.training.finite import REMEDY, NotFiniteError, not_finite
 
 
 class Validation(NamedTuple):
@@ -43,11 +44,15 @@ def stopped(config: TrainingConfig, validations: Sequence[Validation]) -> bool:
 
 
 def mean(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Return the mean of each tensor, summed in float64 in the given order."""
+    """Return the mean of each tensor, summed in float64 in the given order. Raises NotFiniteError if a mean is not finite."""
     averaged = {}
     for name, first in states[0].items():
         total = torch.zeros_like(first, dtype=torch.float64)
         for state in states:
             total += state[name]
         averaged[name] = (total / len(states)).to(first.dtype)
+    if names := not_finite(averaged):
+        raise NotFiniteError(
+            f"the mean of {len(states)} candidates: expected finite weights, got others in {', '.join(names[:3])}; {REMEDY}"
+        )
     return averaged

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +17,7 @@ from fewstep.sources import Ints, padded
 from fewstep.vocabulary import EOS, PAD
 from models.training.seeds import seed_of
 
-Mask = npt.NDArray[np.bool_]
-
-POOL_ROWS = 2**17
-"""Number of rows in a pool: shards are read together until they hold this many rows, which are held in memory, shuffled and
-sorted together."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -100,6 +98,18 @@ class Position(NamedTuple):
     batch: int = 0
 
 
+class EpochPool(NamedTuple):
+    """A pool of the endless stream of pools."""
+
+    epoch: int
+    """The pass over the data, from 0."""
+    number: int
+    """The number of the pool in its epoch, from 0."""
+    pool: Pool
+    rows: Ints
+    """The rows that can be trained on."""
+
+
 def cut(longest: Ints, budget: int) -> list[slice]:
     """Yield consecutive batches of rows, each as large as rows x longest row <= budget allows.
 
@@ -129,51 +139,16 @@ def plan(source_lengths: Ints, target_lengths: Ints, rows: Ints, budget: int, se
     return [rows[slices[index]] for index in generator.permutation(len(slices))]
 
 
-@dataclass(frozen=True)
-class Stream:
-    """The endless stream of batches, a pure function of (seed, position).
+def batches(pools: Iterator[EpochPool], budget: int, seed: int, skip: int = 0) -> Iterator[tuple[Pool, Ints, Position]]:
+    """Yield a pool, the rows that form a batch of at most `budget` padded tokens, and the position after it.
 
-    Each epoch visits the shards in a random order. Consecutive shards are pooled, and each pool is planned on its own.
+    Each pool is planned on its own. The first `skip` batches of the first pool are left out.
     """
-
-    shard_rows: Sequence[int]
-    """Rows of each shard."""
-    read: Callable[[Sequence[int]], Pool]
-    """A function that reads the shards of these numbers as one pool."""
-    keep: Callable[[Ints, Ints], Mask]
-    """A function from source and target lengths (without EOS) to the pairs that can be trained on; all of them must fit the
-    budget."""
-    budget: int
-    """Maximum padded tokens of a batch."""
-    seed: int
-    pool_rows: int = POOL_ROWS
-
-    def pools(self, epoch: int) -> list[list[int]]:
-        """Return the shards of each pool of an epoch."""
-        order = np.random.Generator(np.random.Philox(seed_of(self.seed, epoch, "shards"))).permutation(len(self.shard_rows))
-        pools: list[list[int]] = []
-        rows = self.pool_rows
-        for shard in order.tolist():
-            if rows >= self.pool_rows:
-                pools.append([])
-                rows = 0
-            pools[-1].append(shard)
-            rows += self.shard_rows[shard]
-        return pools
-
-    def batches(self, start: Position) -> Iterator[tuple[Pool, Ints, Position]]:
-        """Yield, from `start` on, a pool, the rows that form the batch, and the position after it."""
-        epoch, first, skip = start
-        while True:
-            for index, shards in enumerate(self.pools(epoch)[first:], first):
-                pool = self.read(shards)
-                source, target = pool.source.lengths, pool.target.lengths
-                rows = np.flatnonzero(self.keep(source, target))
-                batches = plan(source, target, rows, self.budget, seed_of(self.seed, epoch, index, "batches"))
-                for number, batch in enumerate(batches[skip:], skip + 1):
-                    yield pool, batch, Position(epoch, index, number)
-                skip = 0
-            epoch, first = epoch + 1, 0
+    for epoch, number, pool, rows in pools:
+        planned = plan(pool.source.lengths, pool.target.lengths, rows, budget, seed_of(seed, epoch, number, "batches"))
+        for done, batch in enumerate(planned[skip:], skip + 1):
+            yield pool, batch, Position(epoch, number, done)
+        skip = 0
 
 
 class Share(NamedTuple):
@@ -187,15 +162,37 @@ class Share(NamedTuple):
     """The position after this batch."""
 
 
-def shares(stream: Stream, start: Position, *, rank: int = 0, size: int = 1, microbatch_tokens: int = 0) -> Iterator[Share]:
-    """Yield the share of worker `rank` of `size` of every batch: rows i::(size x passes).
+def shares(
+    pools: Iterator[EpochPool],
+    budget: int,
+    seed: int,
+    skip: int = 0,
+    *,
+    rank: int = 0,
+    size: int = 1,
+    microbatch_tokens: int = 0,
+) -> Iterator[Share]:
+    """Yield the share of worker `rank` of `size` of every batch of `batches`: rows i::(size x passes).
 
     The number of passes is chosen so that a slice has at most about `microbatch_tokens` padded tokens (0: one pass).
     """
-    for pool, rows, position in stream.batches(start):
+    for pool, rows, position in batches(pools, budget, seed, skip):
         share = rows[rank::size]
         weight = 1.0 if len(share) else 0.0
         share = share if len(share) else rows[:1]
         longest = int(np.maximum(pool.source.lengths[share], pool.target.lengths[share]).max()) + 1
         passes = min(len(share), max(1, -(-len(share) * longest // microbatch_tokens))) if microbatch_tokens else 1
         yield Share([pool.batch(share[index::passes]) for index in range(passes)], weight, position)
+
+
+def prefetch_batches(items: Iterator[T], depth: int = 2) -> Iterator[T]:
+    """Yield the same items, prepared up to `depth` ahead in a thread. An error of an item is raised when that item is due."""
+    waiting: deque[Future[T | None]] = deque()
+    with ThreadPoolExecutor(1, thread_name_prefix="batches") as thread:
+        while True:
+            while len(waiting) < depth:
+                waiting.append(thread.submit(next, items, None))
+            item = waiting.popleft().result()
+            if item is None:
+                return
+            yield item

@@ -17,6 +17,9 @@ from models.training.precision import TYPES, arithmetic
 from models.training.seeds import seed_of
 from models.training.worker import TrainingWorker
 
+CHECK_EVERY = 20
+"""Updates between two checks whether training has diverged. The first ones are checked one by one."""
+
 
 class Report(NamedTuple):
     """The result of one update. Tensors are scalars on the training device, so that reading them can be deferred."""
@@ -46,7 +49,7 @@ def updates(
 ) -> Iterator[Report]:
     """Make the updates `start` + 1 to `config.updates`; `shares` holds this worker's part of each one's batch.
 
-    Raises NotFiniteError when training diverges.
+    Raises NotFiniteError when training diverges, which is looked for in each of the first 20 updates and in every 20th later.
     """
     for update in range(start + 1, config.updates + 1):
         share = next(shares)
@@ -58,6 +61,8 @@ def updates(
         all_reduce(worker, optimizer.gradient, totals)
         sums = dict(zip(sums, totals, strict=True))
         norm = optimizer.step(update, sums["count"].float())
+        if update <= CHECK_EVERY or update % CHECK_EVERY == 0 or update == config.updates:
+            optimizer.check(update, sums["loss"])
         real = sum(int(batch.source_lengths.sum()) + int(batch.target_lengths.sum()) for batch in share.slices)
         padded = sum(batch.source.numel() + batch.target.numel() for batch in share.slices)
         yield Report(update, share.position, sums, norm, learning_rate(config, update), real, padded)

@@ -8,17 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from models.training.config import TrainingConfig
+from models.training.finite import REMEDY, NotFiniteError, not_finite
 
-MAX_SKIPPED = 20
+MAX_SKIPPED = 5
 """Number of consecutive updates with a gradient that is not finite after which training fails."""
+MAX_SKIPPED_FLOAT16 = 20
+"""The same number with float16, where the loss scale is halved after each of them."""
 FIRST_SCALE, STEADY_UPDATES = 256.0, 2000
 """The initial loss scale of float16, and the number of updates without overflow after which it is doubled."""
 ALIGNMENT = 16
 """Alignment of weights in the flat vector, in elements, as if each had been allocated separately."""
-
-
-class NotFiniteError(ArithmeticError):
-    """The error of a diverged training: too many consecutive updates had a loss or gradient that is not finite."""
 
 
 def learning_rate(config: TrainingConfig, update: int) -> float:
@@ -44,8 +43,7 @@ class Optimizer:
     """Adam with decoupled weight decay, clipping, loss scaling for float16, and skipping of updates that are not finite.
 
     Weights and gradients of the model become views of two flat vectors, so that summation, clipping and the update are one
-    operation each. The model's gradients must be cleared by `clear`, never by setting them to None. No method synchronises with a
-    GPU.
+    operation each. The model's gradients must be cleared by `clear`, never by setting them to None. Only `check` waits for a GPU.
     """
 
     def __init__(self, model: nn.Module, config: TrainingConfig) -> None:
@@ -96,8 +94,7 @@ class Optimizer:
     def step(self, update: int, count: Tensor) -> Tensor:
         """Make one update with the gradient of `scale` x a sum over `count` tokens.
 
-        Returns the norm of the gradient per token before clipping; if it is not finite, the weights do not change. Raises
-        NotFiniteError (checked every 20 updates) after 20 such updates in a row.
+        Returns the norm of the gradient per token before clipping; if it is not finite, the weights do not change.
         """
         divisor = count * self.scale
         norm: Tensor = torch.linalg.vector_norm(self.gradient) / divisor
@@ -108,12 +105,24 @@ class Optimizer:
         self._adam.found_inf = (~finite).float()  # type: ignore[attr-defined]  # the fused kernel leaves everything as it is
         self._adam.step()
         self._note(finite)
-        if update % MAX_SKIPPED == 0 and int(self.skipped_in_row) >= MAX_SKIPPED:
-            raise NotFiniteError(
-                f"update {update}: the loss or its gradient was not finite in the last {int(self.skipped_in_row)} updates; "
-                "lower training.learning_rate, lengthen training.warmup_updates, or choose precision float32"
-            )
         return norm
+
+    def check(self, update: int, loss: Tensor) -> None:
+        """Raise NotFiniteError if the training has diverged: the weights are not finite, or the last 5 updates (20 with float16)
+        were skipped. `loss` is that of the update. This method waits for a GPU.
+        """
+        if not_finite({"weights": self.weights}):
+            raise NotFiniteError(
+                f"update {update}: weights: expected finite values, got others after a step with learning rate "
+                f"{learning_rate(self.config, update):g}; {REMEDY}"
+            )
+        limit = MAX_SKIPPED_FLOAT16 if self.config.precision == "float16" else MAX_SKIPPED
+        if int(self.skipped_in_row) >= limit:
+            name = "gradient_norm" if bool(torch.isfinite(loss)) else "loss"
+            raise NotFiniteError(
+                f"update {update}: {name}: expected a finite value, got another in each of the last {int(self.skipped_in_row)} "
+                f"updates; {REMEDY}"
+            )
 
     def _note(self, finite: Tensor) -> None:
         self.skipped += ~finite

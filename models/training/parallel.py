@@ -1,10 +1,8 @@
-"""Communication of data-parallel training workers (the caller sets torch.distributed up), and batches prepared ahead."""
+"""Communication of data-parallel training workers. The caller sets torch.distributed up."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
@@ -39,16 +37,3 @@ def all_gather(worker: TrainingWorker, item: T) -> list[T]:
     items: list[T | None] = [None] * worker.world_size
     dist.all_gather_object(items, item)
     return [item for item in items if item is not None]
-
-
-def prefetch_batches(items: Iterator[T], depth: int = 2) -> Iterator[T]:
-    """Yield the same items, prepared up to `depth` ahead in a thread. An error of an item is raised when that item is due."""
-    waiting: deque[Future[T | None]] = deque()
-    with ThreadPoolExecutor(1, thread_name_prefix="batches") as thread:
-        while True:
-            while len(waiting) < depth:
-                waiting.append(thread.submit(next, items, None))
-            item = waiting.popleft().result()
-            if item is None:
-                return
-            yield item

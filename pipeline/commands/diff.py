@@ -17,11 +17,15 @@ Second = Annotated[str, typer.Argument(metavar="RUN", help="The run to compare i
 
 def diff(first: First, second: Second, store: StorePath = STORE, as_json: Json = False) -> None:
     """Compare two runs: config, data, scores with their significance, and speed."""
-    found = compare(find_run(store, first), find_run(store, second))
+    runs = find_run(store, first), find_run(store, second)
+    found = compare(*runs)
     if as_json:
         print_json(found.to_json())
         return
-    _print(found, first, second)
+    one, other = (str(run.spec["run_id"]) for run in runs)
+    if one == other:  # runs of two stores
+        one, other = first, second
+    _print(found, one, other)
 
 
 def _print(found: Difference, first: str, second: str) -> None:

@@ -48,7 +48,8 @@ def plan(
         [(line.step.name, line.step.fingerprint[:8], line.verdict, line.reason) for line in lines],
     )
     stages = Counter(line.step.stage.name for line in lines if line.verdict == "MISS")
-    trainings = f"; {stages['train']} trainings to run" if stages["train"] else ""
+    count = stages["train"]
+    trainings = f"; {count} training{'s' if count > 1 else ''} to run" if count else ""
     print(f"{sum(line.verdict == 'HIT' for line in lines)} of {len(lines)} steps are in {store.root}{trainings}")
 
 

@@ -12,6 +12,7 @@ from pipeline.commands.planning import planned
 from pipeline.commands.report import finished_report, print_report
 from pipeline.errors import exit_code
 from pipeline.run import execute
+from pipeline.store.marker import require_writable
 
 
 def run(
@@ -24,6 +25,7 @@ def run(
 ) -> None:
     """Run the pipeline in CONFIG. Steps already in the store are reused; an interrupted run continues."""
     settings, plan, store = planned(config, overrides, until)
+    require_writable(store)
     outcome = execute.run(settings, plan, store, config_file=str(config), in_process=in_process)
     for step, reason in outcome.failed.items():
         print(f"{step} failed: {reason}", file=sys.stderr)

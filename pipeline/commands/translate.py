@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
-from json import loads
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +13,7 @@ import typer
 import fewstep
 from fewstep.config.search import SearchConfig
 from fewstep.streams import StreamError, open_streams, stream, stream_options
+from fewstep.system.format import BundleError, read_json
 from models.family import FAMILIES
 from pipeline.commands.options import STORE, NoVerify, StorePath, SystemLocation, SystemName
 from pipeline.config.load import parse_search
@@ -21,7 +22,7 @@ from pipeline.errors import ArtifactError, ConfigError, DataError
 from pipeline.run.run_directory import Run, find_run
 from pipeline.store.attempts import is_partial
 from pipeline.store.records import step_directory
-from stages.errors import suggestion
+from stages.errors import StageError, suggestion
 
 
 def translate(
@@ -60,9 +61,9 @@ def system_directory(store: Path, where: str, name: str | None) -> Path:
 
     Raises DataError when there is no such system.
     """
-    if name is None and (Path(where) / "system.json").is_file():
+    if name is None and os.path.isfile(Path(where) / "system.json"):
         return Path(where)
-    if name is None and Path(where).is_dir() and not (Path(where) / "run.json").is_file():
+    if name is None and os.path.isdir(where) and not os.path.isfile(Path(where) / "run.json"):
         raise DataError(f"{where}: expected the directory of a system (with system.json), or RUN SYSTEM, got another directory")
     run = find_run(store, where)
     names = list(run.spec["config"]["systems"])
@@ -103,7 +104,7 @@ def translate_files(
     `fewstep.streams.stream`.
 
     Raises ConfigError for an invalid search, DataError for a file that cannot be opened, for an output that is the input and
-    for a missing device, ArtifactError for a broken system.
+    for a missing device, ArtifactError for a broken system, StageError for threads that cannot start.
     """
     options = None if search is None else search_named(directory, search)
     more = outputs or {}
@@ -121,6 +122,12 @@ def translate_files(
             stream(system, read, write, search=options, batch=batch, **more)
     except StreamError as error:
         raise DataError(str(error)) from error
+    except ValueError as error:  # outputs that are not numbers, or tables that are damaged
+        raise ArtifactError(f"{directory}: {error}") from error
+    except BrokenPipeError:  # the reader of the output has ended
+        raise
+    except OSError as error:  # threads that cannot be started
+        raise StageError(str(error)) from error
 
 
 def search_named(directory: Path, text: str) -> SearchConfig:
@@ -129,12 +136,16 @@ def search_named(directory: Path, text: str) -> SearchConfig:
     Raises ConfigError that lists the system's labels. A description that cannot be read is reported when the system is loaded.
     """
     try:
-        description = loads((directory / "system.json").read_text(encoding="utf-8"))
-        family, labels = str(description["family"]), dict(description["searches"])
-    except (OSError, ValueError, KeyError):
-        family, labels = TEACHER_FAMILY, {}
+        description = read_json(directory / "system.json", "a system")
+    except BundleError:
+        description = {}
+    family, searches = str(description.get("family", TEACHER_FAMILY)), description.get("searches")
+    labels = searches if isinstance(searches, dict) else {}
     if text in labels and family in FAMILIES:
-        return FAMILIES[family].search.from_values(labels[text])
+        try:
+            return FAMILIES[family].search.from_values(labels[text])
+        except ValueError as error:
+            raise ConfigError([f"--search {text}: {error}"]) from error
     try:
         return parse_search(text, f"--search {text}", family)
     except ConfigError as error:

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from fewstep.config.problems import KeyPath
 from fewstep.families.stepwise.config import StepwiseConfig
+from models.family import FAMILIES
 from models.training.recipe import TrainedSystem
 from pipeline.config.rules import Rule, broken
 from pipeline.config.schema import MutualInformation, RunConfig, network_of
 
-ANALYSES = ("dag_analysis", "lattice_analysis")
-"""Keys of analyses that only systems of some families have (`TrainedSystem.analysis`)."""
+ANALYSES = tuple(entry.system.analysis for entry in FAMILIES.values() if entry.system.analysis)
+"""Keys of analyses that only systems of some families have."""
 
 
 def evaluation_rules(config: RunConfig) -> Iterator[Rule]:

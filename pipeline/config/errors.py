@@ -31,6 +31,7 @@ _EXPECTED = {
     "multiple_of": "a multiple of {multiple_of}",
     "too_short": "at least {min_length} entry",
     "string_too_short": "at least {min_length} character",
+    "string_too_long": "at most {max_length} characters",
     "string_pattern_mismatch": "letters, digits, _ and - only",
     "literal_error": "{expected}",
 }

@@ -24,30 +24,15 @@ from stages.lattice import LatticeConfig
 from stages.ngram import NgramConfig
 from stages.score import MetricName
 from stages.score.tasks import TaskName
+from stages.table import STAGES
 from stages.vocabulary import VocabularyConfig
 from stages.workers import Resources
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
-StageName = Literal[
-    "corpus",
-    "vocabulary",
-    "encode",
-    "align",
-    "lattice",
-    "ngram",
-    "train",
-    "distill",
-    "system",
-    "tune",
-    "decode",
-    "score",
-    "likelihood",
-    "contrastive",
-    "dag_analysis",
-    "lattice_analysis",
-    "benchmark",
-    "report",
-]
+MAX_NAME = 64
+"""Characters of a name. Names of steps, and so of files, consist of up to three names."""
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=MAX_NAME)]
+StageName: Any = Literal[tuple(stage.name for stage in STAGES)]
+"""The name of a stage. Its members are not known to the type checker."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,6 +222,9 @@ class Cluster:
     """Number of further attempts at a step that failed for a transient reason, such as a dead worker."""
     node_wait_seconds: Annotated[float, Ge(0)] = 300.0
     """Seconds that a step waits for lost machines to come back before it fails."""
+    silence_seconds: Annotated[float, Gt(0)] = 300.0
+    """Seconds without a sign of life after which a process on the cluster is considered hung. It is killed, and its work is
+    repeated elsewhere."""
     checkpoint_seconds: Annotated[float, Gt(0)] = 120.0
     """Seconds between the checkpoints from which a killed training resumes."""
     microbatch_tokens: Annotated[int, Ge(0)] = 0

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from stages.corpus.reader import read_lines
+from stages.corpus.lines import read_lines
 from stages.errors import DataError
 
 HELD_OUT_PAIRS = 1000
@@ -46,7 +46,10 @@ def write_starter(
     taken = min(HELD_OUT_PAIRS, int(HELD_OUT_SHARE * count))
     if taken == 0 and (validation is None or test is None):
         raise DataError(f"{train.source}: expected at least {round(1 / HELD_OUT_SHARE)} pairs to take test pairs from, got {count}")
-    directory.mkdir(parents=True)
+    try:
+        directory.mkdir(parents=True)
+    except OSError as error:
+        raise DataError(f"init: expected a directory that can be created, got {directory}: {error.strerror}") from error
     wanted = [name for name, given in (("validation", validation), ("test", test)) if given is None]
     made = _take(train, directory, {name: _spread(count, taken, place) for place, name in enumerate(wanted)}, codes)
     texts = {"train": train, "validation": validation or made["validation"], "test": test or made["test"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import yaml
 
 from fewstep.config.problems import KeyPath
+from pipeline.config.limits import MAX_BASES, MAX_DEPTH, MAX_VALUES, problem_of_text, read_file, usable
 from pipeline.config.tree import Node, dotted, merge, shown
 from pipeline.errors import ConfigError
 
@@ -20,6 +22,17 @@ class _Loader(yaml.SafeLoader):
     """YAML 1.2's plain scalars: `no` is text (a language), `1e-9` a number, a date text."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  (the name is PyYAML's)
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Compose one node. Raises yaml.YAMLError below the level `MAX_DEPTH`."""
+        if self.depth > MAX_DEPTH:
+            raise yaml.composer.ComposerError(None, None, f"more than {MAX_DEPTH} levels of nesting", self.get_mark())
+        self.depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
 
 
 for _name, _pattern, _first in (
@@ -70,7 +83,9 @@ def _base_file(path: Path, base: Node, above: tuple[Path, ...], problems: list[s
         problems.append(f"{base.where}: base: expected the path of one file, got {shown(base.value)}")
         return None
     file = path.parent / base.value
-    if not file.is_file():
+    if len(above) + 1 >= MAX_BASES:
+        problems.append(f"{base.where}: base: expected at most {MAX_BASES} files that extend each other; merge some of them")
+    elif not os.path.isfile(file):  # unlike the method of paths, it answers for names that no file can have
         problems.append(f"{base.where}: base: expected a file, got {str(file)!r}, which does not exist")
     elif any(file.samefile(other) for other in (*above, path)):
         problems.append(f"{base.where}: base: expected a file that is not itself laid over this one, got {str(file)!r}")
@@ -97,13 +112,7 @@ def _entries(root: Node, path: KeyPath) -> dict[str, Node]:
 
 
 def _read_file(path: Path, problems: list[str]) -> Node:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError([f"{path}: expected a readable YAML file, got: {error.strerror}"]) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError([f"{path}: expected UTF-8, got the byte 0x{error.object[error.start]:02x} at {error.start}"]) from error
-    return _as_map(_Reader(str(path), problems).read(text), problems)
+    return _as_map(_Reader(str(path), problems).read(read_file(path)), problems)
 
 
 def _as_map(node: Node, problems: list[str]) -> Node:
@@ -121,6 +130,9 @@ def _override(root: Node, override: str, problems: list[str]) -> Node:
     keys = key.split(".")
     if not separator or not all(keys):
         problems.append(f"{where}: expected KEY=VALUE with a dotted key, such as training.updates=100")
+        return root
+    if len(keys) > MAX_DEPTH:
+        problems.append(f"--set: expected a key of at most {MAX_DEPTH} parts, got {len(keys)}")
         return root
     try:
         node = read_value(text, where, problems, tuple(keys))
@@ -141,11 +153,12 @@ class _Reader:
         self.fixed = fixed
         """Return whether `file` is an override, which has no lines."""
         self.open: list[int] = []
+        self.values = 0
 
     def read(self, text: str, path: KeyPath = ()) -> Node:
         try:
             node = yaml.compose(text, Loader=_Loader)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError, OverflowError) as error:  # PyYAML passes on the errors of escapes
             mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
             what = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
             raise ConfigError([f"{self.where(mark)}: expected YAML, got: {what}"]) from error
@@ -159,6 +172,7 @@ class _Reader:
     def convert(self, node: yaml.Node, where: str, path: KeyPath) -> Node:
         if id(node) in self.open:
             raise ConfigError([f"{where}: {dotted(path)}: expected an alias of something else, got one that holds itself"])
+        self.check_limits(where, path)
         self.open.append(id(node))
         try:
             if isinstance(node, yaml.MappingNode):
@@ -170,10 +184,18 @@ class _Reader:
         finally:
             self.open.pop()
 
+    def check_limits(self, where: str, path: KeyPath) -> None:
+        self.values += 1
+        place = f"{where}: {dotted(path[:4])}"
+        if self.values > MAX_VALUES:
+            raise ConfigError([f"{place}: expected at most {MAX_VALUES:,} values, aliases written out; use fewer aliases"])
+        if len(self.open) > MAX_DEPTH:
+            raise ConfigError([f"{place}: expected at most {MAX_DEPTH} levels of nesting, aliases written out, got more"])
+
     def entries(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Node]:
         entries: dict[str, Node] = {}
         for key, value in node.value:
-            where, place = self.where(key.start_mark), (*path, str(key.value))
+            where, place = self.where(key.start_mark), (*path, usable(str(key.value))[:80])
             if problem := _problem_of(key, entries):
                 self.problems.append(f"{where}: {dotted(place)}: {problem}")
             else:
@@ -193,17 +215,26 @@ class _Reader:
                 case "float":
                     return float(text.replace(".inf", "inf").replace(".nan", "nan"))
                 case "str":
-                    return text
+                    return self.text(text, where, path)
         except (ValueError, KeyError):
             pass
-        self.problems.append(f"{where}: {dotted(path)}: expected a plain YAML value, got {text!r} tagged {node.tag}")
-        return text
+        self.problems.append(f"{where}: {dotted(path)}: expected a plain YAML value, got {text[:80]!r} tagged {node.tag[:80]}")
+        return usable(text)
+
+    def text(self, text: str, where: str, path: KeyPath) -> str:
+        problem = problem_of_text(text)
+        if problem is None:
+            return text
+        self.problems.append(f"{where}: {dotted(path)}: {problem}")
+        return usable(text)
 
 
 def _problem_of(key: yaml.Node, others: Mapping[str, Node]) -> str | None:
     """Return the problem of a key, by itself or with an earlier one."""
     if key.tag != _TAG + "str":
         return f"expected text as a key, got {shown(key.value)}; put it in quotes"
+    if problem := problem_of_text(key.value):
+        return problem
     if key.value == "<<":
         return "expected a key, got YAML's merge key, which is not supported; use base: or defaults: for what is shared"
     if key.value in others:

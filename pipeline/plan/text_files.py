@@ -13,6 +13,7 @@ from pipeline.store.artifacts import Store
 from pipeline.store.downloads import RemoteFile, download
 from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles
+from stages.corpus.limits import require_regular
 
 
 def text_files(text: TextConfig, store: Store) -> TextFiles:
@@ -34,7 +35,9 @@ def monolingual_files(paths: Sequence[Path], store: Store) -> TextFiles:
 
 def with_digests(files: Sequence[Path | RemoteFile], store: Store) -> tuple[ExternalFile, ...]:
     """Return local files, each with the digest of its content."""
-    return tuple(
-        download(file, store) if isinstance(file, RemoteFile) else ExternalFile(file.absolute(), store.digest(file))
-        for file in files
-    )
+    return tuple(download(file, store) if isinstance(file, RemoteFile) else _local(file, store) for file in files)
+
+
+def _local(file: Path, store: Store) -> ExternalFile:
+    require_regular(file)
+    return ExternalFile(file.absolute(), store.digest(file))

@@ -38,8 +38,14 @@ class StepAttempt:
     log: Path
     checkpoint_seconds: float
     microbatch_tokens: int
+    silence_seconds: float
     excluded_nodes: tuple[str, ...] = ()
     """Ids of the nodes on which it may not run."""
+
+    @property
+    def pulse_file(self) -> Path:
+        """The file that the process of the attempt touches while it runs, if it is not the driver's."""
+        return self.log.with_name(f"{self.log.name}.pulse")
 
 
 def run_attempt(attempt: StepAttempt, workers: Workers) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 from pipeline.run.run_directory import Run
 from pipeline.store.files import read_json
 from pipeline.store.records import scores_of, step_directory
-from stages.artifacts import MANIFEST, RECORDS, Hypotheses
+from stages.artifacts import MANIFEST, RECORDS, Hypotheses, Ngram, Tables, Text, Vocabulary
+from stages.table import STAGES
 
 ELSEWHERE = ("store", "cluster", "tracking")
 """Sections of the config that change no result."""
-DATA_STAGES = ("corpus", "vocabulary", "distill", "ngram", "lattice")
+DATA_STAGES = tuple(stage.name for stage in STAGES if issubclass(stage.output, (Text, Vocabulary, Ngram, Tables)))
+"""Stages whose artifacts are data that systems learn from or search with."""
 SIGNIFICANT_METRICS = ("bleu", "rouge1", "rouge2", "rougeL", "rougeLsum")
 """Metrics that the paired bootstrap can resample."""
 

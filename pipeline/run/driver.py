@@ -164,11 +164,12 @@ class Driver:
 
     def _wait_for_nodes(self, step: Step, error: FewstepError) -> None:
         """Wait for new nodes, because those that could run the step are lost; fail after the configured time."""
-        now = self._host.monotonic()
+        now, limit = self._host.monotonic(), self._config.cluster.node_wait_seconds
         if step.name not in self._waiting_for_nodes:
             self._waiting_for_nodes[step.name] = now
-            self._record.write_event("step_waiting", step=step.name, error=f"machines are gone: {error}")
-        if now - self._waiting_for_nodes[step.name] >= self._config.cluster.node_wait_seconds:
+            reason = f"machines are gone, up to {limit:g} s for others (cluster.node_wait_seconds): {error}"
+            self._record.write_event("step_waiting", step=step.name, error=reason)
+        if now - self._waiting_for_nodes[step.name] >= limit:
             self._fail(step, error)
 
     def _lease(self, step: Step) -> bool:
@@ -229,6 +230,7 @@ class Driver:
             log=self._record.log(step.name, id),
             checkpoint_seconds=cluster.checkpoint_seconds,
             microbatch_tokens=cluster.microbatch_tokens,
+            silence_seconds=cluster.silence_seconds,
             excluded_nodes=admitted.excluded_nodes,
         )
 

@@ -15,8 +15,11 @@ from pipeline.run.lost_work import deaths_file
 from pipeline.run.machines import Outcome
 from pipeline.store.attempts import partial_directory
 from stages.artifacts import CHECKPOINTS
-from stages.errors import StageError
-from stages.workers.ray_workers import RayWorkers, explained, options
+from stages.errors import StageError, TransientError
+from stages.workers.pulse import Watch, pulse
+from stages.workers.ray_workers import RayWorkers, explained, is_lost_node, options
+
+log = logging.getLogger("fewstep")
 
 
 class RayMachines:
@@ -24,19 +27,23 @@ class RayMachines:
 
     def __init__(self, cluster: Cluster) -> None:
         """Connect to the cluster. Raises StageError if it cannot be reached."""
+        self._cluster = cluster
+        self._address = cluster.address or os.environ.get("RAY_ADDRESS", "")
+        self._local = not self._address and not ray.is_initialized()
         if not ray.is_initialized():
-            self._connect(cluster)
-        self._running: dict[Any, str] = {}
+            self._connect()
+        self._running: dict[Any, StepAttempt] = {}
+        self._watches: dict[Any, Watch] = {}
         self._attempt = ray.remote(max_retries=0)(_attempt)
 
     @property
     def nodes(self) -> dict[str, dict[str, float]]:
         return {str(node["NodeID"]): dict(node["Resources"]) for node in ray.nodes() if node["Alive"]}
 
-    def _connect(self, cluster: Cluster) -> None:
+    def _connect(self) -> None:
         common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "fewstep"}
-        address = cluster.address or os.environ.get("RAY_ADDRESS")
-        local = {"num_cpus": cluster.cpus, "include_dashboard": False, "object_store_memory": 200 * 2**20}
+        address = self._address
+        local = {"num_cpus": self._cluster.cpus, "include_dashboard": False, "object_store_memory": 200 * 2**20}
         try:
             if address:
                 _check_listening(address)
@@ -55,21 +62,49 @@ class RayMachines:
         workers_hold_resources = stage.distributes and not granted.alone
         resources = {"num_cpus": 0} if workers_hold_resources else options(granted, attempt.excluded_nodes)
         reference = self._attempt.options(name=attempt.step.name, **resources).remote(attempt)
-        self._running[reference] = attempt.step.name
+        self._running[reference], self._watches[reference] = attempt, Watch(attempt.silence_seconds)
 
     def finished(self, seconds: float) -> list[Outcome]:
-        if not self._running:
-            return []
-        done, _ = ray.wait(list(self._running), num_returns=1, timeout=seconds)
         outcomes: list[Outcome] = []
-        for reference in done:
-            name = self._running.pop(reference)
-            try:
-                ray.get(reference)
-                outcomes.append((name, None))
-            except Exception as error:
-                outcomes.append((name, explained(error)))
+        lost = not self._running and not self.nodes
+        if self._running:
+            done, _ = ray.wait(list(self._running), num_returns=1, timeout=seconds)
+            for reference in done:
+                name = self._forget(reference)
+                try:
+                    ray.get(reference)
+                    outcomes.append((name, None))
+                except Exception as error:
+                    lost = lost or is_lost_node(error)
+                    outcomes.append((name, explained(error)))
+        if lost and self._local:
+            return [*outcomes, *self._restart()]
+        return [*outcomes, *self._end_hung_attempts()]
+
+    def _restart(self) -> list[Outcome]:
+        """Start a local cluster again, whose only node is lost, and with it all attempts. No other node can take its place."""
+        log.warning("the local Ray cluster is lost, and is started again")
+        error = TransientError("the local Ray cluster was lost")
+        lost: list[Outcome] = [(self._forget(reference), error) for reference in list(self._running)]
+        ray.shutdown()
+        self._connect()
+        return lost
+
+    def _end_hung_attempts(self) -> list[Outcome]:
+        """Kill the processes of attempts that give no sign of life. Ray ends their workers with them."""
+        outcomes: list[Outcome] = []
+        for reference, attempt in list(self._running.items()):
+            if self._watches[reference].silent(attempt.pulse_file):
+                ray.cancel(reference, force=True)
+                seconds = attempt.silence_seconds
+                outcomes.append(
+                    (self._forget(reference), TransientError(f"no sign of life for {seconds:g} s; the process was killed"))
+                )
         return outcomes
+
+    def _forget(self, reference: Any) -> str:
+        del self._watches[reference]
+        return self._running.pop(reference).step.name
 
     def close(self) -> None:
         ray.shutdown()
@@ -86,4 +121,8 @@ def _attempt(attempt: StepAttempt) -> None:
     """Run one attempt as a Ray task."""
     partial = partial_directory(attempt.step.directory, attempt.id)
     scratch, deaths = partial / CHECKPOINTS / f"ray-{attempt.id}", partial / deaths_file(attempt.id)
-    run_attempt(attempt, RayWorkers(attempt.resources, attempt.step.name, scratch, attempt.log, deaths, attempt.excluded_nodes))
+    workers = RayWorkers(
+        attempt.resources, attempt.step.name, scratch, attempt.log, deaths, attempt.excluded_nodes, attempt.silence_seconds
+    )
+    with pulse(attempt.pulse_file, attempt.silence_seconds):
+        run_attempt(attempt, workers)

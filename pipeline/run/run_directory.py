@@ -172,7 +172,7 @@ class Run:
 def find_run(store: Path, name: str) -> Run:
     """Return the run `name`: a run id, the path of a run directory, or `latest`. Raises DataError if there is no such run."""
     for path in (store / "runs" / name, Path(name)):
-        if (path / "run.json").is_file():
+        if os.path.isfile(path / "run.json"):  # also false for a name that no file can have
             return Run(path.resolve())
     known = [run.path.name for run in all_runs(store)]
     expected = (

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
+from fewstep.relative_names import name_problem
 from kernels import durable
 from pipeline.store.attempts import discard_attempts, partial_directory
 from pipeline.store.files import file_digest, read_json, write_atomically
@@ -85,22 +86,20 @@ class Store:
             data = json.loads(path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, RecursionError, ValueError) as error:
             raise ArtifactError(f"{path}: expected a JSON manifest, got {error}; {_remedy(directory)}") from error
         if not isinstance(data, dict):
-            raise ArtifactError(f"{path}: expected a JSON object, got {type(data).__name__}; {_remedy(directory)}")
+            raise ArtifactError(f"{path}: expected a JSON object, got {data!r:.80}; {_remedy(directory)}")
         if data.get("schema") != SCHEMA:
             raise ArtifactError(
                 f"{path}: expected schema {SCHEMA}, got {data.get('schema')!r}, which another version of fewstep wrote; "
                 f"remove {directory} and repeat the run command to make the artifact again"
             )
-        try:
-            manifest = Manifest(**data)
-            sizes = {name: (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest.files.items()}
-        except (TypeError, KeyError, ValueError, AttributeError) as error:
-            raise ArtifactError(f"{path}: expected the fields of a manifest, got {error}; {_remedy(directory)}") from error
-        for name, (size, _) in sizes.items():
-            _check_size(directory, name, size)
+        if problem := _manifest_problem(directory, data):
+            raise ArtifactError(f"{path}: {problem}; {_remedy(directory)}")
+        manifest = Manifest(**data)
+        for name, entry in manifest.files.items():
+            _check_size(directory, name, entry["bytes"])
         return manifest
 
     def verify(self, directory: Path) -> None:
@@ -243,6 +242,22 @@ class Store:
     def _write_verified_stamps(self, directory: Path, stamps: dict[str, list[int]]) -> None:
         """Record that these files match their digests. The files are synced, so the record holds after a power cut."""
         write_atomically(self._stamp_file(directory), json.dumps({SYNCED: stamps}), self.host)
+
+
+def _manifest_problem(directory: Path, data: dict[str, Any]) -> str | None:
+    """Return why these values are no manifest of files below `directory`, or None."""
+    kinds = {name: getattr(hint, "__origin__", hint) for name, hint in get_type_hints(Manifest).items()}
+    for name, kind in kinds.items():
+        if name not in data or not isinstance(data[name], (int, float) if kind is float else kind):
+            return f"{name}: expected {kind.__name__}, got {data.get(name)!r:.80}"
+    if unknown := sorted(data.keys() - kinds.keys()):
+        return f"expected the keys of a manifest, got {unknown[0]!r:.80}"
+    for name, entry in data["files"].items():
+        if problem := name_problem(directory, name):
+            return f"files: {problem}"
+        if not isinstance(entry, dict) or {key: type(value) for key, value in entry.items()} != {"bytes": int, "sha256": str}:
+            return f"files: {name}: expected bytes and sha256, got {entry!r:.80}"
+    return next((f"records: {found}" for found in (name_problem(directory, name) for name in data["records"]) if found), None)
 
 
 def _stamp(path: Path) -> list[int]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import tempfile
 from pathlib import Path
 
-from pipeline.plan.stages import STAGES
 from pipeline.store.artifacts import Store
 from pipeline.store.files import read_json, write_atomically
 from pipeline.store.host import HOST, Host
 from stages.artifacts import MANIFEST
-from stages.errors import ArtifactError, DataError
+from stages.errors import FULL, ArtifactError, DataError
+from stages.table import STAGES
 
 MARKER = "fewstep-store.json"
 """The first file that is written into a new store. Nothing is ever removed from a directory without it."""
@@ -26,7 +27,8 @@ NO_CONTENT = ("lost+found",)
 def open_store(root: Path, host: Host = HOST) -> Store:
     """Return the store at `root`. A new or empty directory, or a store of an earlier version, is marked as a store.
 
-    Raises DataError if it holds other files, ArtifactError if its marker has another format, StageError if the disk is full.
+    Raises DataError if it holds other files or cannot be a store (a file or a device, or a place that cannot be written to),
+    ArtifactError if its marker has another format, StageError if the disk is full.
     """
     store = Store(root, host)
     content = _content(store.root)  # listed first: another process that creates the store writes the marker first
@@ -36,7 +38,7 @@ def open_store(root: Path, host: Host = HOST) -> Store:
                 f"store.path: expected a store (a directory with {MARKER}), an empty directory or a new one, got {store.root}, "
                 f"which holds {', '.join(content[:3])}{', ...' if len(content) > 3 else ''}; name another directory"
             )
-        _mark(store)
+        _mark(store, bool(content))
     return store
 
 
@@ -82,6 +84,8 @@ def _content(root: Path) -> list[str]:
         return []
     except NotADirectoryError as error:
         raise DataError(f"store.path: expected a directory, got {root}, which is a file; name another path") from error
+    except OSError as error:
+        raise _unusable(root, error) from error
     return [name for name in names if not name.startswith((".", MARKER)) and name not in NO_CONTENT]
 
 
@@ -99,9 +103,27 @@ def _is_own_run(path: Path) -> bool:
     return spec.get("run_id") == path.parent.name and isinstance(spec.get("plan"), list)
 
 
-def _mark(store: Store) -> None:
+def require_writable(store: Store) -> None:
+    """Raise DataError if files cannot be created in the store. A full disk is left to the steps, which keep their work."""
+    for folder in (store.root, store.runs):
+        try:
+            if folder.exists():
+                tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            if error.errno not in FULL:
+                raise _unusable(folder, error) from error
+
+
+def _mark(store: Store, has_content: bool) -> None:
     try:
         write_atomically(store.root / MARKER, json.dumps({"format": FORMAT}) + "\n", store.host)
     except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):  # planning works on a store that cannot be written to
-            raise
+        # Planning works on an earlier store that cannot be written to.
+        if not has_content or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise _unusable(store.root, error) from error
+
+
+def _unusable(path: Path, error: OSError) -> DataError:
+    return DataError(
+        f"store.path: expected a directory that can be created and written to, got {path}: {error.strerror}; name another path"
+    )

@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeVar
 
+from fewstep.relative_names import name_problem
 from kernels import durable
 from pipeline.plan.fingerprint import digest
 from pipeline.store.artifacts import SCHEMA, Store
@@ -179,8 +180,8 @@ class Mirror:
 
     def _download(self, name: str, place: str, index: Index, target: Path) -> None:
         for file in index:
-            if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts:
-                raise self._damaged(name, f"expected paths of files below it, got {file!r}")
+            if problem := name_problem(target, file):
+                raise self._damaged(name, problem)
 
         def download(file: str) -> None:
             try:

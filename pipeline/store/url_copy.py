@@ -5,9 +5,12 @@ Credentials come from the environment alone (AWS_*, GOOGLE_APPLICATION_CREDENTIA
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernels import durable
 from pipeline.store.streams import BLOCK_BYTES, DamagedError, Digest, brief_reason, retried, write_blocks
 from stages.errors import FULL, DataError, StageError, unwritable
 
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 60.0
 """Time without a byte from a web server after which a download fails."""
+MAX_UNSTATED_BYTES = 16 << 30
+"""Bytes of a download whose server sends it in chunks and states no length, so that it might never end."""
 TRANSIENT_ANSWERS = (408, 425, 429, 500, 502, 503, 504)
 """Status codes of a web server after which a download is tried again."""
 
@@ -23,8 +28,8 @@ TRANSIENT_ANSWERS = (408, 425, 429, 500, 502, 503, 504)
 def copy_from_url(url: str, path: Path) -> dict[str, Any]:
     """Copy the whole file at a URL to `path` and return its {bytes, sha256}.
 
-    Raises DataError if there is no such file or the server states no length, StageError if the server cannot be reached or the
-    disk is full.
+    Raises DataError if there is no such file, the server states no length or the file does not end, StageError if the server cannot
+    be reached or the disk is full.
     """
     try:
         return retried(lambda: _copy_from_web(url, path) if url.startswith("http") else _copy_from_storage(url, path))
@@ -48,24 +53,48 @@ def _copy_from_web(url: str, path: Path) -> dict[str, Any]:
             raise DataError(
                 f"{url}: expected a file, got the answer {answer.status_code} {answer.reason}; check the URL in the config"
             )
-        digest = Digest()
+        length = _stated_length(url, answer)
+        _require_space(url, path, length or 0)
+        digest, blocks = Digest(), answer.raw.stream(BLOCK_BYTES, decode_content=False)
         try:
-            write_blocks(path, digest.over(answer.raw.stream(BLOCK_BYTES, decode_content=False)))
+            write_blocks(path, digest.over(blocks if length is not None else _bounded(url, blocks)))
         except HTTPError as error:  # `requests` translates the errors of its own iterators only
             raise DamagedError(f"the connection broke off: {error}") from error
-    _check_length(url, answer, digest.entry["bytes"])
+    if length is not None and length != digest.entry["bytes"]:
+        raise DamagedError(f"expected {length} bytes, got {digest.entry['bytes']}: the connection broke off")
     return digest.entry
 
 
-def _check_length(url: str, answer: requests.Response, got: int) -> None:
-    length = answer.headers.get("Content-Length")
-    if length is not None and int(length) != got:
-        raise DamagedError(f"expected {length} bytes, got {got}: the connection broke off")
-    if length is None and answer.headers.get("Transfer-Encoding") != "chunked":
+def _stated_length(url: str, answer: requests.Response) -> int | None:
+    """Return the length of an answer, or None for one in chunks, whose end is marked. Raises DataError if neither is given."""
+    length = answer.headers.get("Content-Length", "")
+    if answer.headers.get("Transfer-Encoding") == "chunked":
+        return None
+    if not (length.isascii() and length.isdigit()):
         raise DataError(
             f"{url}: expected a server that states the length of the file, got no Content-Length, so that an incomplete download "
             "would go unnoticed; download the file by other means and name its path"
         )
+    return int(length)
+
+
+def _bounded(url: str, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    size = 0
+    for block in blocks:
+        size += len(block)
+        if size > MAX_UNSTATED_BYTES:
+            raise DataError(
+                f"{url}: expected at most {MAX_UNSTATED_BYTES:,} bytes from a server that states no length, got more; the download "
+                "was discarded: download the file by other means and name its path"
+            )
+        yield block
+
+
+def _require_space(url: str, path: Path, size: int) -> None:
+    durable.make_directory(path.parent)
+    free = shutil.disk_usage(path.parent).free
+    if size > free:
+        raise StageError(f"{url}: expected {size:,} bytes of free space in {path.parent}, got {free:,}; free some space")
 
 
 def _copy_from_storage(url: str, path: Path) -> dict[str, Any]:
@@ -75,6 +104,7 @@ def _copy_from_storage(url: str, path: Path) -> dict[str, Any]:
     try:
         files, place = pyarrow.fs.FileSystem.from_uri(url)
         digest, size = Digest(), files.get_file_info(place).size
+        _require_space(url, path, size or 0)
         with files.open_input_stream(place) as stream:
             write_blocks(path, digest.over(iter(lambda: stream.read(BLOCK_BYTES), b"")))
     except FileNotFoundError as error:

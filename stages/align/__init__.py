@@ -47,5 +47,5 @@ class AlignConfig:
 
 
 STAGE: Stage[AlignInputs, AlignConfig, Links] = Stage(
-    name="align", version=1, run=Implementation(__name__), output=Links, distributes=True
+    name="align", version=2, run=Implementation(__name__), output=Links, distributes=True
 )

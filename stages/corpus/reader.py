@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +13,13 @@ import pyarrow.compute as pc
 
 from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles
+from stages.corpus.limits import within_batches
+from stages.corpus.lines import read_lines
+from stages.corpus.parquet import read_parquet
 from stages.errors import DataError
 from stages.shards import rechunk
 
 BATCH_ROWS = 16384
-BLOCK_BYTES = 4 << 20
 
 Side = tuple[ExternalFile, ...]
 Read = Callable[[str, ExternalFile], Iterator[pa.Table]]
@@ -106,121 +106,15 @@ class Reader:
         self.counts.append(Count(side, file, total))
 
     def _parquet(self, side: str, file: ExternalFile) -> Iterator[pa.Table]:
-        import pyarrow.parquet as pq
-
-        with _readable(file.path):
-            parquet = pq.ParquetFile(file.path)
-            names = self._columns(file.path, parquet.schema_arrow)
-        batches = parquet.iter_batches(BATCH_ROWS, columns=list(names))
         total = 0
-        while True:
-            with _readable(file.path):
-                batch = next(batches, None)
-            if batch is None:
-                break
-            columns = [_strings(batch.column(name), file.path, name, total) for name in names]
-            total += batch.num_rows
-            yield pa.table(columns, ["source", "target"])
+        for table in read_parquet(file.path, (self.source_language, self.target_language)):
+            total += table.num_rows
+            yield table
         self.counts.append(Count(side, file, total))
-
-    def _columns(self, path: Path, schema: pa.Schema) -> tuple[str, str]:
-        for pair in (("source", "target"), (self.source_language, self.target_language)):
-            if set(pair) <= set(schema.names):
-                return pair
-        strings = [column.name for column in schema if _is_string(column.type)]
-        if len(strings) == 2:
-            return strings[0], strings[1]
-        raise DataError(
-            f"{path}: expected columns source and target, or {self.source_language} and {self.target_language}, or exactly two "
-            f"columns of strings, got {', '.join(f'{column.name} ({column.type})' for column in schema) or 'no columns'}; "
-            "rename the columns"
-        )
 
 
 def _stream(name: str, side: Side, read: Read) -> Iterator[pa.Table]:
-    return rechunk((table for file in side for table in read(name, file)), BATCH_ROWS)
-
-
-def read_lines(path: Path) -> Iterator[pa.StringArray]:
-    """Yield the lines of a text file in order, each with its line feed. Files ending in `.gz` and `.zst` are decompressed.
-
-    Only a line feed ends a line. Raises DataError for a file that cannot be read and for invalid UTF-8, with line and byte.
-    """
-    line, position, rest = 0, 0, b""
-    for block in _blocks(path):
-        head, feed, tail = block.rpartition(b"\n")
-        if not feed:
-            rest += block
-            continue
-        lines = _decoded(path, rest + head + feed, line, position)
-        line, position, rest = line + len(lines), position + len(rest) + len(head) + 1, tail
-        yield lines
-    if rest:
-        yield _decoded(path, rest, line, position)
-
-
-def _decoded(path: Path, data: bytes, line: int, position: int) -> pa.StringArray:
-    """Return the lines in `data` without copying their bytes. `data` starts at byte `position` of the file, after `line` lines."""
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line += data.count(b"\n", 0, error.start) + 1
-        column = error.start - (data.rfind(b"\n", 0, error.start) + 1)
-        raise DataError(
-            f"{path}, line {line}: expected UTF-8, got byte 0x{data[error.start]:02x} at byte {column} of the line "
-            f"(byte {position + error.start} of the text): {error.reason}; convert the file to UTF-8"
-        ) from error
-    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")).astype(np.int32) + 1
-    offsets = np.concatenate([[0], ends, [len(data)] if not data.endswith(b"\n") else []]).astype(np.int32)
-    return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
-    with _readable(path), _open(path) as file:
-        while block := file.read(BLOCK_BYTES):
-            yield block
-
-
-def _open(path: Path) -> pa.NativeFile:
-    compression = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix)
-    return pa.input_stream(path, compression=compression)
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: expected a file, got none; check the path in the config") from error
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(
-            f"{path}: expected a readable {path.suffix or 'text'} file, got: {error}; repair or replace the file"
-        ) from error
-
-
-def _is_string(kind: pa.DataType) -> bool:
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def _strings(column: pa.Array, path: Path, name: str, start: int) -> pa.StringArray:
-    """Return a Parquet column as valid strings; a missing value becomes an empty string. `start` is the number of its first row."""
-    if not _is_string(column.type):
-        raise DataError(f"{path}, column {name}: expected strings, got {column.type}; convert the column")
-    strings = pc.fill_null(column.cast(pa.string()), "")
-    try:
-        strings.validate(full=True)
-    except pa.ArrowInvalid as error:
-        for row, value in enumerate(strings.cast(pa.binary())):
-            try:
-                value.as_py().decode("utf-8")
-            except UnicodeDecodeError as wrong:
-                raise DataError(
-                    f"{path}, column {name}, row {start + row + 1}: expected UTF-8, got an invalid byte at position {wrong.start}: "
-                    f"{wrong.reason}; convert the column to UTF-8"
-                ) from error
-        raise
-    return strings
+    return rechunk(within_batches((table for file in side for table in read(name, file)), BATCH_ROWS), BATCH_ROWS)
 
 
 def _side_by_side(tables: Iterable[pa.Table]) -> pa.Table:

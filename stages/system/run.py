@@ -17,6 +17,7 @@ from models.bundle.directory import links_of, load_system, write_system, write_w
 from models.bundle.weights import save_weights
 from models.training import averaging
 from models.training.config import TrainingConfig
+from models.training.finite import NotFiniteError
 from stages.artifacts import CHECKPOINTS
 from stages.context import Context, StepContext
 from stages.errors import ArtifactError, unwritable
@@ -28,7 +29,8 @@ from stages.tune.penalty import with_tuned_penalty
 def run(inputs: SystemInputs, config: SystemConfig, context: StepContext) -> None:
     """Write the system and load it once, so that parts that do not fit are found here.
 
-    Raises ArtifactError when weights, network and vocabulary do not belong together, StageError when the disk is full.
+    Raises ArtifactError when weights, network and vocabulary do not belong together, or when weights are not finite; StageError
+    when the disk is full.
     """
     searches = {label: with_tuned_penalty(search, inputs.tuned.get(label)) for label, search in config.searches.items()}
     try:
@@ -37,7 +39,7 @@ def run(inputs: SystemInputs, config: SystemConfig, context: StepContext) -> Non
         else:
             write_with_searches(context.directory, inputs.alone.path, searches, config.default)
         load_system(context.directory)
-    except BundleError as error:
+    except (BundleError, NotFiniteError) as error:
         raise ArtifactError(f"system {config.name}: {error}") from error
     except OSError as error:
         raise unwritable(context.directory, error) from error

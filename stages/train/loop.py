@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import math
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 
-from fewstep.config.network import Sizes
-from fewstep.sources import Ints
 from fewstep.system.format import WEIGHTS
 from models.bundle.directory import links_of
 from models.bundle.weights import load_matching_weights
-from models.family import Family, family_named
+from models.family import family_named
 from models.training import averaging
-from models.training.batch import Mask, Stream, shares
+from models.training.batch import prefetch_batches, shares
+from models.training.finite import REMEDY, NotFiniteError
 from models.training.loop import updates
-from models.training.optimizer import NotFiniteError, Optimizer
-from models.training.parallel import broadcast, prefetch_batches
+from models.training.optimizer import Optimizer
+from models.training.parallel import broadcast
 from models.training.precision import arithmetic
 from models.training.seeds import seed_of
 from models.training.worker import TrainingWorker
@@ -33,7 +32,7 @@ from stages.score.tasks import TASKS
 from stages.train import TrainConfig, TrainInputs
 from stages.train.meter import Meter, finite, perplexity
 from stages.train.state import TrainingFiles
-from stages.train.token_files import TokenFiles, vocabulary_sizes
+from stages.train.token_files import pool_stream, vocabulary_sizes
 from stages.train.validation import Validator
 from stages.workers.interrupts import delayed_signals
 
@@ -76,7 +75,7 @@ class Worker:
         self.job, self.training_worker, self.recipe = job, training_worker, job.config.training
         self.family = family_named(job.config.family).functions
         self.sizes = vocabulary_sizes(job.inputs.vocabulary)
-        self.stream, self.dropped = stream_of(job, self.family, self.sizes)
+        self.stream, self.dropped = pool_stream(job.inputs.tokens, job.config, self.sizes)
         self.validator = Validator(job.inputs, job.config, self.training_worker)
         torch.manual_seed(seed_of(self.recipe.seed, 0, 0, "init"))
         try:
@@ -102,8 +101,10 @@ class Worker:
         if averaging.stopped(self.recipe, start.validations):
             return
         mine = shares(
-            self.stream,
-            start.position,
+            self.stream.pools(start.position),
+            self.recipe.batch_tokens,
+            self.recipe.seed,
+            start.position.batch,
             rank=self.training_worker.rank,
             size=self.training_worker.world_size,
             microbatch_tokens=self.job.context.microbatch_tokens,
@@ -131,6 +132,8 @@ class Worker:
 
     def _validate(self) -> None:
         found = self.validator.validate(self.model, self.progress.update)
+        if not math.isfinite(found.loss):
+            raise NotFiniteError(f"update {found.update}: validation loss: expected a finite value, got {found.loss}; {REMEDY}")
         self.progress = replace(self.progress, validations=(*self.progress.validations, found))
         if self.training_worker.rank == 0:
             self.files.save_candidate(found.update, self.model)
@@ -181,39 +184,3 @@ def give_back_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
-
-
-def stream_of(job: Job, family: Family, sizes: Sizes) -> tuple[Stream, dict[str, int]]:
-    """Return the stream of training batches, and the number of pairs that are left out by reason.
-
-    Raises DataError when all pairs are left out.
-    """
-    recipe = job.config.training
-    files = TokenFiles([tokens.path for tokens in job.inputs.tokens], sizes)
-    limit = min(recipe.max_tokens, recipe.batch_tokens - 1)
-
-    def short(source: Ints, target: Ints) -> Mask:
-        return np.maximum(source, target) <= limit
-
-    def keep(source: Ints, target: Ints) -> Mask:
-        kept = short(source, target)
-        pairs, which = np.unique(source[kept] * (limit + 1) + target[kept], return_inverse=True)
-        fitting = [bool(family.fits(job.config.network, *divmod(pair, limit + 1))) for pair in pairs.tolist()]
-        kept[kept] = np.array(fitting, dtype=bool)[which]
-        return kept
-
-    rows, dropped, left = [], {"too_long": 0, "unfit": 0}, 0
-    for shard in range(len(files.paths)):
-        source, target = files.lengths(shard)
-        rows.append(len(source))
-        fitting, not_long = int(keep(source, target).sum()), int(short(source, target).sum())
-        dropped["too_long"] += len(source) - not_long
-        dropped["unfit"] += not_long - fitting
-        left += fitting
-    if left == 0:
-        raise DataError(
-            f"{', '.join(str(tokens.path) for tokens in job.inputs.tokens)}: expected pairs to train on, got none of {sum(rows)}: "
-            f"{dropped['too_long']} are longer than {limit} tokens (training.max_tokens, training.batch_tokens), "
-            f"{dropped['unfit']} do not fit the network; increase these limits or max_positions"
-        )
-    return Stream(rows, files.pool, keep, recipe.batch_tokens, recipe.seed), dropped

@@ -19,6 +19,7 @@ from models.training import averaging, checkpoint
 from models.training.averaging import Validation
 from models.training.batch import Position
 from models.training.checkpoint import Checkpoint
+from models.training.finite import not_finite
 from models.training.optimizer import Optimizer
 from models.training.parallel import broadcast
 from models.training.worker import TrainingWorker
@@ -92,7 +93,7 @@ class TrainingFiles:
     def resume(self, model: nn.Module, optimizer: Optimizer, training_worker: TrainingWorker) -> Progress:
         """Load the newest complete checkpoint, the same on every worker, and return its progress.
 
-        Raises ArtifactError when it belongs to another training.
+        Raises ArtifactError when it belongs to another training, or when its weights are not finite.
         """
         found = checkpoint.newest(self.directory) if training_worker.rank == 0 else None
         (update,) = broadcast(training_worker, [found.state["update"] if found else 0])
@@ -104,13 +105,21 @@ class TrainingFiles:
                 f"{self.directory / str(update)}: this checkpoint belongs to a training with other inputs or another config "
                 f"(expected that of {self._owner}, got that of {found.state['step']}); remove {self.directory} to start again"
             )
+        if names := not_finite(found.model):
+            raise ArtifactError(
+                f"{self.directory / str(update)}: expected finite weights, got others in {', '.join(names[:3])}; "
+                f"remove {self.directory} to start again"
+            )
         model.load_state_dict(found.model)
         optimizer.load(found.optimizer)
         validations = tuple(Validation(*values) for values in found.state["validations"])
         return Progress(update, Position(*found.state["position"]), validations)
 
     def finish(self, progress: Progress, config: TrainConfig, sizes: Sizes, facts: dict[str, Any]) -> None:
-        """Average the candidates and write the results of the stage. Raises StageError when the disk is full."""
+        """Average the candidates and write the results of the stage.
+
+        Raises StageError when the disk is full, NotFiniteError when a mean of weights is not finite.
+        """
         directory = self._context.directory
         averaged = averaging.kept(self._config, progress.validations)
         try:

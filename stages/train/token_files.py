@@ -1,20 +1,32 @@
-"""Token shards as training reads them: memory-mapped, lengths without values, ids checked against the vocabulary."""
+"""Token shards as training reads them: ids checked against the vocabulary, pairs filtered, and shards pooled in a random order."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fewstep.config.network import Sizes
 from fewstep.sources import Ints
-from models.training.batch import Pool, Ragged
-from stages.artifacts import Vocabulary
+from models.family import family_named
+from models.training.batch import EpochPool, Pool, Position, Ragged
+from models.training.seeds import seed_of
+from stages.artifacts import Tokens, Vocabulary
 from stages.errors import ArtifactError, DataError
 from stages.shards import read_shard, shard_paths
+from stages.train import TrainConfig
+
+Mask = npt.NDArray[np.bool_]
+
+POOL_ROWS = 2**17
+"""Number of rows in a pool: shards are read together until they hold this many rows, which are held in memory, shuffled and
+sorted together."""
 
 
 def vocabulary_sizes(vocabulary: Vocabulary) -> Sizes:
@@ -37,7 +49,7 @@ class TokenFiles:
         self._sizes = sizes
 
     def lengths(self, shard: int) -> tuple[Ints, Ints]:
-        """Return the source and target lengths of the rows of a shard, without EOS. The ids are not read."""
+        """Return the source and target lengths of the rows of a shard, without EOS."""
         table = read_shard(self.paths[shard])
         return _ragged(table, "source").lengths, _ragged(table, "target").lengths
 
@@ -71,9 +83,85 @@ class TokenFiles:
 
 
 def _ragged(table: Any, side: str) -> Ragged:
-    """A list column with values in the memory-mapped file and int64 offsets from 0."""
+    """A list column with values in the memory of its table and int64 offsets from 0."""
     column = table.column(side).combine_chunks()
     offsets = column.offsets.to_numpy().astype(np.int64)
     if len(offsets) == 0:
         return Ragged(np.zeros(0, np.uint16), np.zeros(1, np.int64))
     return Ragged(column.values.to_numpy()[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+
+@dataclass(frozen=True)
+class PoolStream:
+    """The endless stream of pools, a pure function of (seed, position).
+
+    Each epoch visits the shards in a random order. Consecutive shards are pooled.
+    """
+
+    shard_rows: Sequence[int]
+    """Rows of each shard."""
+    read: Callable[[Sequence[int]], Pool]
+    """A function that reads the shards of these numbers as one pool."""
+    keep: Callable[[Ints, Ints], Mask]
+    """A function from source and target lengths (without EOS) to the pairs that can be trained on."""
+    seed: int
+    pool_rows: int = POOL_ROWS
+
+    def plan(self, epoch: int) -> list[list[int]]:
+        """Return the shards of each pool of an epoch."""
+        order = np.random.Generator(np.random.Philox(seed_of(self.seed, epoch, "shards"))).permutation(len(self.shard_rows))
+        pools: list[list[int]] = []
+        rows = self.pool_rows
+        for shard in order.tolist():
+            if rows >= self.pool_rows:
+                pools.append([])
+                rows = 0
+            pools[-1].append(shard)
+            rows += self.shard_rows[shard]
+        return pools
+
+    def pools(self, start: Position) -> Iterator[EpochPool]:
+        """Yield the pools from that of `start` on."""
+        first = start.pool
+        for epoch in count(start.epoch):
+            for number, shards in enumerate(self.plan(epoch)[first:], first):
+                pool = self.read(shards)
+                rows = np.flatnonzero(self.keep(pool.source.lengths, pool.target.lengths))
+                yield EpochPool(epoch, number, pool, rows)
+            first = 0
+
+
+def pool_stream(tokens: Sequence[Tokens], config: TrainConfig, sizes: Sizes) -> tuple[PoolStream, dict[str, int]]:
+    """Return the stream of training pairs, and the number of pairs that are left out by reason.
+
+    Raises DataError when all pairs are left out.
+    """
+    files = TokenFiles([artifact.path for artifact in tokens], sizes)
+    fits = family_named(config.family).functions.fits
+    limit = min(config.training.max_tokens, config.training.batch_tokens - 1)
+
+    def short(source: Ints, target: Ints) -> Mask:
+        return np.maximum(source, target) <= limit
+
+    def keep(source: Ints, target: Ints) -> Mask:
+        kept = short(source, target)
+        pairs, which = np.unique(source[kept] * (limit + 1) + target[kept], return_inverse=True)
+        fitting = [bool(fits(config.network, *divmod(pair, limit + 1))) for pair in pairs.tolist()]
+        kept[kept] = np.array(fitting, dtype=bool)[which]
+        return kept
+
+    rows, dropped, left = [], {"too_long": 0, "unfit": 0}, 0
+    for shard in range(len(files.paths)):
+        source, target = files.lengths(shard)
+        rows.append(len(source))
+        fitting, not_long = int(keep(source, target).sum()), int(short(source, target).sum())
+        dropped["too_long"] += len(source) - not_long
+        dropped["unfit"] += not_long - fitting
+        left += fitting
+    if left == 0:
+        raise DataError(
+            f"{', '.join(str(artifact.path) for artifact in tokens)}: expected pairs to train on, got none of {sum(rows)}: "
+            f"{dropped['too_long']} are longer than {limit} tokens (training.max_tokens, training.batch_tokens), "
+            f"{dropped['unfit']} do not fit the network; increase these limits or max_positions"
+        )
+    return PoolStream(rows, files.pool, keep, config.training.seed), dropped

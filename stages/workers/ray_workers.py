@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,7 @@ from models.training.worker import TrainingWorker
 from stages.errors import FULL, FewstepError, StageError, TransientError, unwritable
 from stages.workers import LocalWorkers, Resources
 from stages.workers.logs import logged
+from stages.workers.pulse import Watch, pulse
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -46,6 +48,11 @@ LOST = (
     WorkerCrashedError,
 )
 """Errors of Ray for a lost process or node, after which another attempt may succeed."""
+HUNG = "WorkerHealthCheckTimeoutError"
+"""Name of Ray Train's error for a worker that does not answer, whose class is not public."""
+
+POLL_SECONDS = 1.0
+"""Time between two looks whether workers hang."""
 
 MAX_DEATHS = 3
 """Number of workers that die on one shard before the shard is considered the cause."""
@@ -66,9 +73,11 @@ class RayWorkers:
     """File of dead workers, a JSON object a line: {time, shard, seconds (lost work), error}."""
     avoid: tuple[str, ...] = ()
     """Nodes on which no worker is started."""
+    silence_seconds: float = 300.0
+    """Seconds without a sign of life after which a worker is considered hung, and is killed."""
 
     def map(self, make: Callable[[A], Callable[[T], R]], argument: A, shards: Sequence[T]) -> Iterator[tuple[int, R]]:
-        """See `stages.workers.Workers.map`. A dead actor is replaced, and its shard is given to another actor.
+        """See `stages.workers.Workers.map`. An actor that dies or hangs is replaced, and its shard is given to another actor.
 
         A single worker is this process, so that no actor is started. If it dies, the attempt ends.
         """
@@ -86,7 +95,7 @@ class RayWorkers:
                 while waiting and pool.idle:
                     actor, index = pool.idle.pop(), waiting.popleft()
                     busy[actor.apply.remote(shards[index])] = (actor, index, time.time())
-                (done,), _ = ray.wait([*busy, *pool.starting], num_returns=1)
+                done = self._next(busy, pool)
                 if done in pool.starting:
                     pool.started(done)
                     continue
@@ -112,6 +121,19 @@ class RayWorkers:
         finally:
             pool.close()
 
+    def _next(self, busy: dict[Any, tuple[Any, int, float]], pool: _Pool) -> Any:
+        """Wait for the first call that ends and return its reference. The calls of actors that hang end, for they are killed."""
+        while True:
+            done, _ = ray.wait([*busy, *pool.starting], num_returns=1, timeout=POLL_SECONDS)
+            if done:
+                return done[0]
+            for actor, index, _ in busy.values():
+                if pool.hangs(actor):
+                    log.warning(
+                        "%s: shard %d: no sign of life for %g s: a worker is killed", self.name, index, self.silence_seconds
+                    )
+                    ray.kill(actor)
+
     @property
     def _here(self) -> LocalWorkers:
         return LocalWorkers(self.resources.threads)
@@ -130,6 +152,7 @@ class RayWorkers:
         if self.resources.alone:
             log.info("training worker 1 of 1 on node %s", _node())
             return self._here.train(loop, argument)
+        os.environ.setdefault("RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S", str(self.silence_seconds))
         from ray.train import RunConfig, ScalingConfig, TrainingFailedError  # imported here, since it takes seconds
         from ray.train.torch import TorchTrainer
 
@@ -159,7 +182,12 @@ class _Pool:
     def __init__(self, workers: RayWorkers, make: Callable[..., Any], argument: Any) -> None:
         actor: Any = _Mapper
         held = options(workers.resources, workers.avoid)
-        self._new: Callable[[], Any] = lambda: actor.options(**held).remote(make, argument, workers.log)
+        self._new: Callable[[Path], Any] = lambda path: actor.options(**held).remote(
+            make, argument, workers.log, path, workers.silence_seconds
+        )
+        self._log, self._watch = workers.log, Watch(workers.silence_seconds)
+        self._pulses: dict[Any, Path] = {}
+        """The files that actors touch."""
         self._limit = workers.resources.workers or 1
         self._all: list[Any] = []
         self._failed_starts = 0
@@ -170,8 +198,10 @@ class _Pool:
     def fill(self, needed: int) -> None:
         """Start actors until there are `needed` of them or the limit is reached."""
         while len(self._all) < min(self._limit, needed):
-            actor = self._new()
+            path = self._log.with_name(f"{self._log.name}.{len(self._pulses)}.pulse")
+            actor = self._new(path)
             self._all.append(actor)
+            self._pulses[actor] = path
             self.starting[actor.ready.remote()] = actor
 
     def started(self, ready: Any) -> None:
@@ -191,23 +221,30 @@ class _Pool:
         except RayTaskError as error:
             raise explained(error) from error
 
+    def hangs(self, actor: Any) -> bool:
+        """Return whether an actor gives no sign of life."""
+        return self._watch.silent(self._pulses[actor])
+
     def drop(self, actor: Any) -> None:
         """Remove and kill an actor."""
         self._all.remove(actor)
         ray.kill(actor)
+        self._pulses[actor].unlink(missing_ok=True)
 
     def close(self) -> None:
         """Kill all actors."""
-        for actor in self._all:
-            ray.kill(actor)
+        for actor in list(self._all):
+            self.drop(actor)
 
 
 @ray.remote(max_restarts=0, max_task_retries=0)
 class _Mapper:
     """A worker of a map: creates its function once and applies it to shards."""
 
-    def __init__(self, make: Callable[[Any], Callable[[Any], Any]], argument: Any, log_file: Path) -> None:
-        self._log_file = log_file
+    def __init__(
+        self, make: Callable[[Any], Callable[[Any], Any]], argument: Any, log_file: Path, pulse_file: Path, silence_seconds: float
+    ) -> None:
+        self._log_file, self._pulse_file, self._silence_seconds = log_file, pulse_file, silence_seconds
         self._make, self._argument = make, argument
         self._function: Callable[[Any], Any] | None = None
 
@@ -216,7 +253,7 @@ class _Mapper:
 
     def apply(self, shard: Any) -> Any:
         """Return the result for a shard."""
-        with logged(self._log_file) as logger:
+        with logged(self._log_file) as logger, pulse(self._pulse_file, self._silence_seconds):
             if self._function is None:  # not in the constructor: there an error of `make` would look like the actor's death
                 self._function = self._make(self._argument)
                 logger.info("worker ready on node %s", _node())
@@ -277,13 +314,18 @@ def explained(error: BaseException, shells: tuple[type[BaseException], ...] = (R
         if isinstance(cause, FewstepError) and not isinstance(cause, RayTaskError):  # the message of Ray's copy is a traceback
             return cause
     for cause in _causes(error):
-        if isinstance(cause, LOST):
+        if isinstance(cause, LOST) or type(cause).__name__ == HUNG:
             return TransientError(f"a worker or its node was lost: {_first_line(cause)}")
     roots = [cause for cause in _causes(error) if not isinstance(cause, shells)]
     root = roots[-1] if roots else error
     if isinstance(root, OSError) and root.errno in FULL:
         return unwritable(Path(root.filename or "a file of the store"), root)
     return StageError(f"{type(root).__name__}: {_first_line(root)}")
+
+
+def is_lost_node(error: BaseException) -> bool:
+    """Return whether an error of Ray says that a node is gone, and not only a process on it."""
+    return any(isinstance(cause, LocalRayletDiedError | NodeDiedError) for cause in _causes(error))
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

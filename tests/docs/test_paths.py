@@ -1,11 +1,28 @@
-"""The two paths through the code in CONTRIBUTING.md lead through files and functions that exist."""
+"""The two paths through the code in CONTRIBUTING.md: few files, functions that exist, and no file that a batch enters unnamed."""
 
 import ast
 import re
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
 from typing import NamedTuple
 
+import pyarrow as pa
 import pytest
 
+from fewstep.config.network import Sizes
+from fewstep.families.stepwise.config import StepwiseConfig
+from models.family import family_named
+from models.training.batch import Position, prefetch_batches, shares
+from models.training.config import TrainingConfig
+from models.training.loop import updates
+from models.training.optimizer import Optimizer
+from models.training.worker import TrainingWorker
+from stages.artifacts import Tokens
+from stages.train import TrainConfig
+from stages.train.token_files import pool_stream
 from tests.docs.pages import ROOT, text
 
 SECTION = text(ROOT / "CONTRIBUTING.md").partition("## Two paths through the code\n")[2].partition("\n## ")[0]
@@ -52,10 +69,58 @@ def test_files_and_functions_of_a_path_exist(stop: Stop) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
-def test_no_file_stands_twice_in_a_path(path: list[Stop]) -> None:
+def test_a_path_has_at_most_seven_files_and_none_twice(path: list[Stop]) -> None:
     files = [stop.file for stop in path]
-    assert len(set(files)) == len(files)
+    assert len(set(files)) == len(files) <= 7
 
 
-def test_a_sentence_passes_at_most_seven_files() -> None:
-    assert len(PATHS["One source sentence"]) <= 7
+LEFT_OUT = (
+    *("fewstep/", "kernels/", "models/common/layers/"),  # arrays in, arrays out
+    *("models/training/seeds.py", "models/training/precision.py", "models/training/worker.py", "models/training/parallel.py"),
+    *("models/family.py", "models/training/finite.py", "models/stepwise/slots.py", "stages/shards.py"),  # a few lines each
+)
+"""Files that an update enters and the path leaves out. `kernels/` and `models/common/layers/` are named in the text."""
+
+
+def files_entered(call: Callable[[], object]) -> list[str]:
+    """Return the files of the project whose functions `call` and its threads enter, in the order of the first entry."""
+    entered: dict[str, None] = {}
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(ROOT) and "tests" not in path.relative_to(ROOT).parts[:1]:
+            entered[path.relative_to(ROOT).as_posix()] = None
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+    return list(entered)
+
+
+def test_an_update_enters_the_files_of_its_path_and_no_others(tmp_path: Path) -> None:
+    (tmp_path / "shards").mkdir()
+    rows = [list(range(8, 8 + length)) for length in (3, 5, 2, 4)]
+    table = pa.table(
+        {"id": pa.array(range(4), pa.int64()), **{side: pa.array(rows, pa.list_(pa.uint16())) for side in ("source", "target")}}
+    )
+    with pa.ipc.new_file(str(tmp_path / "shards" / "00000.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    network = StepwiseConfig(width=16, feed_forward=32, heads=2, encoder_layers=1, decoder_layers=1)
+    recipe = TrainingConfig(updates=1, batch_tokens=64)
+    sizes = Sizes(20, 20, True)
+    config = TrainConfig(family="stepwise", network=network, training=recipe)
+    stream, _ = pool_stream([Tokens(tmp_path, "tokens")], config, sizes)
+    family = family_named("stepwise").functions
+    model = family.build(network, sizes)
+    optimizer = Optimizer(model, recipe)
+
+    def update() -> None:
+        mine = prefetch_batches(shares(stream.pools(Position()), recipe.batch_tokens, recipe.seed))
+        assert len(list(updates(model, family.loss, mine, optimizer, recipe, TrainingWorker()))) == 1
+
+    entered = [file for file in files_entered(update) if not file.startswith(LEFT_OUT)]
+    assert sorted(entered) == sorted(stop.file for stop in PATHS["One training batch"])

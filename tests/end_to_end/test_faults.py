@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -45,6 +46,20 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def run_again(run: Watched) -> subprocess.CompletedProcess[str]:
     return subprocess.run(run.command(), cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize("rate", ["1e300", "1e30"])
+def test_a_learning_rate_that_overflows_fails_and_leaves_no_network(tmp_path: Path, rate: str) -> None:
+    options = ("--set", f"defaults.training.learning_rate={rate}", "--until", "train:teacher")
+    run = Watched(tmp_path / "store", *ALONE, *options)
+    failed = run_again(run)
+    assert failed.returncode == 1
+    assert re.search(
+        r"train:teacher failed: training: update [1-6]: (weights|loss): expected .*training.learning_rate", failed.stderr
+    )
+    assert "Traceback" not in failed.stderr
+    assert "train:teacher" not in {event["step"] for event in run.events("step_done")}
+    assert not list((tmp_path / "store" / "train").glob("*/model.safetensors"))
 
 
 def test_full_disk_loses_nothing(undisturbed: Watched, small_disk: Path) -> None:

@@ -52,5 +52,5 @@ def test_a_worker_out_of_memory_is_replaced(machines: Machines, tmp_path: Path) 
     deaths = tmp_path / "deaths"
     workers = RayWorkers(Resources(workers=2, cpus=0.5), "decode:x", tmp_path, tmp_path / "log", deaths)
     assert sorted(workers.map(greedy, str(tmp_path), [0, 1, 2])) == [(0, 0), (1, 1), (2, 2)]
-    told = {death["shard"]: death["error"] for death in map(json.loads, deaths.read_text().splitlines())}
-    assert "memory" in told[1].lower() or "died" in told[1]  # Ray may end other workers too while the memory is full
+    reported = {death["shard"]: death["error"] for death in map(json.loads, deaths.read_text().splitlines())}
+    assert "memory" in reported[1].lower() or "died" in reported[1]  # Ray may end other workers too while the memory is full

@@ -129,6 +129,6 @@ def test_a_node_lost_in_sharded_em_changes_nothing(nodes: Nodes, tmp_path: Path,
         for node in alive:
             nodes.kill(node)
     assert results(directory) == results(tmp_path / "undisturbed")
-    told = [json.loads(line) for line in deaths.read_text().splitlines()]
-    assert told
-    assert all(death["seconds"] >= 0 and death["error"] for death in told)
+    deaths_recorded = [json.loads(line) for line in deaths.read_text().splitlines()]
+    assert deaths_recorded
+    assert all(death["seconds"] >= 0 and death["error"] for death in deaths_recorded)

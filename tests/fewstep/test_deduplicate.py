@@ -40,7 +40,7 @@ def test_known_repetitions(text, expected):
 
 
 @given(FEW)
-def test_no_equal_neighbours_are_left_and_the_second_time_changes_nothing(ids):
+def test_no_adjacent_repetition_is_left_and_the_second_time_changes_nothing(ids):
     clean = deduplicate(ids)
     assert not repeats(clean)
     assert deduplicate(clean) == clean

@@ -7,12 +7,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
 import fewstep
 from fewstep.system.description import SYSTEM_FORMAT, read_description
-from fewstep.system.format import write_json
+from fewstep.system.format import WEIGHTS, write_json
 from fewstep.system.integrity import seal
+from models.bundle.directory import load_system
 from tests.fewstep.systems import LINES, SYSTEMS
 
 PARTS = [
@@ -106,7 +110,7 @@ def test_truncated_parts_are_found_without_checksums(systems: dict[str, Path], t
     ("changes", "found"),
     [
         ({"family": "martian"}, "family: expected one of stepwise, dag, lattice, aggressive, got 'martian'"),
-        ({"family": "dag"}, "system.json: .*expected options"),
+        ({"family": "dag"}, "system.json: .*expected (a known key|an integer)"),
         ({"network": {"wdith": 3}}, "wdith"),
         ({"network": []}, "network"),
         ({"searches": {"best": {"beam": 3}}, "search": "best"}, "beam"),
@@ -138,3 +142,18 @@ def test_parts_of_another_system(systems: dict[str, Path], tmp_path: Path) -> No
         fewstep.load(directory)
     with pytest.raises(fewstep.BundleError, match="order: trained as 'interleaved', described as 'autoregressive'"):
         fewstep.load(directory, verify=False)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(("name", "part"), [("autoregressive", WEIGHTS), ("ensemble", f"members/2/{WEIGHTS}"), ("dag", WEIGHTS)])
+def test_weights_that_are_not_finite_are_refused(
+    systems: dict[str, Path], tmp_path: Path, name: str, part: str, value: float
+) -> None:
+    directory = copied(systems, name, tmp_path)
+    with safe_open(directory / part, "np") as file:
+        metadata, arrays = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 it is no mapping
+    arrays["target_embedding.weight"][3, 1] = value
+    save_file(arrays, directory / part, metadata)
+    for load in (fewstep.load, load_system):
+        with pytest.raises(fewstep.BundleError, match=rf"{part}: expected finite weights, got others in target_embedding"):
+            load(directory, verify=False)

@@ -1,4 +1,4 @@
-"""The next batch is prepared while the caller is at work with this one."""
+"""The next batch is prepared while the caller decodes this one."""
 
 import threading
 

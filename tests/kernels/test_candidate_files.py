@@ -176,7 +176,7 @@ def test_the_header_holds_the_digest_of_what_follows(tables: CandidateTables) ->
     assert data[256:288] == hashlib.sha256(data[296:]).digest()
 
 
-def test_the_digest_of_the_links_tells_other_links(tmp_path: Path) -> None:
+def test_the_digest_distinguishes_other_links(tmp_path: Path) -> None:
     first, second = (build([[*SMALL, ([A, B], [U, V], links)]], tmp_path / str(links[0])) for links in ([0, 1], [1, 0]))
     assert first.summary.links != second.summary.links
     assert first.summary.links != bytes(32)

@@ -135,7 +135,7 @@ def test_links_that_are_too_far_are_dropped_from_both_tables(tmp_path: Path) -> 
     assert (tables.summary.linked, tables.summary.dropped) == (1, 1)
 
 
-def test_pairs_that_are_not_counted_are_told(tmp_path: Path) -> None:
+def test_pairs_that_are_not_counted_are_reported(tmp_path: Path) -> None:
     pairs = [([], [U], [-1]), ([A], [], []), ([], [], []), ([A] * 5, [U], [4]), ([A], [U] * 5, [0] * 5), ([A] * 4, [U, V], [-1, 2])]
     tables = build([pairs], tmp_path, CountOptions(source_size=32, target_size=32, max_length=4))
     summary = tables.summary

@@ -243,9 +243,9 @@ def test_models_align_other_text(tmp_path: Path) -> None:
     for flags in (["-dov"], ["-dovr"]):
         model, table = str(tmp_path / "model"), str(tmp_path / "table")
         trained = run("-i", "-", *flags, "-s", "--save_model", model, "-p", table, "-t", "-inf", text=text)
-        told = trained.stderr.decode()
+        reported = trained.stderr.decode()
         tension, ratio = (
-            next(line for line in reversed(told.splitlines()) if words in line).split()[-1]
+            next(line for line in reversed(reported.splitlines()) if words in line).split()[-1]
             for words in ("final tension", "expected target length")
         )
         by_model = run("-i", "-", "-f", model, text=text).stdout.decode().splitlines()

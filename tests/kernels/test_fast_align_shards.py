@@ -39,9 +39,9 @@ def text_of(rows: list[tuple[list[int], list[int]]]) -> native.Bitext:
 def in_memory(options: AlignOptions) -> tuple[Any, ...]:
     text = text_of(ROWS)
     aligner = native.Aligner(text, options.reverse, options.native(), options.tension, keep_columns=True, threads=1)
-    told = list(passes(aligner, options))
+    reported = list(passes(aligner, options))
     found = aligner.align(margins=True, threads=1)
-    return [*told, last_pass(found, aligner.target_words)], found.sources(), found.margins(), aligner.model()
+    return [*reported, last_pass(found, aligner.target_words)], found.sources(), found.margins(), aligner.model()
 
 
 def sharded(options: AlignOptions, cuts: list[int]) -> tuple[Any, ...]:
@@ -56,7 +56,7 @@ def sharded(options: AlignOptions, cuts: list[int]) -> tuple[Any, ...]:
         for m, n, count in aligner.sizes():
             sizes[m, n] = sizes.get((m, n), 0) + count
     listed = [(*size, sizes[size]) for size in sorted(sizes)]
-    words, tension, told, t = sum(aligner.target_words for aligner in aligners), options.tension, [], None
+    words, tension, reported, t = sum(aligner.target_words for aligner in aligners), options.tension, [], None
     for number in range(options.iterations):
         aligners = make(tension)
         if t is not None:
@@ -69,26 +69,31 @@ def sharded(options: AlignOptions, cuts: list[int]) -> tuple[Any, ...]:
         if number and options.optimize_tension:
             one = fit_tension(one, tension, listed, options)
             tension = one.tensions[-1]
-        told.append(one)
+        reported.append(one)
         t = np.empty(len(whole.columns))
         taken = [Part(cells.starts, place, counts) for cells, place, (counts, _) in zip(local, places, counted, strict=True)]
         shards.maximise(whole.starts, taken, options, t)
     found = [aligner.align(margins=True, threads=1) for aligner in aligners]
     likelihood = sum((Sums.of([one.log_likelihood, (0, 0), (0, 0)]) for one in found), start=Sums())
-    told.append(summarise(likelihood, words))
+    reported.append(summarise(likelihood, words))
     assert t is not None
     model = shards.model_of(whole, t, options, tension, shards.length_ratio(listed), native.Bitext())
-    return told, np.concatenate([one.sources() for one in found]), np.concatenate([one.margins() for one in found]), model.native
+    return (
+        reported,
+        np.concatenate([one.sources() for one in found]),
+        np.concatenate([one.margins() for one in found]),
+        model.native,
+    )
 
 
 @pytest.mark.parametrize("options", [AlignOptions(), AlignOptions(reverse=True, threads=2), AlignOptions(variational_bayes=False)])
 def test_one_shard_and_seventeen(options: AlignOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "RANGE_CELLS", 40)
-    told, links, margins, model = in_memory(options)
+    reported, links, margins, model = in_memory(options)
     model.save(str(tmp_path / "whole"))
     for cuts in ([], [20, 50], [0, 1, 1, 2, 5, 9, 14, 20, 27, 30, 31, 33, 40, 51, 60, 70]):
         other = sharded(options, cuts)
-        assert other[0] == told
+        assert other[0] == reported
         assert np.array_equal(other[1], links)
         assert np.array_equal(other[2], margins)
         other[3].save(str(tmp_path / "sharded"))

@@ -83,7 +83,7 @@ def test_results_are_the_same_alone_and_with_any_threads():
         assert all(torch.equal(one[0], all_[row]) for one, all_ in zip(gradients_of(part, own, given), gradients, strict=True))
 
 
-def test_a_number_that_is_none_stays_in_its_sentence():
+def test_a_value_that_is_not_finite_stays_in_its_sentence():
     inputs, _ = batch(2, 1, 3, 5, 4, torch.float32, 1)
     inputs = inputs._replace(seen=None)
     inputs.keys[0, 0, 2, 1] = torch.nan

@@ -211,7 +211,7 @@ def test_kenlm_answers_the_same(tmp_path: Path, text: str | None) -> None:
     )
 
 
-def test_perplexity_tells_unknown_words_apart() -> None:
+def test_perplexity_distinguishes_unknown_words() -> None:
     model = NgramModel.estimate([["a", "b"], ["a"]], 2, discount_fallback=FALLBACK)
     found = model.perplexity([["a", "x"], ["y"]])
     assert (found.sentences, found.words, found.unknown, found.unknown_rate) == (2, 5, 2, 0.4)
@@ -241,7 +241,7 @@ def test_a_scorer_goes_by_the_ids_of_a_vocabulary() -> None:
         model.for_vocabulary(["<pad>", "<s>", "</s>", "<unk>", "other"])
 
 
-def test_states_tell_no_more_than_matters() -> None:
+def test_states_hold_no_more_than_matters() -> None:
     """Prefixes with the same continuations have the same state."""
     model = NgramModel.estimate([["a", "b", "c"], ["d", "b", "c"]], 5, discount_fallback=FALLBACK)
     scorer = model.for_vocabulary(model.words)

@@ -244,7 +244,7 @@ def test_a_line_of_forty_thousand_words() -> None:
         ([], ValueError, "expected at least one sentence, got an empty text"),
     ],
 )
-def test_sentences_that_are_none(sentences: list[list[str]], error: type[Exception], message: str) -> None:
+def test_invalid_sentences_are_refused(sentences: list[list[str]], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         NgramModel.estimate(sentences, 2, discount_fallback=FALLBACK)
 
@@ -268,7 +268,7 @@ def test_options_that_allow_no_estimate(options: dict[str, object], message: str
         NgramModel.estimate([["a", "b"]], **{"order": 2, "discount_fallback": FALLBACK, **options})  # type: ignore[arg-type]
 
 
-def test_discounts_out_of_range_are_told() -> None:
+def test_discounts_out_of_range_are_reported() -> None:
     words = [*"abcdefghij", *"kk", *"lll", *"mmm", *"nnn"]
     with pytest.raises(ValueError, match=r"the discounts of order 1 cannot be estimated: that of count 2 is -5\.\d+; .*fallback"):
         NgramModel.estimate([words], 1)

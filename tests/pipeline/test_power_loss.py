@@ -63,7 +63,7 @@ class Disk:
         self._run("mount", "-o", "loop", str(self.image), str(self.root))
 
     def cut(self, process: subprocess.Popen[str]) -> None:
-        """Cut the power while `process` is at work, and start again. Its standard output stays open."""
+        """Cut the power while `process` runs, and start again. Its standard output stays open."""
         descriptor = os.open(self.root, os.O_RDONLY)
         try:
             fcntl.ioctl(descriptor, EXT4_IOC_SHUTDOWN, struct.pack("I", WITHOUT_FLUSHING))

@@ -222,7 +222,7 @@ def collect(machine: Machine, place: str) -> None:
     for _ in range(60):  # no driver may live for long enough to mark the store
         if not is_marked(store):
             machine.sleep(1.0)
-    for _ in range(2):
+    for _ in range(2 if is_marked(store) else 0):
         try:
             garbage.remove(store)
         except (OSError, FewstepError) as error:

@@ -142,7 +142,7 @@ class World:
             raise Violation(f"{actor} writes to a file of {file.creator}")
         if machine.scheduler.current and machine.scheduler.current.attempt:
             for path, node in self._files() if actor not in self.begun.values() else ():
-                if node is file and f".partial-{actor}/" not in path and "/verified/" not in path:
+                if node is file and f".partial-{actor}/" not in path and "/verified/" not in path and ".removed/" not in path:
                     raise Violation(f"{actor}, which lost its lease, writes to {path}")
 
     def check_change(self, machine: Machine, folder: Folder, name: str, node: Node | None) -> None:

@@ -1,7 +1,9 @@
 """Shards have a fixed number of rows, are complete or absent, and have equal bytes for equal rows."""
 
+import os
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from stages.context import StepContext
 from stages.errors import ArtifactError, StageError
-from stages.shards import read_shard, read_shards, rechunk, row_counts, shard_path, shard_paths, write_shard, write_shards
+from stages.shards import read_shard, read_shards, rechunk, row_counts, rows_of, shard_path, shard_paths, write_shard, write_shards
 from stages.workers import LocalWorkers, Resources
 
 
@@ -55,12 +57,44 @@ def test_shards_of_a_longer_attempt_are_removed(tmp_path: Path) -> None:
     assert [i for part in read_shards(tmp_path) for i in part["id"].to_pylist()] == list(range(5))
 
 
-def test_reading_maps_the_file_and_copies_nothing(tmp_path: Path) -> None:
+def test_a_shard_that_is_truncated_after_reading_does_no_harm(tmp_path: Path) -> None:
+    """A shard that was mapped ended the process with SIGBUS."""
+    write_shard(shard_path(tmp_path, 0), table(0, 20_000), work_in(tmp_path))
+    read = read_shard(shard_path(tmp_path, 0))
+    os.truncate(shard_path(tmp_path, 0), 0)
+    assert read.equals(table(0, 20_000))
+
+
+def test_counting_rows_reads_no_values(tmp_path: Path) -> None:
     write_shard(shard_path(tmp_path, 0), table(0, 20_000), work_in(tmp_path))
     before = pa.total_allocated_bytes()
-    read = read_shard(shard_path(tmp_path, 0))
-    assert read.num_rows == 20_000
+    assert rows_of(shard_path(tmp_path, 0)) == 20_000
     assert pa.total_allocated_bytes() - before < 10_000
+
+
+@pytest.mark.parametrize("value", [1 << 30, -5, 7])
+def test_offsets_that_lead_out_of_a_shard_are_an_error(tmp_path: Path, value: int) -> None:
+    """Arrow itself follows them: reading such a text ends the process, or gives the text of other rows."""
+    lines = [f"line {number}" for number in range(3)]
+    path = shard_path(tmp_path, 0)
+    write_shard(path, pa.table({"id": [0, 1, 2], "source": lines}), work_in(tmp_path))
+    offsets = np.array([0, 6, 12, 18], np.int32)
+    content = path.read_bytes()
+    assert content.count(offsets.tobytes()) == 1
+    path.write_bytes(content.replace(offsets.tobytes(), np.array([0, value, 12, 18], np.int32).tobytes()))
+    if value == 7:
+        assert read_shard(path)["source"].to_pylist() == ["line 0l", "ine 1", "line 2"]
+        return
+    with pytest.raises(ArtifactError, match=r"00000\.arrow: expected a whole Arrow IPC file, got: .*[oO]ffset"):
+        read_shard(path)
+
+
+def test_text_of_a_shard_is_unicode(tmp_path: Path) -> None:
+    path = shard_path(tmp_path, 0)
+    write_shard(path, pa.table({"id": [0], "source": ["schöne straße"]}), work_in(tmp_path))
+    path.write_bytes(path.read_bytes().replace("schö".encode(), b"sch\xff\xfe"))
+    with pytest.raises(ArtifactError, match=r"00000\.arrow: .*UTF8"):
+        read_shard(path)
 
 
 @pytest.mark.parametrize("keep", [0, 5, 200])

@@ -21,7 +21,8 @@ from fewstep.networks.arrays import Precision
 from fewstep.networks.copies import Copies
 from fewstep.search.beam import BeamOptions
 from fewstep.sources import Ints, Sources, gather, max_output_lengths
-from fewstep.system.format import DRAFTER, VERIFIER, BundleError, network_folders, read_json
+from fewstep.system.description import read_description
+from fewstep.system.format import DRAFTER, VERIFIER, BundleError, network_folders
 from fewstep.system.load import load as load_system
 from fewstep.system.networks import network_of, read_network, shape_of, sizes_of
 from fewstep.system.parts import load_lexicon
@@ -142,7 +143,7 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig) 
     arrays = read_network(directory, config, sizes)
     verifier, verifier_sizes, verifier_arrays = _read_verifier(directory)
     draft_system = None
-    if (directory / DRAFTER).exists():
+    if any(part.startswith(f"{DRAFTER}/") for part in description["parts"]):
         check_vocabularies(directory, directory / DRAFTER, "the draft system")
         other = load_system(directory / DRAFTER, verify=False)  # compared already, as parts of this system
         draft_system = (other.decoder, other.search)
@@ -179,7 +180,7 @@ def _read_verifier(directory: Path) -> tuple[NetworkConfig, Sizes, Arrays]:
 def verifier_description(directory: Path) -> dict[str, Any]:
     """Return the description of a system's verifier, which has one network and the system's vocabulary. Raises BundleError."""
     folder = directory / VERIFIER
-    described = read_json(folder / "system.json", "a system (the verifier)")
+    described = read_description(folder, verify=False)  # compared already, as a part of this system
     if len(network_folders(described)) > 1:
         raise BundleError(f"{folder}: expected a verifier of one network, got an ensemble; name one of its members, or a student")
     check_vocabularies(directory, folder, "the verifier")

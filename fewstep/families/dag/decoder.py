@@ -57,7 +57,7 @@ class NativeDecoder:
         """
         self.config, self.ngram, self.lexicon = config, ngram, lexicon
         self.parts = SystemParts(ngram=ngram is not None, tables=lexicon is not None)
-        self._sizes: Ints = _array("graph_lengths", arrays)
+        self._sizes: Ints = _sizes(arrays, config)
         given = {**arrays, "links": _links(arrays, config.width)}
         self._copies = Copies(lambda precision: self._copy(given, precision))
         self._copies[precision]
@@ -137,6 +137,18 @@ def _array(name: str, arrays: Arrays) -> Any:
     return arrays[name]
 
 
+def _sizes(arrays: Arrays, config: DagConfig) -> Ints:
+    """Return the numbers of vertices. Raises ValueError for numbers without position codes, and for too few of them."""
+    sizes: Ints = _array("graph_lengths", arrays)
+    codes = len(_array("slot_codes", arrays))
+    fewest = 1 if config.graph_size == "predicted" else config.max_positions + 1
+    if sizes.dtype != np.int64 or sizes.ndim != 1 or len(sizes) < fewest:
+        raise ValueError(f"graph_lengths: expected at least {fewest} int64 numbers, got {sizes.dtype} {list(sizes.shape)}")
+    if sizes.min() < 2 or sizes.max() > codes:
+        raise ValueError(f"graph_lengths: expected 2 to {codes} vertices, got {sizes.min()} to {sizes.max()}")
+    return sizes
+
+
 def _links(arrays: Arrays, width: int) -> Any:
     """Return the projection of vertex states to the queries, keys and gates of transitions, without the part for positions."""
     return np.concatenate([_array(f"links.{part}.weight", arrays)[:, :width] for part in ("queries", "keys", "gates")])
@@ -163,7 +175,7 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig) 
     config = cast(DagConfig, network_of(directory, description, DagConfig))
     sizes = sizes_of(directory, description)
     arrays = read_network(directory, config, sizes)
-    ngram, lexicon = load_ngram(directory), load_lexicon(directory, description, sizes)
+    ngram, lexicon = load_ngram(directory, description, sizes), load_lexicon(directory, description, sizes)
     precision = cast(DagSearch, search).precision
     try:
         return NativeDecoder(config, arrays, ngram, lexicon, precision="float32" if precision == "float16" else precision)

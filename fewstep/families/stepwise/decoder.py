@@ -157,7 +157,7 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig) 
     config = cast(StepwiseConfig, network_of(directory, description, StepwiseConfig))
     sizes = sizes_of(directory, description)
     networks = [read_network(directory / folder, config, sizes) for folder in network_folders(description)]
-    ngram, lexicon = load_ngram(directory), load_lexicon(directory, description, sizes)
+    ngram, lexicon = load_ngram(directory, description, sizes), load_lexicon(directory, description, sizes)
     precision = cast(StepwiseSearch, search).precision
     try:
         return NativeDecoder(config, networks, ngram, lexicon, precision="float32" if precision == "float16" else precision)

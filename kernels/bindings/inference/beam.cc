@@ -40,6 +40,8 @@ BoundBeam make(std::vector<std::int64_t> limits, int beams, int step_size, bool 
     return {options, Beam(options, limits)};
 }
 
+constexpr std::size_t NGRAM_ARGUMENT = 12;  // of `make`, counted from 1; the search keeps a pointer to the scorer
+
 }  // namespace
 
 void bind_beam(nb::module_& module) {
@@ -47,7 +49,8 @@ void bind_beam(nb::module_& module) {
         .def("advance", &BoundBeam::advance, "scores"_a, "ids"_a, "eos"_a)
         .def("outcomes", &BoundBeam::outcomes);
     module.def("make_beam", make, "limits"_a, nb::kw_only(), "beams"_a, "step_size"_a, "per_direction"_a, "selection"_a, "eos"_a,
-               "pad"_a, "n_best"_a, "alpha"_a, "gnmt"_a, "beam_threshold"_a, "ngram"_a.none(), "ngram_weight"_a, "right_to_left"_a);
+               "pad"_a, "n_best"_a, "alpha"_a, "gnmt"_a, "beam_threshold"_a, "ngram"_a.none(), "ngram_weight"_a, "right_to_left"_a,
+               nb::keep_alive<0, NGRAM_ARGUMENT>());
 }
 
 }  // namespace fewstep

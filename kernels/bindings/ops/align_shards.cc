@@ -2,6 +2,9 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "bindings/bindings.h"
 #include "bindings/ops/align.h"
 #include "csrc/ops/align/shards.h"
@@ -18,14 +21,25 @@ using Starts = Vector<std::uint64_t>;
 using Columns = Vector<std::uint32_t>;
 using Sizes = std::vector<std::tuple<std::uint32_t, std::uint32_t, std::int64_t>>;
 
+void require_ascending(const Starts& starts) {
+    const auto rows = view(starts);
+    require(!rows.empty() && std::is_sorted(rows.begin(), rows.end()), "align: the starts of rows are not ascending");
+}
+
 CellsView cells(const Starts& starts, const Columns& columns) {
-    require(starts.size() > 0 && starts(0) == 0 && starts(starts.size() - 1) == columns.size(),
-            "align: rows do not fit their cells");
+    require_ascending(starts);
+    require(starts(0) == 0 && starts(starts.size() - 1) == columns.size(), "align: rows do not fit their cells");
     return {view(starts), view(columns)};
+}
+
+bool all_below(const Columns& columns, std::size_t limit) {
+    return std::all_of(columns.data(), columns.data() + columns.size(), [&](std::uint32_t column) { return column < limit; });
 }
 
 RowRange range(const Starts& whole, const Starts& shard, const Columns& offsets) {
     require(whole.size() == shard.size() && whole.size() > 0, "align: ranges of unequal numbers of rows");
+    require_ascending(whole);
+    require_ascending(shard);
     require(shard(shard.size() - 1) - shard(0) == offsets.size(), "align: rows do not fit their cells");
     return {view(whole), view(shard), view(offsets)};
 }
@@ -83,8 +97,8 @@ void bind_align_shards(nb::module_& module) {
         "maximise_rows",
         [](const Starts& starts, const Starts& low, const Columns& high, const AlignOptions& options, MutableVector<double> t,
            int threads) {
-            require(starts.size() > 0 && starts(starts.size() - 1) - starts(0) == t.size() && low.size() == t.size() &&
-                        high.size() == t.size(),
+            require_ascending(starts);
+            require(starts(starts.size() - 1) - starts(0) == t.size() && low.size() == t.size() && high.size() == t.size(),
                     "align: rows do not fit their cells");
             maximise(starts.data(), static_cast<std::int64_t>(starts.size()) - 1, low.data(), high.data(), options, t.data(),
                      threads);
@@ -113,9 +127,12 @@ void bind_align_shards(nb::module_& module) {
         "aligner_take_probabilities",
         [](BoundAligner& self, const Starts& whole_starts, const Columns& offsets, const Vector<double>& whole) {
             const Support& support = self.aligner.text().support();
-            require(whole_starts.size() == support.row_starts.size() && offsets.size() == support.cells() &&
+            require_ascending(whole_starts);
+            require(whole_starts.size() == support.row_starts.size() && offsets.size() == support.cells() && whole_starts(0) == 0 &&
                         whole_starts(whole_starts.size() - 1) == whole.size(),
                     "align: probabilities do not fit the cells");
+            require(std::all_of(whole.data(), whole.data() + whole.size(), [](double t) { return t >= 0.0 && std::isfinite(t); }),
+                    "align: expected finite probabilities of at least 0");
             const RowRange rows{view(whole_starts), support.row_starts, view(offsets)};
             std::vector<double>& t = self.aligner.t();
             rows.each([&](std::uint64_t cell, std::uint64_t at) { t[cell] = whole(at); });
@@ -127,9 +144,12 @@ void bind_align_shards(nb::module_& module) {
            double tension, double length_ratio, nb::object words) {
             const CellsView whole = cells(starts, columns);
             require(t.size() == columns.size(), "align: probabilities do not fit the cells");
+            const Dictionary& named = nb::cast<BoundBitext&>(words).text.words;
+            require(named.size() == 0 || (starts.size() - 2 <= named.size() && all_below(columns, named.size())),
+                    "align: rows and columns do not fit the words");
             const Support support{{whole.row_starts.begin(), whole.row_starts.end()}, {whole.columns.begin(), whole.columns.end()}};
             return std::make_shared<const AlignModel>(ModelHeader{options, reverse, tension, length_ratio}, support, t.data(),
-                                                      nb::cast<BoundBitext&>(words).text.words);
+                                                      named);
         },
         "starts"_a, "columns"_a, "t"_a, "options"_a, "reverse"_a, "tension"_a, "length_ratio"_a, "words"_a);
 }

@@ -49,12 +49,20 @@ nb::tuple symmetrise_all(const Starts& target_starts, const Positions& forward, 
         const nb::gil_scoped_release release;
         parallel_for(static_cast<std::int64_t>(pairs), threads, [&](std::int64_t index, int) {
             const auto pair = static_cast<std::size_t>(index);
+            const auto sources = source_starts(pair + 1) - source_starts(pair),
+                       words = target_starts(pair + 1) - target_starts(pair);
+            const auto within = [&](std::int32_t position, std::int64_t size) {
+                if (position >= size)
+                    throw std::invalid_argument("symmetrize: pair " + std::to_string(pair) + ": a link leads to position " +
+                                                std::to_string(position) + " of " + std::to_string(size) + " words");
+                return position >= 0;
+            };
             std::vector<Link> one, other;
             for (auto at = target_starts(pair); at < target_starts(pair + 1); ++at)
-                if (const auto source = forward(static_cast<std::size_t>(at)); source >= 0)
+                if (const auto source = forward(static_cast<std::size_t>(at)); within(source, sources))
                     one.emplace_back(static_cast<std::uint32_t>(source), static_cast<std::uint32_t>(at - target_starts(pair)));
             for (auto at = source_starts(pair); at < source_starts(pair + 1); ++at)
-                if (const auto target = reverse(static_cast<std::size_t>(at)); target >= 0)
+                if (const auto target = reverse(static_cast<std::size_t>(at)); within(target, words))
                     other.emplace_back(static_cast<std::uint32_t>(at - source_starts(pair)), static_cast<std::uint32_t>(target));
             links[pair] = symmetrise(std::move(one), std::move(other), chosen);
         });

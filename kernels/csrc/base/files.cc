@@ -13,30 +13,60 @@
 
 namespace fewstep {
 
-MappedFile::MappedFile(const std::string& path) : path_(path) {
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (file < 0) throw FileError(errno, path);
-    struct stat status{};
-    int error = ::fstat(file, &status) == 0 ? 0 : errno;
-    if (!error && S_ISDIR(status.st_mode)) error = EISDIR;
-    if (!error && status.st_size > 0) {
-        void* data = ::mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_SHARED, file, 0);
-        if (data == MAP_FAILED) {
-            error = errno;
-        } else {
-            data_ = static_cast<const std::byte*>(data);
-            size_ = static_cast<std::size_t>(status.st_size);
-        }
+namespace {
+
+constexpr std::size_t MAX_READ_BYTES = std::size_t{16} << 20;  // larger files are mapped
+
+class Descriptor {
+  public:
+    // O_NONBLOCK: opening a pipe without a writer would wait for one.
+    explicit Descriptor(const std::string& path) : number(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+        if (number < 0) throw FileError(errno, path);
     }
-    ::close(file);
-    if (error) throw FileError(error, path);
+    ~Descriptor() { ::close(number); }
+    const int number;
+};
+
+}  // namespace
+
+MappedFile::MappedFile(const std::string& path) : path_(path) {
+    const Descriptor file(path);
+    struct stat status{};
+    if (::fstat(file.number, &status) != 0) throw FileError(errno, path);
+    if (S_ISDIR(status.st_mode)) throw FileError(EISDIR, path);
+    if (!S_ISREG(status.st_mode)) throw FileError(ENODEV, path);
+    const auto size = static_cast<std::size_t>(status.st_size);
+    size <= MAX_READ_BYTES ? read(file.number, size) : map(file.number, size);
+}
+
+// Read up to `size` bytes, fewer if the file was truncated meanwhile.
+void MappedFile::read(int file, std::size_t size) {
+    copy_ = std::make_unique_for_overwrite<std::byte[]>(size);
+    while (size_ < size) {
+        const ssize_t count = ::read(file, copy_.get() + size_, size - size_);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) throw FileError(errno, path_);
+        if (count == 0) break;
+        size_ += static_cast<std::size_t>(count);
+    }
+    data_ = copy_.get();
+}
+
+void MappedFile::map(int file, std::size_t size) {
+    void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
+    if (data == MAP_FAILED) throw FileError(errno, path_);
+    data_ = static_cast<const std::byte*>(data);
+    size_ = size;
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : path_(std::move(other.path_)),
+      copy_(std::move(other.copy_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
 
 MappedFile::~MappedFile() {
-    if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+    if (data_ && !copy_) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 void write_file(const std::string& path, std::span<const FilePart> parts) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <system_error>
@@ -19,7 +20,9 @@ class FileError : public std::system_error {
     std::string path_;
 };
 
-// A file mapped into read-only memory. Throws FileError.
+// The bytes of a regular file: a small one is read, a larger one is mapped into read-only memory, which processes share. Throws
+// FileError. A mapped file must be replaced by renaming another one to its name: when it is truncated in place, access to the lost
+// pages ends the process.
 class MappedFile {
   public:
     explicit MappedFile(const std::string& path);
@@ -31,7 +34,11 @@ class MappedFile {
     const std::string& path() const { return path_; }
 
   private:
+    void read(int file, std::size_t size);
+    void map(int file, std::size_t size);
+
     std::string path_;
+    std::unique_ptr<std::byte[]> copy_;  // of a small file
     const std::byte* data_ = nullptr;
     std::size_t size_ = 0;
 };

@@ -8,10 +8,13 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/base/start_thread.h"
+
 namespace fewstep {
 
 // Call body(item, thread) for every item of [0, count), with thread in [0, threads). The assignment of items to threads is
-// arbitrary, so a result must depend on the item alone. The first exception ends the loop and is rethrown to the caller.
+// arbitrary, so a result must depend on the item alone. The first exception ends the loop and is rethrown to the caller. Throws
+// ThreadError if a thread cannot be started.
 template <typename Body>
 void parallel_for(std::int64_t count, int threads, const Body& body) {
     const int workers = static_cast<int>(threads < count ? threads : count) - 1;
@@ -34,7 +37,7 @@ void parallel_for(std::int64_t count, int threads, const Body& body) {
     {
         std::vector<std::jthread> pool;  // joins in its destructor, also after an exception
         pool.reserve(static_cast<std::size_t>(workers));
-        for (int thread = 1; thread <= workers; ++thread) pool.emplace_back(run_items, thread);
+        for (int thread = 1; thread <= workers; ++thread) start_thread(pool, [&, thread] { run_items(thread); });
         run_items(0);
     }
     if (failure) std::rethrow_exception(failure);

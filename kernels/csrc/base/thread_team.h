@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/start_thread.h"
+
 namespace fewstep {
 
 // The calling thread is a member of the team and takes the items that the workers do not reach in time.
@@ -21,14 +23,16 @@ class ThreadTeam {
     // Return a team of the calling thread only. It has no state, so any thread may use it at any time.
     static ThreadTeam& single();
 
+    // Throws ThreadError if a thread cannot be started.
     explicit ThreadTeam(int threads) {
-        for (int thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { serve(thread); });
+        try {
+            for (int thread = 1; thread < threads; ++thread) start_thread(workers_, [this, thread] { serve(thread); });
+        } catch (...) {
+            stop();  // those that did start are joined next, and would wait for work
+            throw;
+        }
     }
-    ~ThreadTeam() {
-        stopping_.store(true);
-        state_.fetch_add(GENERATION);
-        state_.notify_all();
-    }
+    ~ThreadTeam() { stop(); }
     ThreadTeam(const ThreadTeam&) = delete;
     ThreadTeam& operator=(const ThreadTeam&) = delete;
 
@@ -56,6 +60,12 @@ class ThreadTeam {
     }
 
   private:
+    void stop() {
+        stopping_.store(true);
+        state_.fetch_add(GENERATION);
+        state_.notify_all();
+    }
+
     static constexpr std::uint64_t GENERATION = std::uint64_t{1} << 32;
     // Polls before a thread yields or sleeps: about a millisecond, more than the gap between two sentences of a text. Waking a
     // sleeping thread takes longer than decoding half a short sentence.

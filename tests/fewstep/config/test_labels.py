@@ -116,6 +116,6 @@ class _Ambiguous:
 
 
 @given(options(_Ambiguous), options(_Ambiguous))
-def test_words_that_several_options_know_are_told_apart(one: _Ambiguous, other: _Ambiguous) -> None:
+def test_words_of_several_options_are_distinguished(one: _Ambiguous, other: _Ambiguous) -> None:
     assert (one == other) == (label_of(one) == label_of(other))
     assert parse_label(label_of(one), _Ambiguous) == one

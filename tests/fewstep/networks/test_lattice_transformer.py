@@ -321,7 +321,7 @@ def test_an_output_may_end_before_a_slot_without_candidates(tmp_path):
     assert [one.found for one in found] == [True, False]
 
 
-def test_gold_words_win_where_the_network_has_learnt_them():
+def test_gold_tokens_win_where_the_network_has_learnt_them():
     """A network whose logits favour one word after another, whatever the source: the path of these words is found."""
     shape = dataclasses.replace(shape_of(1, 16), encoder_layers=0)
     arrays = {name: np.zeros_like(values) for name, values in arrays_for(shape, 2, vocabulary=16, slots=9).items()}

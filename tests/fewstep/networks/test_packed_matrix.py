@@ -80,3 +80,22 @@ def test_misshapen_arrays_are_refused():
         matrix.multiply(numbers(0, 1, 3))
     with pytest.raises(ValueError, match="bias"):
         fewstep_native.PackedMatrix(numbers(0, 3, 2), numbers(0, 2))
+
+
+@pytest.mark.parametrize("bits", [0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0xFF800001])
+@pytest.mark.parametrize("inputs", [1, 2, 17, 40])
+def test_what_is_no_number_stays_none_in_bfloat16(bits, inputs):
+    """Rounding the bits of these would give zero or infinity."""
+    nan = np.array([bits], np.uint32).view(np.float32)[0]
+    x, weights = numbers(1, 1, inputs), numbers(2, 3, inputs)
+    expected = fewstep_native.PackedMatrix(weights, numbers(3, 3)).multiply(x, precision="bfloat16")
+    assert np.isfinite(expected).all()
+    for place in range(inputs):
+        broken = weights.copy()
+        broken[1, place] = nan
+        found = fewstep_native.PackedMatrix(broken, numbers(3, 3)).multiply(x, precision="bfloat16")
+        assert np.isnan(found[0, 1])
+        assert (found[0, [0, 2]] == expected[0, [0, 2]]).all()
+        changed = x.copy()
+        changed[0, place] = nan
+        assert np.isnan(fewstep_native.PackedMatrix(weights, numbers(3, 3)).multiply(changed, precision="bfloat16")).all()

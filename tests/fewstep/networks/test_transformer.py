@@ -2,6 +2,7 @@ import dataclasses
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -133,6 +134,23 @@ def test_close_calls_were_few():
     assert CLOSE[0] < 0.1 * ALL[0]
 
 
+@settings(max_examples=60)
+@given(problems(), st.integers(1, 2))
+def test_the_beam_finds_what_writing_out_every_continuation_finds(problem, step_size):
+    """This twin shares no code with the native search."""
+    arrays, shape, sources, limits, options, rules = problem
+    changes = {"step_size": step_size, "selection": "exact", "per_direction": options.per_direction and step_size == 2}
+    options, limits = replace(options, **changes), [min(limit, 6) for limit in limits[:2]]
+    outcomes = run(Transformer(arrays, shape=shape), "beam_search", sources[:2], limits, options, rules)
+    twins = [Reference(given, shape=shape) for given in (arrays, shake(arrays, 0))]
+    for found, source, limit in zip(outcomes, sources, limits, strict=False):
+        expected, shaken = (twin.beam_search_exactly(source, limit, options=options, rules=rules) for twin in twins)
+        if found.margin < 1e-3 or distance(expected, shaken) == math.inf:
+            continue
+        assert distance(found, expected) <= 1e-3
+        assert found.steps == expected.steps
+
+
 @settings(max_examples=90)
 @given(problems(), st.integers(2, 4), st.sampled_from(["float32", "bfloat16", "int8"]))
 def test_an_outcome_is_the_same_to_the_last_bit_alone_in_a_batch_and_with_threads(problem, threads, precision):
@@ -201,7 +219,7 @@ def test_no_sources_have_no_outcomes():
         assert run(transformer, name, [], [], BeamOptions(beam_size=2), SlotRules()) == []
 
 
-def test_where_no_word_is_allowed_the_score_is_minus_infinity():
+def test_where_no_token_is_allowed_the_score_is_minus_infinity():
     transformer = Transformer(arrays_for(SHAPE, 0), shape=SHAPE)
     rules = SlotRules(banned=tuple(token for token in range(11) if token != EOS), min_tokens=3)
     (outcome,) = run(transformer, "greedy", [[3]], [5], BeamOptions(beam_size=1), rules)

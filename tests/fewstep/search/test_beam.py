@@ -92,7 +92,7 @@ SCORER = NgramModel.estimate([["a", "b", "c", "a"], ["b", "c"], ["a", "b", "b"]]
     st.integers(0, 10**6),
     st.sampled_from([-2.0, 0.0, 3.0]),
 )
-def test_links_between_neighbours_count(beam_size, right_to_left, weight, limits, seed, eager):
+def test_couplings_of_slots_count(beam_size, right_to_left, weight, limits, seed, eager):
     """With two slots nothing is dropped before its link is known."""
     coupling = BigramCoupling(ngram=SCORER.for_vocabulary(PIECES), weight=weight, right_to_left=(right_to_left,))
     agrees_with_twin(BeamOptions(beam_size=beam_size, step_size=2, coupling=coupling), limits, seed, eager)
@@ -160,7 +160,7 @@ def test_outer_takes_the_top_of_the_table_of_pairs(seed, beams, eager):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 3), st.floats(-1, 3))
-def test_double_top_k_takes_left_words_first_and_then_pairs(seed, beams, eager):
+def test_double_top_k_takes_left_tokens_first_and_then_pairs(seed, beams, eager):
     table = table_of(seed, (), 2, eager)
     options = BeamOptions(beam_size=beams, step_size=2, per_direction=True, selection="double-top-k", length_penalty=0.0)
     left = sorted(table[0], key=lambda token: -table[0][token])[: 2 * beams]

@@ -69,7 +69,7 @@ def test_native_code_chooses_what_its_twin_chooses(ngram, seed, rows, slots, cou
     assert scores.tolist() == expected.tolist()
 
 
-def test_shapes_and_words_that_do_not_fit_are_refused(ngram):
+def test_shapes_and_tokens_that_do_not_fit_are_refused(ngram):
     scores, ids, ends = offered(0, 2, 3, 4)
     step = JointStep(coupling=BigramCoupling(ngram=ngram, weight=1.0))
     with pytest.raises(ValueError, match=r"scores: expected \[R,z,W\] with R 2 and z 2"):

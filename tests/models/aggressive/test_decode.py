@@ -204,7 +204,7 @@ def drafts_of(pair, lexicon, **options):
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_shortlists_choose_as_longer_lists_with_the_same_words_do(precision):
+def test_shortlists_choose_as_longer_ones_with_the_same_tokens_do(precision):
     """Words that are linked to a source stand in for common ones; a source without links has the common ones alone."""
     nothing, differ = torch.full((23, 32), -1), 0
     for pair in PAIRS:
@@ -338,7 +338,7 @@ def test_an_end_is_strict_unless_asked_otherwise():
     assert sum(len(one.ids) for one in loose) <= sum(len(one.ids) for one in strict)
 
 
-def test_only_banned_words_drafted_is_nothing_drafted():
+def test_only_banned_tokens_drafted_is_nothing_drafted():
     """The other system writes only pads, BOS, unknown tokens and masks."""
     verifier, drafter = PAIRS[0]
     inputs = sources(8)

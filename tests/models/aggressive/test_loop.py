@@ -219,7 +219,7 @@ def test_a_gap_is_inclusive_and_so_is_a_tie_at_the_last_rank():
     )
 
 
-def test_of_equal_words_the_first_is_written():
+def test_among_tokens_of_equal_scores_the_first_is_written():
     for size in (23, 4000):
         scores = torch.zeros(1, 5, size)
         scores[0, torch.arange(5), torch.tensor([7, 9, 3, 11, 8])] = 1.0

@@ -197,7 +197,7 @@ def test_a_soft_copy_depends_on_place_and_source_alone(kind):
     assert (weights > 0).all()
 
 
-def test_a_soft_copy_does_not_care_in_which_order_the_words_stand_that_bring_their_positions_along(monkeypatch):
+def test_a_soft_copy_does_not_depend_on_the_order_of_tokens_with_their_positions(monkeypatch):
     model = drafter_of()
     source, order = torch.tensor([[8, 9, 10, 9, EOS]]), torch.tensor([3, 0, 4, 2, 1])
     with torch.inference_mode():
@@ -308,7 +308,7 @@ def test_a_head_carries_the_states_that_its_verifier_writes_from_and_learns_noth
 
 
 @pytest.mark.parametrize("model", [drafter_of(), head_of(verifier_of())], ids=["parallel", "head"])
-def test_a_drafter_counts_the_words_that_it_learns_and_ranks_them_by_that(model):
+def test_a_drafter_ranks_tokens_by_their_counts_in_training(model):
     model.words.counts.zero_()
     assert model.words.most_common(4).tolist() == [EOS, 7, 8, 9], "of equals the lower id, nothing reserved"
     batch = collate(range(3), [[8]] * 3, [[9, 12, 12], [12, 12, 9], [12, 10, 9]])

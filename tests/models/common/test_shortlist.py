@@ -47,7 +47,7 @@ def test_tables_that_were_counted_without_a_backoff_make_none(tmp_path):
         build_lexicon(tables(tmp_path, backoff=0.0), joint=False)
 
 
-def test_a_list_holds_common_words_and_those_of_real_places_alone():
+def test_a_shortlist_holds_common_tokens_and_those_of_real_positions_alone():
     linked = torch.from_numpy(np.array([[-1, -1], [4, -1], [5, 2], [3, 4]]))
     found = token_mask(torch.tensor([0]), linked, torch.tensor([[1, 2], [1, 3], [0, 2]]), torch.tensor([2, 1, 1]), 6)
     assert [row.nonzero()[:, 0].tolist() for row in found] == [[0, 2, 4, 5], [0, 4], [0]]

@@ -65,7 +65,7 @@ def test_posteriors_of_the_worked_example():
     assert found[1].tolist() == pytest.approx([0, 0.454545, 0.181818, 0.363636, 0], abs=1e-5)
 
 
-def test_a_view_holds_what_the_paths_of_the_graph_tell():
+def test_a_view_holds_the_statistics_of_the_paths():
     model = network()
     views = inspect(model, batch_of(PAIRS), 3)
     for view, (source, target) in zip(views, PAIRS, strict=True):

@@ -100,7 +100,7 @@ def test_walks_take_the_best_step_from_vertex_to_vertex(strategy, token_weight):
         assert hypothesis.statistics["margin"] > 0
 
 
-def test_greedy_search_ranks_words_on_its_paths_alone():
+def test_greedy_search_ranks_tokens_on_its_paths_alone():
     """The result equals that with the tokens of all vertices."""
     one, rows = decoder(), sources()
     search = DagSearch(strategy="greedy", deduplicate=False)

@@ -27,7 +27,7 @@ def test_the_share_falls_evenly_and_then_stays():
 
 
 @given(st.integers(0, 1000), st.floats(0, 1))
-def test_exactly_so_many_tokens_are_shown(seed, share):
+def test_the_stated_share_of_tokens_is_shown(seed, share):
     vertices, right, noise = situation(seed)
     amounts = {
         "number-random": lambda length, correct, drawn: (length - correct) * share,

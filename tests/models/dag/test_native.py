@@ -179,7 +179,7 @@ def test_words_are_chosen_among_those_that_are_listed_as_torch_chooses_them(chan
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_a_list_of_all_words_is_no_list_and_company_changes_no_list(precision):
+def test_a_shortlist_of_all_tokens_changes_nothing_and_neither_do_other_sentences(precision):
     model, rows = network(), sources(12)
     order = np.concatenate([np.arange(7), np.random.default_rng(1).permutation(np.arange(7, 23))])
     decoder = frozen(model, lexicon=LEXICON._replace(common_tokens=order))

@@ -15,7 +15,7 @@ def inputs(size=40, width=6):
     return torch.randn(7, width, generator=generator), torch.randn(size, width, generator=generator)
 
 
-def test_a_sample_holds_the_targets_and_so_many_others():
+def test_a_sample_holds_the_targets_and_the_stated_number_of_others():
     _, weight = inputs()
     words = sample_vocabulary(weight, TARGETS, 12)
     assert torch.equal(words.weight[words.targets], weight[TARGETS])
@@ -23,7 +23,7 @@ def test_a_sample_holds_the_targets_and_so_many_others():
     assert words.bias.tolist() == pytest.approx([0.0] * 4 + [torch.log(torch.tensor(36 / 12)).item()] * 12)
 
 
-def test_normalisers_are_on_average_those_over_all_words():
+def test_normalisers_are_on_average_those_over_all_tokens():
     states, weight = inputs()
     torch.manual_seed(0)
     samples = [sample_vocabulary(weight, TARGETS, 12) for _ in range(4000)]
@@ -46,7 +46,7 @@ def test_a_sample_of_everything_changes_neither_loss_nor_gradient(glancing):
         torch.testing.assert_close(gradient, found[0][1], rtol=1e-4, atol=1e-6)
 
 
-def test_evaluation_is_over_all_words():
+def test_evaluation_is_over_all_tokens():
     batch = batch_of(PAIRS)
     with torch.no_grad():
         assert loss(network(sampled_tokens=1), batch, 1, 0.0).total == loss(network(), batch, 1, 0.0).total

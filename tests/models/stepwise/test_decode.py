@@ -301,7 +301,7 @@ def test_finished_outputs_are_distinct_and_score_what_they_are(name, selection):
                 continue  # some texts can be written in two ways
             if selection == "exact" or order.step_size == 1:
                 assert one.score == pytest.approx(expected, abs=1e-4)
-            else:  # what stands beside an EOS is charged too
+            else:  # the token beside an EOS is scored too
                 assert one.score <= expected + 1e-4
         checked += len(ended)
     assert checked > 5 or (selection, order.step_size) == ("outer", 4), "nothing ended"

@@ -60,7 +60,7 @@ def log_probs(members, source, prefix):
     return torch.stack(found).mean(0).log()
 
 
-def test_greedy_takes_the_word_of_the_highest_mean_probability():
+def test_greedy_takes_the_token_of_the_highest_mean_probability():
     model = ensemble()
     search = StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=3))
     for source, (found,) in zip(SOURCES, decode(StepwiseDecoder(model), search), strict=True):
@@ -77,7 +77,7 @@ def test_greedy_takes_the_word_of_the_highest_mean_probability():
         assert found.score == pytest.approx(score / len(written), abs=1e-5)
 
 
-def test_a_text_scores_the_mean_probability_of_each_of_its_words():
+def test_a_text_scores_the_mean_probability_of_each_of_its_tokens():
     model = ensemble()
     targets = [[7, 9], [8], [7, 7, 7, 9], [9, 8], []]
     for source, target, score in zip(SOURCES, targets, StepwiseDecoder(model).score(SOURCES, targets), strict=True):

@@ -75,7 +75,7 @@ def test_native_code_and_torch_choose_the_same_steps(name, options, ngram):
 
 
 @pytest.mark.parametrize("strategy", ["greedy", "beam"])
-def test_neighbours_of_either_direction_are_weighed_as_they_stand_in_the_output(ngram, strategy):
+def test_coupled_slots_of_either_direction_are_weighed_in_the_order_of_the_output(ngram, strategy):
     """With an overwhelming weight the pairs of the output are the most probable ones of the n-gram model."""
     inputs = [source for source in sources(40) if source]
     decoder = frozen(FLAT["interleaved-sa"], ngram)

@@ -7,9 +7,8 @@ from fewstep.config.network import Sizes
 from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.families.stepwise.orders import ORDERS, GenerationOrder
 from fewstep.vocabulary import EOS
-from models.stepwise.arrangement import arrange
 from models.stepwise.loss import log_probability, loss
-from models.stepwise.model import StepwiseModel
+from models.stepwise.model import StepwiseModel, arrange
 from models.training.batch import Batch, collate
 
 SMALL = StepwiseConfig(encoder_layers=2, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)

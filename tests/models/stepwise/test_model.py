@@ -7,8 +7,7 @@ from fewstep.config.network import Sizes
 from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.families.stepwise.orders import ORDERS, GenerationOrder
 from models.family import family_named
-from models.stepwise.arrangement import arrange
-from models.stepwise.model import StepwiseModel, build, fits
+from models.stepwise.model import StepwiseModel, arrange, build, fits
 from models.stepwise.search.incremental import Incremental
 from models.training.batch import collate
 

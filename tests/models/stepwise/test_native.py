@@ -231,7 +231,7 @@ def test_words_are_chosen_among_those_that_are_listed_as_torch_chooses_them(name
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 @pytest.mark.parametrize("search", [GREEDY, beams(3, n_best=3)], ids=str)
-def test_a_list_of_all_words_is_no_list_and_company_changes_no_list(search, precision):
+def test_a_shortlist_of_all_tokens_changes_nothing_and_neither_do_other_sentences(search, precision):
     model, inputs = network("interleaved", joint=False), sources(12, seed=5)
     search = dataclasses.replace(search, precision=precision)
     order = np.concatenate([np.arange(7), np.random.default_rng(1).permutation(np.arange(7, 19))])

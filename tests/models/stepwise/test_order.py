@@ -10,7 +10,8 @@ from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.families.stepwise.orders import ORDERS, GenerationOrder, OrderName
 from fewstep.vocabulary import EOS, PAD
 from models.common.layers.embeddings import sinusoids
-from models.stepwise.arrangement import arrange, labelled, permutation, restore, step_mask
+from models.stepwise.arrangement import permutation, restore, step_mask
+from models.stepwise.model import arrange, labelled
 from models.stepwise.outputs import Outputs
 from models.stepwise.slots import signed
 from models.training.batch import collate

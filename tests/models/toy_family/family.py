@@ -47,7 +47,7 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
 
 
 class GlossaryDecoder:
-    """A glossary at work."""
+    """The decoder of a glossary."""
 
     memory_errors = MEMORY_ERRORS
 

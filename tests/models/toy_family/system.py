@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from fewstep.config.bounds import Gt, MinLen
 from fewstep.config.labels import labelled
-from fewstep.config.network import NetworkConfig
+from fewstep.config.network import NetworkConfig, Sizes
 from fewstep.config.problems import Problem
 from fewstep.config.search import LimitedSearch, SystemParts
 from models.training.recipe import StandaloneSystem
@@ -20,6 +20,10 @@ class GlossaryConfig(NetworkConfig):
 
     scale: Annotated[float, Gt(0)] = 1.0
     """Factor of the scores."""
+
+    def fewest_weights(self, sizes: Sizes) -> int:
+        """Return the number of weights of the table."""
+        return sizes.source * sizes.target
 
 
 @dataclass(frozen=True, kw_only=True)

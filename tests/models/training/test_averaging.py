@@ -5,6 +5,7 @@ import torch
 
 from models.training.averaging import Validation, kept, mean, stopped
 from models.training.config import TrainingConfig
+from models.training.finite import NotFiniteError
 
 FOUND = [
     Validation(100, 3.0, 10.0),
@@ -57,3 +58,10 @@ def test_mean_by_hand():
 def test_the_mean_does_not_lose_small_parts():
     states = [{"a": torch.tensor(2.0**25)}, *({"a": torch.tensor(1.0)} for _ in range(3))]
     assert mean(states)["a"].item() == 2.0**23 + 0.75 or mean(states)["a"].item() == float(torch.tensor(2.0**23 + 0.75))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_mean_that_is_not_finite_is_refused(bad):
+    states = [{"a": torch.ones(3), "b": torch.ones(2)}, {"a": torch.ones(3), "b": torch.tensor([1.0, bad])}]
+    with pytest.raises(NotFiniteError, match="mean of 2 candidates: expected finite weights, got others in b"):
+        mean(states)

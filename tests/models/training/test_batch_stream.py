@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fewstep.vocabulary import EOS, PAD
-from models.training.batch import Pool, Position, Ragged, Stream, collate, cut, plan, shares
+from models.training.batch import Pool, Position, Ragged, batches, collate, cut, plan, prefetch_batches, shares
+from stages.train.token_files import PoolStream
 
 
 def ragged(rows):
@@ -23,7 +24,7 @@ def make_shards(lengths, shard_rows):
     return [pairs[i : i + shard_rows] for i in range(0, len(pairs), shard_rows)]
 
 
-def make_stream(lengths, *, shard_rows=5, budget=40, seed=3, pool_rows=12, longest=30):
+def make_stream(lengths, *, shard_rows=5, seed=3, pool_rows=12, longest=30):
     shards = make_shards(lengths, shard_rows)
 
     def read(numbers):
@@ -33,11 +34,15 @@ def make_stream(lengths, *, shard_rows=5, budget=40, seed=3, pool_rows=12, longe
     def keep(source, target):
         return np.maximum(source, target) <= longest
 
-    return Stream([len(shard) for shard in shards], read, keep, budget, seed, pool_rows)
+    return PoolStream([len(shard) for shard in shards], read, keep, seed, pool_rows)
 
 
-def flat(stream, start=Position(), count=60):  # noqa: B008
-    return [(pool.ids[rows].tolist(), position) for pool, rows, position in islice(stream.batches(start), count)]
+def batches_of(stream, budget=40, start=Position()):  # noqa: B008
+    return batches(stream.pools(start), budget, stream.seed, start.batch)
+
+
+def flat(stream, start=Position(), count=60, budget=40):  # noqa: B008
+    return [(pool.ids[rows].tolist(), position) for pool, rows, position in islice(batches_of(stream, budget, start), count)]
 
 
 pair_lengths = st.lists(st.tuples(st.integers(0, 35), st.integers(0, 35)), min_size=1, max_size=60).filter(
@@ -48,18 +53,16 @@ pair_lengths = st.lists(st.tuples(st.integers(0, 35), st.integers(0, 35)), min_s
 @settings(max_examples=60)
 @given(lengths=pair_lengths, seed=st.integers(0, 5), budget=st.integers(31, 120), skip=st.integers(0, 40))
 def test_the_stream_continues_from_any_position(lengths, seed, budget, skip):
-    stream = make_stream(lengths, seed=seed, budget=budget)
-    whole = flat(stream)
+    whole = flat(make_stream(lengths, seed=seed), budget=budget)
     position = whole[skip][1]
-    assert flat(make_stream(lengths, seed=seed, budget=budget), position, 59 - skip) == whole[skip + 1 :]
+    assert flat(make_stream(lengths, seed=seed), position, 59 - skip, budget) == whole[skip + 1 :]
 
 
 @settings(max_examples=60)
 @given(lengths=pair_lengths, seed=st.integers(0, 5), budget=st.integers(31, 120))
 def test_every_kept_row_comes_once_an_epoch_within_the_budget(lengths, seed, budget):
-    stream = make_stream(lengths, seed=seed, budget=budget)
     epochs = {0: [], 1: []}
-    for pool, rows, position in stream.batches(Position()):
+    for pool, rows, position in batches_of(make_stream(lengths, seed=seed), budget):
         if position.epoch == 2:
             break
         epochs[position.epoch] += pool.ids[rows].tolist()
@@ -119,12 +122,12 @@ def test_padding_ends_rows_with_eos():
 
 @pytest.mark.parametrize(("size", "microbatch_tokens"), [(1, 0), (1, 15), (2, 0), (3, 9), (4, 1000)])
 def test_shares_split_each_batch_whatever_workers_and_passes(size, microbatch_tokens):
-    stream = make_stream([(k % 9 + 1, k % 7 + 1) for k in range(40)], budget=60)
+    stream = make_stream([(k % 9 + 1, k % 7 + 1) for k in range(40)])
     parts = [
-        list(islice(shares(stream, Position(), rank=rank, size=size, microbatch_tokens=microbatch_tokens), 30))
+        list(islice(shares(stream.pools(Position()), 60, 3, rank=rank, size=size, microbatch_tokens=microbatch_tokens), 30))
         for rank in range(size)
     ]
-    for workers, (ids, position) in zip(zip(*parts, strict=True), flat(stream, count=30), strict=True):
+    for workers, (ids, position) in zip(zip(*parts, strict=True), flat(stream, count=30, budget=60), strict=True):
         seen = [int(k) for share in workers if share.weight for batch in share.slices for k in batch.ids]
         assert sorted(seen) == sorted(ids)
         assert {share.position for share in workers} == {position}
@@ -137,7 +140,18 @@ def test_shares_split_each_batch_whatever_workers_and_passes(size, microbatch_to
 
 
 def test_a_worker_without_rows_stands_in_with_weight_zero():
-    stream = make_stream([(30, 30), (29, 30)], budget=40)
-    first, second = (next(shares(stream, Position(), rank=rank, size=2)) for rank in range(2))
+    stream = make_stream([(30, 30), (29, 30)])
+    first, second = (next(shares(stream.pools(Position()), 40, 3, rank=rank, size=2)) for rank in range(2))
     assert (first.weight, second.weight) == (1.0, 0.0)
     assert second.slices[0].ids.equal(first.slices[0].ids)
+
+
+def test_prefetching_keeps_order_and_raises_in_place():
+    def items():
+        yield from range(1, 4)
+        raise RuntimeError("broken")
+
+    stream = prefetch_batches(items())
+    assert list(islice(stream, 3)) == [1, 2, 3]
+    with pytest.raises(RuntimeError, match="broken"):
+        next(stream)

@@ -13,13 +13,15 @@ import torch.distributed as dist
 from torch import nn
 
 from models.family import Loss
-from models.training.batch import Pool, Position, Ragged, Stream, shares
+from models.training.batch import Pool, Position, Ragged, prefetch_batches, shares
 from models.training.config import TrainingConfig
+from models.training.finite import NotFiniteError
 from models.training.loop import accumulate, updates
-from models.training.optimizer import NotFiniteError, Optimizer
-from models.training.parallel import all_gather, broadcast, prefetch_batches
+from models.training.optimizer import Optimizer
+from models.training.parallel import all_gather, broadcast
 from models.training.precision import TYPES, arithmetic
 from models.training.worker import TrainingWorker
+from stages.train.token_files import PoolStream
 
 RECIPE = TrainingConfig(updates=12, learning_rate=0.01, warmup_updates=4, batch_tokens=60)
 
@@ -47,7 +49,7 @@ def toy_loss(model, batch, update, label_smoothing):
     return Loss(total, batch.target_lengths.sum(), {"sentences": torch.tensor(float(len(batch.ids)))})
 
 
-def toy_stream(rows=60, budget=60):
+def toy_shares(start=Position(), rows=60, budget=60, **worker):  # noqa: B008
     generator = np.random.default_rng(5)
     source = [generator.integers(7, 40, generator.integers(1, 12)) for _ in range(rows)]
     target = [generator.integers(7, 40, generator.integers(1, 12)) for _ in range(rows)]
@@ -59,7 +61,8 @@ def toy_stream(rows=60, budget=60):
         chosen = [row for shard in shards for row in range(shard * 20, shard * 20 + 20)]
         return Pool(np.array(chosen), side([source[row] for row in chosen]), side([target[row] for row in chosen]))
 
-    return Stream([20] * (rows // 20), read, lambda s, t: np.ones(len(s), dtype=bool), budget, 1, pool_rows=20)
+    stream = PoolStream([20] * (rows // 20), read, lambda s, t: np.ones(len(s), dtype=bool), 1, pool_rows=20)
+    return shares(stream.pools(start), budget, 1, start.batch, **worker)
 
 
 def make(recipe=RECIPE, dropout=0.1):
@@ -70,7 +73,7 @@ def make(recipe=RECIPE, dropout=0.1):
 
 def run(recipe, worker=TrainingWorker(), dropout=0.1, microbatch_tokens=0, loss=toy_loss):  # noqa: B008
     model, optimizer = make(recipe, dropout)
-    stream = shares(toy_stream(), Position(), rank=worker.rank, size=worker.world_size, microbatch_tokens=microbatch_tokens)
+    stream = toy_shares(rank=worker.rank, size=worker.world_size, microbatch_tokens=microbatch_tokens)
     return list(updates(model, loss, stream, optimizer, recipe, worker)), model, optimizer
 
 
@@ -79,7 +82,7 @@ def test_the_gradient_of_a_batch_is_the_sum_over_any_split(slices):
     gradients, sums = [], []
     for size in (1, slices):
         model, optimizer = make(dropout=0.0)
-        parts = [next(shares(toy_stream(budget=100), Position(), rank=rank, size=size)) for rank in range(size)]
+        parts = [next(toy_shares(budget=100, rank=rank, size=size)) for rank in range(size)]
         whole = parts[0]._replace(slices=[batch for part in parts for batch in part.slices])
         sums.append(accumulate(model, toy_loss, whole, optimizer.scale, RECIPE, TrainingWorker(), 1))
         gradients.append(optimizer.gradient.clone())
@@ -97,7 +100,7 @@ def test_passes_do_not_change_the_recipe():
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
 
-def test_reports_tell_what_happened():
+def test_reports_state_losses_tokens_and_learning_rates():
     reports, _, _ = run(RECIPE)
     assert [report.update for report in reports] == list(range(1, 13))
     assert reports[3].learning_rate == 0.01
@@ -110,7 +113,7 @@ def test_reports_tell_what_happened():
 def test_stopping_and_continuing_equals_a_straight_run_bit_for_bit():
     straight, _, optimizer = run(RECIPE)
     first, first_optimizer = make()
-    half = list(islice(updates(first, toy_loss, shares(toy_stream(), Position()), first_optimizer, RECIPE, TrainingWorker()), 5))
+    half = list(islice(updates(first, toy_loss, toy_shares(), first_optimizer, RECIPE, TrainingWorker()), 5))
     weights = {name: tensor.clone() for name, tensor in first.state_dict().items()}
     state = {name: tensor.clone() for name, tensor in first_optimizer.state().items()}
     torch.manual_seed(77)
@@ -118,7 +121,7 @@ def test_stopping_and_continuing_equals_a_straight_run_bit_for_bit():
     second_optimizer = Optimizer(second, RECIPE)
     second.load_state_dict(weights)
     second_optimizer.load(state)
-    rest = prefetch_batches(shares(toy_stream(), half[-1].position))
+    rest = prefetch_batches(toy_shares(half[-1].position))
     continued = list(updates(second, toy_loss, rest, second_optimizer, RECIPE, TrainingWorker(), 5))
     assert second_optimizer.weights.equal(optimizer.weights)
     assert [r.sums["loss"].item() for r in half + continued] == [r.sums["loss"].item() for r in straight]
@@ -159,19 +162,27 @@ def test_divergence_is_an_error():
         result = toy_loss(model, batch, update, label_smoothing)
         return replace(result, total=result.total * float("inf"))
 
-    with pytest.raises(NotFiniteError, match="learning_rate"):
+    with pytest.raises(NotFiniteError, match=r"update 5: loss: .*learning_rate"):
         run(replace(RECIPE, updates=30), loss=spoiled)
 
 
-def test_prefetching_keeps_order_and_raises_in_place():
-    def items():
-        yield from range(1, 4)
-        raise RuntimeError("broken")
+def test_a_learning_rate_of_any_size_never_ends_as_a_training():
+    for rate in (1e300, 1e30):
+        with pytest.raises(NotFiniteError, match=r"update [1-7]: (weights|loss)"):
+            run(replace(RECIPE, learning_rate=rate))
 
-    stream = prefetch_batches(items())
-    assert list(islice(stream, 3)) == [1, 2, 3]
-    with pytest.raises(RuntimeError, match="broken"):
-        next(stream)
+
+@pytest.mark.parametrize(("update", "noticed"), [(3, 3), (20, 20), (21, 40), (45, 47)])
+def test_later_updates_are_checked_at_intervals_and_at_the_end(update, noticed):
+    def spoiling(model, batch, number, label_smoothing):
+        if number == update:
+            with torch.no_grad():
+                model.output.weight[0, 0] = float("nan")
+        result = toy_loss(model, batch, number, label_smoothing)
+        return replace(result, total=result.total.nan_to_num(1.0)) if number >= update else result
+
+    with pytest.raises(NotFiniteError, match=f"update {noticed}: weights"):
+        run(replace(RECIPE, updates=47), loss=spoiling)
 
 
 def context(results, rank):

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from models.training.config import TrainingConfig
-from models.training.optimizer import MAX_SKIPPED, NotFiniteError, Optimizer, learning_rate
+from models.training.finite import NotFiniteError
+from models.training.optimizer import MAX_SKIPPED, MAX_SKIPPED_FLOAT16, Optimizer, learning_rate
 
 
 def config(**values):
@@ -103,17 +104,36 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(bad):
     assert not optimizer.weights.equal(weights)
 
 
-def test_twenty_bad_updates_in_a_row_end_training():
+@pytest.mark.parametrize(("loss", "name"), [(math.nan, "loss"), (math.inf, "loss"), (2.0, "gradient_norm")])
+def test_bad_updates_in_a_row_end_training_and_the_statistic_is_named(loss, name):
     optimizer = Optimizer(make()[0], config())
-
-    def spoil(update):
+    for update in range(1, MAX_SKIPPED + 1):
         optimizer.gradient.fill_(math.nan)
         optimizer.step(update, torch.tensor(1.0))
+        if update < MAX_SKIPPED:
+            optimizer.check(update, torch.tensor(loss))
+    with pytest.raises(NotFiniteError, match=rf"update 5: {name}: expected a finite value.*last 5 updates.*learning_rate"):
+        optimizer.check(MAX_SKIPPED, torch.tensor(loss))
 
-    for update in range(1, MAX_SKIPPED):
-        spoil(update)
-    with pytest.raises(NotFiniteError, match=r"last 20 updates.*learning_rate"):
-        spoil(MAX_SKIPPED)
+
+def test_float16_has_time_to_lower_its_scale():
+    optimizer = Optimizer(make()[0], config())
+    optimizer.config = config(precision="float16")
+    optimizer.skipped_in_row.fill_(MAX_SKIPPED_FLOAT16 - 1)
+    optimizer.check(40, torch.tensor(1.0))
+    optimizer.skipped_in_row.fill_(MAX_SKIPPED_FLOAT16)
+    with pytest.raises(NotFiniteError, match="gradient_norm"):
+        optimizer.check(40, torch.tensor(1.0))
+
+
+@pytest.mark.parametrize("rate", [1e300, 1e39])
+def test_weights_that_are_not_finite_end_training_at_once(rate):
+    model, x = make()
+    optimizer = Optimizer(model, config(learning_rate=rate, warmup_updates=0))
+    model(x).backward()
+    optimizer.step(1, torch.tensor(1.0))
+    with pytest.raises(NotFiniteError, match=rf"update 1: weights.*learning rate {rate:g}".replace("+", r"\+")):
+        optimizer.check(1, torch.tensor(1.0))
 
 
 def test_float16_on_a_cpu_names_the_choice():

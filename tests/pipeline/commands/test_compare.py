@@ -80,6 +80,8 @@ def test_what_differs_is_the_config_and_the_scores(store: Path, capsys: pytest.C
     out = capsys.readouterr().out
     assert "defaults" not in out
     assert all(run in out for run in (one, two))
+    assert main(["diff", one, "latest", "--store", str(store)]) == 0
+    assert capsys.readouterr().out == out
 
 
 def test_one_table_over_two_runs(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

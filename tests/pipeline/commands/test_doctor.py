@@ -134,7 +134,7 @@ def test_ray_imports_the_kernels() -> None:
     assert re.match(here, found["kernels on ray"].text)
 
 
-def test_an_older_extension_is_told_from_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_extension_is_distinguished_from_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
     older = ModuleType("fewstep_native")
     older.ABI = 0  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "fewstep_native", older)

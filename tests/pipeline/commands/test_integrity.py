@@ -116,9 +116,9 @@ def test_flipped_bits_end_the_command(system: Path, capsys: pytest.CaptureFixtur
     for name in files(system):
         with holding(system / name, flipped((system / name).read_bytes())):
             assert translate(system) == 1, name
-            told = capsys.readouterr().err
-            assert str(system / name) in told
-            assert "damaged" in told
+            reported = capsys.readouterr().err
+            assert str(system / name) in reported
+            assert "damaged" in reported
             with pytest.raises(BundleError, match=name):
                 load_system(system)
     assert translate(system) == 0

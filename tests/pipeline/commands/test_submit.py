@@ -114,7 +114,7 @@ def test_the_id_is_that_of_the_config(cluster: Any) -> None:
     assert again.sent[0]["submission_id"] == first
 
 
-def test_a_job_at_work_is_followed_and_one_that_ended_is_submitted_anew(cluster: Any, tmp_path: Path) -> None:
+def test_a_running_job_is_followed_and_one_that_ended_is_submitted_again(cluster: Any, tmp_path: Path) -> None:
     probe = Jobs()
     cluster(probe, "--no-wait")
     name = probe.sent[0]["submission_id"]
@@ -136,7 +136,7 @@ def test_a_job_without_an_exit_code_says_why(cluster: Any, capsys: pytest.Captur
     assert "failed before its command ended: no node" in capsys.readouterr().err
 
 
-def test_a_head_that_is_lost_is_told(cluster: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_head_is_reported(cluster: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(jobs: Jobs, name: str) -> Any:
         raise ConnectionError("refused")
 

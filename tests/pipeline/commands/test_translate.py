@@ -26,6 +26,7 @@ from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from pipeline.commands import translate
 from pipeline.errors import ArtifactError, ConfigError, DataError
 from pipeline.run.run_directory import Run
+from stages.errors import StageError
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -293,3 +294,19 @@ def test_a_system_pinned_in_a_store_is_found_in_its_copy(tmp_path: Path) -> None
     shutil.copytree(store, copy, symlinks=True)
     assert translate.system_directory(copy, "latest", "teacher") == copy / "system/11"
     assert translate.system_directory(store, "latest", "teacher") == pinned
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(ValueError("entry 3 is damaged"), ArtifactError), (OSError("threads: the system started 2"), StageError)],
+)
+def test_errors_while_translating_are_explained(
+    tmp_path: Path, shouter: Shouter, monkeypatch: pytest.MonkeyPatch, error: Exception, raised: type[Exception]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(translate, "stream", fail)
+    (tmp_path / "in").write_text("a\n")
+    with pytest.raises(raised, match=str(error)):
+        translate.translate_files(tmp_path, tmp_path / "in", tmp_path / "out", search=None, device="cpu", batch=9)

@@ -9,7 +9,7 @@ from pipeline.errors import ConfigError
 from tests.pipeline.config.config_text import PAIR, TEACHER, wrong
 
 
-def test_an_engine_that_is_not_installed_is_told_with_its_extra(tmp_path, monkeypatch):
+def test_an_engine_that_is_not_installed_is_named_with_its_extra(tmp_path, monkeypatch):
     monkeypatch.setattr("stages.decoding.engines.find_spec", lambda name: None)
     (problem,) = wrong(tmp_path, TEACHER + "distillation: {engine: ctranslate2}")
     assert problem.startswith("c.yaml:2: distillation.engine: expected the package ctranslate2")
@@ -278,7 +278,7 @@ def test_a_single_mistake_gives_a_single_problem(tmp_path: Path) -> None:
     assert len(wrong(tmp_path, "systems: {a: {search: {beam: {beam_size: 0}}}}")) == 1
 
 
-def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     text = "name: 1\nbenchmark: {rounds: 1}\nsystems:\n  a: {use: teacher}\n  b: {familly: x}\n  b: {}\nbase: 3\ncorpus: 3\n"
     problems = wrong(tmp_path, text, "cluster.retries=-1", "tracking")
     assert [p.split(": expected")[0] for p in problems] == [

@@ -76,7 +76,7 @@ def test_artifacts_in_inputs_have_dotted_names() -> None:
 def fingerprinted() -> dict[str, Any]:
     """Return the defaults of all configs that enter a fingerprint, as Class.field -> default."""
     from models.family import FAMILIES
-    from pipeline.plan.stages import STAGES
+    from stages.table import STAGES
 
     defaults: dict[str, Any] = {}
 

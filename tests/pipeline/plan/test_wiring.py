@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.load import load_config
-from pipeline.plan.stages import STAGES
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
 from stages.errors import DataError
 from stages.report import SystemPair
+from stages.table import STAGES
 from tests.pipeline.plan.toy_plans import CONFIG, fingerprint, needs, planned
 
 WITHOUT_STUDENTS = {"autoregressive": {"use": "teacher"}, "graph": {"family": "dag"}}

@@ -216,7 +216,10 @@ def test_a_step_waits_for_lost_nodes(store: Store, monkeypatch: pytest.MonkeyPat
     report = go(diamond(store).until("toy:a"), store)
     assert report.failed == {}
     (waited,) = [e for e in report.run.events() if e["event"] == "step_waiting"]
-    assert waited["error"].startswith("machines are gone: cluster.resources.toy: asks for 1 x 1 CPU")
+    assert waited["error"] == (
+        "machines are gone, up to 300 s for others (cluster.node_wait_seconds): cluster.resources.toy: asks for 1 x 1 CPU, the "
+        "machines have nothing: no machine is left; ask for less or add a node"
+    )
 
 
 def test_a_step_fails_if_lost_nodes_do_not_return(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

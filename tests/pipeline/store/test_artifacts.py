@@ -106,6 +106,39 @@ def test_an_incomplete_manifest_is_an_error(store: Store) -> None:
         store.manifest(directory)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"files": {"../../secret": {"bytes": 6, "sha256": "0" * 64}}}, "files: expected the relative name of a file below"),
+        ({"files": {"/etc/hostname": {"bytes": 6, "sha256": "0" * 64}}}, "files: expected the relative name of a file below"),
+        ({"files": {"link": {"bytes": 6, "sha256": "0" * 64}}}, "files: expected a file, got the link link"),
+        ({"records": ["records/../../x"]}, "records: expected the relative name of a file below"),
+        ({"files": {"result.txt": {"bytes": 5}}}, "files: result.txt: expected bytes and sha256, got"),
+        ({"files": {"result.txt": {"bytes": "5", "sha256": ""}}}, "files: result.txt: expected bytes and sha256, got"),
+        ({"files": []}, r"files: expected dict, got \[\]"),
+        ({"version": "1"}, "version: expected int, got '1'"),
+        ({"inputs": None}, "inputs: expected dict, got None"),
+        ({"more": 1}, "expected the keys of a manifest, got 'more'"),
+    ],
+)
+def test_a_manifest_that_leads_elsewhere_is_refused(store: Store, changes: dict[str, object], message: str) -> None:
+    directory = finished(store)
+    (store.root / "secret").write_text("secret")
+    (directory / "link").symlink_to(store.root / "secret")
+    data = json.loads((directory / MANIFEST).read_text())
+    (directory / MANIFEST).write_text(json.dumps({**data, **changes}))
+    with pytest.raises(ArtifactError, match=message):
+        store.manifest(directory)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "[" * 100_000])
+def test_a_manifest_is_an_object(store: Store, text: str) -> None:
+    directory = finished(store)
+    (directory / MANIFEST).write_text(text)
+    with pytest.raises(ArtifactError, match=r"expected a JSON (object|manifest), got"):
+        store.manifest(directory)
+
+
 def test_the_second_commit_of_an_artifact_is_discarded(store: Store) -> None:
     directory = finished(store, "hello")
     again = partial_directory(directory, "1")

@@ -6,6 +6,7 @@ import http.server
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -30,6 +31,8 @@ class Web(http.server.BaseHTTPRequestHandler):
     text = TEXT
     faults: ClassVar[list[str]] = []
     asked = 0
+    sent = 0
+    """Bytes of files that do not end."""
 
     def do_GET(self) -> None:
         Web.asked += 1
@@ -40,17 +43,26 @@ class Web(http.server.BaseHTTPRequestHandler):
             self.end_headers()
             return
         self.send_response(200)
-        if fault == "chunked":
+        if fault in ("chunked", "endless"):
             self.send_header("Transfer-Encoding", "chunked")
         elif fault != "lengthless":
-            self.send_header("Content-Length", str(len(Web.text)))
+            self.send_header("Content-Length", str(1 << 60 if fault == "enormous" else len(Web.text)))
         self.send_header("Connection", "close")
         self.end_headers()
         if fault == "chunked":
             self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(Web.text), Web.text))
             return
+        if fault in ("endless", "lengthless"):
+            self._send_without_end(b"%x\r\n%s\r\n" if fault == "endless" else b"%x%s")
+            return
         self.wfile.write(Web.text[: len(Web.text) // 2] if fault == "cut" else Web.text)
         self.close_connection = True
+
+    def _send_without_end(self, form: bytes) -> None:
+        with suppress(OSError):  # the client closes the connection
+            while True:
+                self.wfile.write(form % (len(Web.text), Web.text))
+                Web.sent += len(Web.text)
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -59,7 +71,7 @@ class Web(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(streams, "PAUSE_SECONDS", 0.01)
-    Web.text, Web.faults, Web.asked = TEXT, [], 0
+    Web.text, Web.faults, Web.asked, Web.sent = TEXT, [], 0, 0
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Web)
     thread = threading.Thread(target=functools.partial(server.serve_forever, poll_interval=0.01))
     thread.start()
@@ -102,17 +114,21 @@ def test_transient_faults_are_retried(web: str, store: Store, faults: list[str])
         (["404"], DataError, "expected a file, got the answer 404"),
         (["401"], DataError, "got the answer 401"),
         (["lengthless"], DataError, "expected a server that states the length of the file"),
+        (["endless"], DataError, "expected at most 2,000,000 bytes from a server that states no length"),
+        (["enormous"], StageError, "expected 1,152,921,504,606,846,976 bytes of free space"),
         (["cut"] * 3, StageError, "could not be downloaded: .*the incomplete file was discarded"),
         (["503"] * 3, StageError, "the server answered 503"),
     ],
 )
 def test_incomplete_downloads_are_discarded(
-    web: str, store: Store, faults: list[str], error: type[Exception], message: str
+    web: str, store: Store, faults: list[str], error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(url_copy, "MAX_UNSTATED_BYTES", 2_000_000)
     Web.faults = list(faults)
     with pytest.raises(error, match=message):
         download(RemoteFile(url=web), store)
     assert left(store) == []
+    assert Web.sent < 50_000_000
     assert download(RemoteFile(url=web), store).digest == SHA
 
 

@@ -61,11 +61,11 @@ def test_links_are_those_of_the_kernels(tmp_path: Path) -> None:
     got = [list(zip(*both, strict=True)) for both in zip(table["link_sources"], table["link_targets"], strict=True)]
     assert got == joined
     for name, found in zip(("forward", "reverse"), directions, strict=True):
-        told = described(tmp_path / "out")[name]
-        assert told["tension"] == found.model.tension
-        assert told["empty"] == found.empty > 5
-        assert told["near_ties"] == found.near_ties
-        assert [one["perplexity"] for one in told["passes"]] == [one.perplexity for one in found.passes]
+        reported = described(tmp_path / "out")[name]
+        assert reported["tension"] == found.model.tension
+        assert reported["empty"] == found.empty > 5
+        assert reported["near_ties"] == found.near_ties
+        assert [one["perplexity"] for one in reported["passes"]] == [one.perplexity for one in found.passes]
         assert AlignmentModel.load(tmp_path / "out" / f"{name}.align").align(pairs_of(ROWS)) == found.links
 
 
@@ -73,9 +73,9 @@ def test_metrics(tmp_path: Path) -> None:
     run(AlignInputs(text_of(tmp_path / "text", ROWS)), WORDS, work_in(tmp_path / "out"))
     lines = [json.loads(line) for line in (tmp_path / "out/records/metrics.a1.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5]
-    told = described(tmp_path / "out")["forward"]
-    assert [line["forward_perplexity"] for line in lines] == [one["perplexity"] for one in told["passes"]]
-    assert lines[3]["forward_tension"] == told["tension"]
+    reported = described(tmp_path / "out")["forward"]
+    assert [line["forward_perplexity"] for line in lines] == [one["perplexity"] for one in reported["passes"]]
+    assert lines[3]["forward_tension"] == reported["tension"]
     assert "forward_tension" not in lines[0]
     assert lines[1]["reverse_null_posterior"] > 0
 
@@ -152,13 +152,13 @@ def test_long_and_empty_pairs_keep_their_rows(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setattr(stages.align.native, "IN_MEMORY_BYTES", limit)
         out = tmp_path / f"out {limit}"
         run(AlignInputs(text_of(tmp_path / f"text {limit}", rows)), WORDS, work_in(out))
-        table, told = table_of(out), described(out)
+        table, reported = table_of(out), described(out)
         assert [table["forward"][k] for k in (0, 61, 62)] == [[], [-1], [-1] * 3000]
         assert [table["reverse"][k] for k in (61, 123)] == [[-1] * 3000, [-1]]
         assert table["link_sources"][61] == table["link_targets"][62] == []
         assert table["forward"][1:61] + table["forward"][63:-1] == functions(ROWS, AlignOptions())
         empties = sum(not (source and target) for source, target in rows)
-        assert (told["forward"]["empty"], told["forward"]["too_long"]) == (empties, 2)
+        assert (reported["forward"]["empty"], reported["forward"]["too_long"]) == (empties, 2)
 
 
 @pytest.mark.parametrize("limit", [1 << 26, 0])

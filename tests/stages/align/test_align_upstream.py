@@ -52,14 +52,14 @@ def test_the_upstream_program_is_called_and_its_links_are_read(tmp_path: Path) -
     run(inputs, upstream(executable, max_length=50, p0=0.1, iterations=4), work_in(tmp_path / "out"))
     run(inputs, AlignConfig(unit="words", max_length=50, p0=0.1, iterations=4), work_in(tmp_path / "native"))
     assert table_of(tmp_path / "out") == table_of(tmp_path / "native")
-    told, native = described(tmp_path / "out"), described(tmp_path / "native")
+    reported, native = described(tmp_path / "out"), described(tmp_path / "native")
     for name in ("forward", "reverse"):
-        assert told[name]["tension"] == pytest.approx(native[name]["tension"], rel=1e-5)
-        assert told[name]["length_ratio"] == pytest.approx(native[name]["length_ratio"], rel=1e-5)
-        assert {key: told[name][key] for key in ("empty", "too_long", "target_words")} == {
+        assert reported[name]["tension"] == pytest.approx(native[name]["tension"], rel=1e-5)
+        assert reported[name]["length_ratio"] == pytest.approx(native[name]["length_ratio"], rel=1e-5)
+        assert {key: reported[name][key] for key in ("empty", "too_long", "target_words")} == {
             key: native[name][key] for key in ("empty", "too_long", "target_words")
         }
-        for one, other in zip(told[name]["passes"], native[name]["passes"], strict=True):
+        for one, other in zip(reported[name]["passes"], native[name]["passes"], strict=True):
             assert one["tensions"] == pytest.approx(other["tensions"], rel=1e-5)
             keys = ("log_likelihood", "perplexity", "null_posterior", "feature")
             assert [one[key] for key in keys] == pytest.approx([other[key] for key in keys], rel=1e-5)
@@ -72,7 +72,7 @@ def test_the_upstream_program_is_called_and_its_links_are_read(tmp_path: Path) -
         log = (tmp_path / f"out/records/logs/fast_align.{name}.a1.txt").read_text()
         assert log.startswith("ARG=i\n")
     lines = [json.loads(line) for line in (tmp_path / "out/records/metrics.a1.jsonl").read_text().splitlines()]
-    assert lines[2]["reverse_tension"] == told["reverse"]["tension"]
+    assert lines[2]["reverse_tension"] == reported["reverse"]["tension"]
 
 
 def test_the_upstream_program_on_pieces_and_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles
-from stages.corpus import reader as reading
+from stages.corpus import lines as line_files
+from stages.corpus.lines import read_lines
 from stages.corpus.reader import Reader
 from stages.errors import DataError
 
@@ -95,8 +96,8 @@ def test_lines_do_not_depend_on_block_borders(tmp_path_factory: pytest.TempPathF
     path = tmp_path_factory.mktemp("blocks") / "s"
     write(path, lines)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "BLOCK_BYTES", block)
-        assert [line for part in reading.read_lines(path) for line in part.to_pylist()] == [f"{line}\n" for line in lines]
+        patch.setattr(line_files, "BLOCK_BYTES", block)
+        assert [line for part in read_lines(path) for line in part.to_pylist()] == [f"{line}\n" for line in lines]
 
 
 def test_references_are_read_with_the_target(tmp_path: Path) -> None:
@@ -127,10 +128,10 @@ def test_unequal_references(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [3, 1 << 20])
 def test_invalid_utf8_names_file_line_and_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(reading, "BLOCK_BYTES", block)
+    monkeypatch.setattr(line_files, "BLOCK_BYTES", block)
     (tmp_path / "s").write_bytes("gut\nüber\nhalb ".encode() + b"\xff kaputt\nrest\n")
     with pytest.raises(DataError, match=r"/s, line 3: expected UTF-8, got byte 0xff at byte 5 of the line \(byte 15 of the text\)"):
-        list(reading.read_lines(tmp_path / "s"))
+        list(read_lines(tmp_path / "s"))
 
 
 def test_invalid_utf8_in_parquet_names_the_row(tmp_path: Path) -> None:

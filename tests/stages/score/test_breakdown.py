@@ -64,9 +64,9 @@ def test_breakdowns_are_written_on_request(tmp_path: Path) -> None:
     STAGE.run(ScoreInputs(hypotheses, text), config, context)
     bins = json.loads((context.directory / "by_length.json").read_text())["bins"]
     assert [(part["sentences"], part["bleu"]) for part in bins] == [(1, 100.0), (1, 100.0)], "punctuation counts as words"
-    told = json.loads((context.directory / "diversity.json").read_text())
-    assert told["bleu_by_rank"][0] == 100.0
-    assert told["bleu_by_rank"][1] < 20
+    reported = json.loads((context.directory / "diversity.json").read_text())
+    assert reported["bleu_by_rank"][0] == 100.0
+    assert reported["bleu_by_rank"][1] < 20
     plain = make_work(tmp_path / "plain")
     STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de"), plain)
     assert {path.name for path in plain.directory.glob("*.json")} == {"scores.json"}

@@ -313,8 +313,41 @@ def test_float16_on_a_cpu_is_the_users_error(inputs, tmp_path):
 def test_divergence_is_explained(inputs, tmp_path):
     network = replace(NETWORK, norm="post")
     recipe = {"learning_rate": 1e30, "clip_norm": 0.0, "warmup_updates": 0, "updates": 60, "validate_every": 100}
-    with pytest.raises(StageError, match=r"not finite.*training\.learning_rate"):
+    with pytest.raises(StageError, match=r"training: update [1-6]: (weights|loss): .*training\.learning_rate"):
         train.STAGE.run(inputs, config_of(network=network, **recipe), make_work(tmp_path))
+
+
+@pytest.mark.parametrize("rate", [1e300, 1e30])
+@pytest.mark.parametrize("updates", [1, 2, 4])
+def test_a_short_training_with_an_absurd_learning_rate_writes_no_results(inputs, tmp_path, rate, updates):
+    recipe = {"learning_rate": rate, "warmup_updates": 0, "updates": updates}
+    with pytest.raises(StageError, match=r"training: update \d: (weights|validation loss): expected"):
+        train.STAGE.run(inputs, config_of(**recipe), make_work(tmp_path))
+    assert results(tmp_path) == {}
+
+
+def test_a_candidate_that_is_not_finite_is_not_averaged(inputs, tmp_path):
+    train.STAGE.run(inputs, config_of(), make_work(tmp_path))
+    report = json.loads((tmp_path / "training.json").read_text())
+    path = tmp_path / "checkpoints" / "candidates" / f"{report['averaged'][0]}.safetensors"
+    spoil(path)
+    with pytest.raises(StageError, match=r"mean of 2 candidates: expected finite weights, got others in target_embedding"):
+        train.STAGE.run(inputs, config_of(), make_work(tmp_path, attempt="a2"))
+
+
+def test_a_checkpoint_that_is_not_finite_is_refused(inputs, tmp_path):
+    with pytest.raises(TransientError):
+        train.STAGE.run(inputs, config_of(), make_work(tmp_path, Stopping, after=3))
+    spoil(tmp_path / "checkpoints" / "3" / "model.safetensors")
+    with pytest.raises(ArtifactError, match=r"checkpoints/3: expected finite weights, got others in target_embedding.*remove"):
+        train.STAGE.run(inputs, config_of(), make_work(tmp_path, attempt="a2"))
+
+
+def spoil(path):
+    """Put a value that is not finite into the weights of a file."""
+    state = load_file(path)
+    state["target_embedding.weight"][3, 1] = float("nan")
+    weights.save_weights(path, state)
 
 
 def test_a_full_disk_leaves_the_checkpoint_before_it(inputs, straight, tmp_path, monkeypatch):

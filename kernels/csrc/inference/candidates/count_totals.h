@@ -29,6 +29,13 @@ struct CountTotals {
         empty += other.empty, too_long += other.too_long;
         linked += other.linked, unlinked += other.unlinked, dropped += other.dropped;
     }
+
+    // Whether these can be totals of pairs within the limits. If they are, no sum or product of them overflows.
+    bool are_possible(const CountLimits& limits) const {
+        if (!lengths.are_possible(limits.max_length)) return false;
+        const std::uint64_t target = lengths.target;
+        return linked <= target && unlinked <= target && dropped <= target && linked + unlinked + dropped == target;
+    }
 };
 
 }  // namespace fewstep

@@ -17,6 +17,9 @@ struct LengthRegression {
         return static_cast<std::int64_t>(std::nearbyint(slope * static_cast<double>(source_length) + intercept + 1.0));
     }
 
+    // Whether every prediction is a number: no line through lengths of 1 to 2^16 - 1 is steeper or higher.
+    bool is_possible() const { return std::abs(slope) < 0x1p17 && std::abs(intercept) < 0x1p34; }
+
     // Minimum and maximum target lengths without EOS whose length with EOS is in [max(2, L - window), max(that, L + window)]; 0 and
     // 0 for an empty source.
     struct LengthRange {
@@ -40,6 +43,15 @@ struct LengthSums {
         source_squared += source_length * source_length, source_target += source_length * target_length;
     }
 
+    // Whether these can be sums over at most 2^40 pairs with sides of 1 to `max_length` pieces.
+    bool are_possible(std::uint64_t max_length) const {
+        const auto within = [](std::uint64_t sum, std::uint64_t of, std::uint64_t factor) {
+            return of <= sum && sum <= of * factor;
+        };
+        return pairs <= MAX_PAIRS && within(source, pairs, max_length) && within(target, pairs, max_length) &&
+               within(source_squared, source, max_length) && within(source_target, source, max_length);
+    }
+
     void add(const LengthSums& other) {
         pairs += other.pairs, source += other.source, target += other.target;
         source_squared += other.source_squared, source_target += other.source_target;
@@ -58,6 +70,8 @@ struct LengthSums {
 
   private:
     __extension__ using Wide = __int128;
+    // With lengths below 2^16, sums are below 2^56 and 2^72 (of squares; checked against 2^64), and products below 2^120.
+    static constexpr std::uint64_t MAX_PAIRS = std::uint64_t{1} << 40;
 };
 
 }  // namespace fewstep

@@ -1,5 +1,6 @@
 #include "csrc/inference/candidates/tables.h"
 
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <stdexcept>
@@ -14,6 +15,18 @@ template <typename T>
 std::span<const T> section(std::span<const std::byte> file, TableLayout::Section place) {
     const auto bytes = file.subspan(static_cast<std::size_t>(place.offset), static_cast<std::size_t>(place.bytes));
     return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+// Whether the fields of a header are within the limits that counting and merging keep.
+bool is_possible(const TableHeader& header) {
+    const CountLimits& limits = header.limits;
+    const auto vocabulary = [](std::uint32_t size) { return 1 <= size && size <= 1u << 24; };
+    const auto quantity = [](double value) { return value >= 0.0 && std::isfinite(value); };
+    return vocabulary(limits.source_size) && vocabulary(limits.target_size) && limits.max_offset < 1u << 15 &&
+           1 <= limits.max_length && limits.max_length < 1u << 16 && header.top >= 1 &&
+           header.id_bytes == (limits.target_size <= 1u << 16 ? 2u : 4u) && header.max_source <= limits.max_length &&
+           quantity(header.tension) && quantity(header.backoff) && header.regression.is_possible() &&
+           header.rows >= (header.backoff > 0.0 ? limits.source_size : 0u);
 }
 
 }  // namespace
@@ -60,6 +73,7 @@ CandidateTables::CandidateTables(const std::string& path) : file_(path) {
              std::to_string(TableHeader{}.version) + "; build them again");
     }
     if (header_.check != checksum_of(header_)) fail("a file with an altered header; build them again");
+    if (!is_possible(header_)) fail("a file with an impossible header; build them again");
     const TableLayout layout = layout_of(header_);
     if (layout.file_bytes != header_.file_bytes || file.size() != header_.file_bytes) {
         fail(size + " of " + std::to_string(header_.file_bytes) + ": the file was cut off or added to; build them again");

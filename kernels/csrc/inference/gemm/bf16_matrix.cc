@@ -3,24 +3,12 @@
 #include <algorithm>
 #include <bit>
 
+#include "csrc/base/bfloat16.h"
 #include "csrc/inference/gemm/packed_gemm.h"
 
 namespace fewstep {
 
 namespace {
-
-// Bit patterns rounded to bfloat16, which is their upper half.
-I32Vector round_to_even(F32Vector values) {
-    I32Vector bits;
-    std::memcpy(&bits, &values, sizeof bits);
-    return bits + 0x7fff + ((bits >> 16) & 1);
-}
-
-Bf16 to_bfloat16(float value) {
-    std::uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    return static_cast<Bf16>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
-}
 
 // Convert x [count] to bfloat16 pairs, padded with 0.
 void to_bfloat16_pairs(const float* x, std::size_t count, Bf16* to) {
@@ -28,11 +16,10 @@ void to_bfloat16_pairs(const float* x, std::size_t count, Bf16* to) {
     for (; position + F32_LANES <= count; position += F32_LANES) {
 #if defined(__AVX512BF16__)
         const auto bf16_values = _mm512_cvtneps_pbh(load(x + position));
-#else
-        typedef std::int16_t I16Vector __attribute__((vector_size(F32_LANES * sizeof(std::int16_t))));
-        const I16Vector bf16_values = __builtin_convertvector(round_to_even(load(x + position)) >> 16, I16Vector);
-#endif
         std::memcpy(to + position, &bf16_values, sizeof bf16_values);
+#else
+        store_rounded(to + position, load(x + position));
+#endif
     }
     for (; position < count; ++position) to[position] = to_bfloat16(x[position]);
     if (count % 2) to[count] = 0;
@@ -85,7 +72,7 @@ Bf16Matrix::Bf16Matrix(const PackedMatrix& matrix) : outputs_(matrix.outputs()),
             for (std::size_t column = 0; column < columns; column += F32_LANES) {
                 const float* at = from + 2 * pair * columns + column;
                 const F32Vector other = 2 * pair + 1 < inputs_ ? load(at + columns) : F32Vector{};
-                const I32Vector both = ((round_to_even(load(at)) >> 16) & 0xffff) | (round_to_even(other) & ~0xffff);
+                const I32Vector both = to_bfloat16(load(at)) | to_bfloat16(other) << 16;
                 std::memcpy(to + pair * columns + column, &both, sizeof both);
             }
     }

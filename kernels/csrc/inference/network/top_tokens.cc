@@ -191,7 +191,8 @@ void rank_row(float* x, std::size_t num_tokens, std::int64_t slot, std::int64_t 
     if (separate_eos || !may_end) x[rules.eos] = MINUS_INFINITY;
     insert_top_k(x, num_tokens, top_k, scores, result.ids.data() + row * top_k);
     if (given >= 0) result.given_scores[row] = x[given];
-    for (std::size_t position = 0; position < banned_logits.size(); ++position) x[rules.banned[position]] = banned_logits[position];
+    for (std::size_t position = banned_logits.size(); position-- > 0;)  // backwards: a token may be banned twice
+        x[rules.banned[position]] = banned_logits[position];
     x[rules.eos] = eos;
     top = std::max(top, scores[0]);
     const float normaliser = top + std::log(sum_of_exponentials(x, num_tokens, top));

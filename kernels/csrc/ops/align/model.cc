@@ -1,14 +1,11 @@
 #include "csrc/ops/align/model.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -17,6 +14,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "csrc/base/files.h"
 #include "csrc/ops/align/diagonal.h"
 
 namespace fewstep {
@@ -25,7 +23,7 @@ static_assert(std::endian::native == std::endian::little, "files are little-endi
 
 namespace {
 
-constexpr char MAGIC[8] = {'F', 'S', 'A', 'L', 'I', 'G', 'N', '1'};
+constexpr char MAGIC[8] = {'F', 'S', 'A', 'L', 'I', 'G', 'N', '2'};
 constexpr double UNSEEN = 1e-9;
 constexpr std::string_view NULL_WORD = "<eps>";
 
@@ -37,8 +35,14 @@ struct FileHeader {
     double tension, length_ratio, p0, alpha;
     std::int64_t max_length;
     std::uint8_t diagonal, variational_bayes, null_word, compatible, reverse, unused[3];
+    std::uint64_t body;   // checksum of the following sections, without padding
+    std::uint64_t check;  // checksum of the preceding fields
 };
-static_assert(sizeof(FileHeader) == 88);
+static_assert(sizeof(FileHeader) == 104);
+
+std::uint64_t checksum_of(const FileHeader& header) {
+    return checksum(std::as_bytes(std::span(&header, 1)).first(offsetof(FileHeader, check)));
+}
 
 std::uint64_t padded(std::uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 
@@ -55,26 +59,32 @@ struct OwnedArrays {
     std::vector<double> t;
 };
 
-struct Mapping {
-    void* at = MAP_FAILED;
-    std::size_t size = 0;
-    ~Mapping() {
-        if (at != MAP_FAILED) munmap(at, size);
+// Reads the sections of a file in order; the file has the size of all of them.
+class SectionReader {
+  public:
+    explicit SectionReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+    template <typename T>
+    std::span<const T> take(std::uint64_t count) {
+        const std::span<const T> values(reinterpret_cast<const T*>(bytes_.data()), static_cast<std::size_t>(count));
+        bytes_ = bytes_.subspan(std::min<std::uint64_t>(bytes_.size(), padded(values.size_bytes())));
+        return values;
     }
+
+  private:
+    std::span<const std::byte> bytes_;
 };
 
-std::shared_ptr<Mapping> map_file(const char* path) {
-    const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) fail(path, std::string("cannot be read: ") + std::strerror(errno));
-    struct stat status{};
-    auto mapping = std::make_shared<Mapping>();
-    if (fstat(descriptor, &status) == 0 && status.st_size >= static_cast<off_t>(sizeof(FileHeader))) {
-        mapping->size = static_cast<std::size_t>(status.st_size);
-        mapping->at = mmap(nullptr, mapping->size, PROT_READ, MAP_SHARED, descriptor, 0);
-    }
-    close(descriptor);
-    if (mapping->at == MAP_FAILED) fail(path, "expected an alignment model, got a file that is too short or cannot be mapped");
-    return mapping;
+bool are_ascending(std::span<const std::uint64_t> values, std::uint64_t last) {
+    return std::is_sorted(values.begin(), values.end()) && (values.empty() ? 0 : values.back()) == last;
+}
+
+bool are_possible(const FileHeader& header) {
+    const auto within = [](double value, double min, double max) { return min <= value && value <= max; };
+    constexpr double MAX = std::numeric_limits<double>::max();
+    return within(header.tension, 0, MAX) && within(header.length_ratio, 0, MAX) && within(header.p0, 0, 1) && header.p0 < 1 &&
+           within(header.alpha, 0, MAX) && header.max_length >= 1 &&
+           std::max({header.diagonal, header.variational_bayes, header.null_word, header.compatible, header.reverse}) <= 1;
 }
 
 }  // namespace
@@ -119,35 +129,36 @@ void AlignModel::save(const char* path) const {
     header.null_word = header_.options.null_word;
     header.compatible = header_.options.compatible;
     header.reverse = header_.reverse;
-    std::ofstream file(path, std::ios::binary);
-    const auto put = [&](const void* data, std::size_t bytes) {
-        file.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
-    };
-    put(&header, sizeof header);
-    put(row_starts_.data(), row_starts_.size_bytes());
-    put(t_.data(), t_.size_bytes());
-    put(columns_.data(), columns_.size_bytes());
-    put("\0\0\0\0\0\0\0", padded(columns_.size_bytes()) - columns_.size_bytes());
-    std::uint64_t end = 0;
+    std::vector<std::uint64_t> ends;
+    std::string text;
     for (std::uint32_t id = 0; id < words_.size(); ++id) {
-        end += words_.word(id).size();
-        put(&end, sizeof end);
+        text += words_.word(id);
+        ends.push_back(text.size());
     }
-    for (std::uint32_t id = 0; id < words_.size(); ++id) put(words_.word(id).data(), words_.word(id).size());
-    file.close();
-    if (!file) fail(path, std::string("could not be written: ") + std::strerror(errno));
+    const std::array<FilePart, 5> body{part(row_starts_), part(t_), part(columns_), part(std::span<const std::uint64_t>(ends)),
+                                       part(std::span<const char>(text))};
+    for (const FilePart& bytes : body) header.body = checksum(bytes, header.body);
+    header.check = checksum_of(header);
+    static constexpr std::array<std::byte, 8> ZEROS{};
+    const FilePart padding = FilePart(ZEROS).first(padded(columns_.size_bytes()) - columns_.size_bytes());
+    write_file(path,
+               std::array<FilePart, 7>{std::as_bytes(std::span(&header, 1)), body[0], body[1], body[2], padding, body[3], body[4]});
 }
 
 std::shared_ptr<const AlignModel> AlignModel::load(const char* path) {
-    const std::shared_ptr<Mapping> mapping = map_file(path);
-    const char* at = static_cast<const char*>(mapping->at);
-    FileHeader header;
-    std::memcpy(&header, at, sizeof header);
-    if (std::memcmp(header.magic, MAGIC, sizeof MAGIC) != 0)
-        fail(path, "expected an alignment model of format FSALIGN1, got another file");
-    const std::uint64_t most = mapping->size;
-    if (header.rows >= most || header.cells > most || header.words > most || header.letters > most || file_size(header) != most)
-        fail(path, "expected a whole alignment model, got " + std::to_string(most) + " bytes; write it again");
+    const auto fail = [&](const std::string& got) {
+        throw std::invalid_argument(std::string(path) + ": expected an alignment model of format FSALIGN2, got " + got +
+                                    "; write it again");
+    };
+    const auto file = std::make_shared<const MappedFile>(path);
+    const std::uint64_t size = file->bytes().size();
+    FileHeader header{};
+    std::memcpy(&header, file->bytes().data(), std::min<std::size_t>(size, sizeof header));
+    if (size < sizeof header.magic || std::memcmp(header.magic, MAGIC, sizeof MAGIC) != 0) fail("another file");
+    if (size < sizeof header) fail("a file of " + std::to_string(size) + " bytes");
+    if (header.check != checksum_of(header) || !are_possible(header)) fail("an altered header");
+    if (header.rows >= size || header.cells > size || header.words > size || header.letters > size || file_size(header) != size)
+        fail(std::to_string(size) + " bytes, so it was cut off or added to");
     std::shared_ptr<AlignModel> model(new AlignModel);
     model->header_.options = {
         header.diagonal != 0, header.variational_bayes != 0, header.null_word != 0, header.compatible != 0, header.p0, header.alpha,
@@ -155,27 +166,40 @@ std::shared_ptr<const AlignModel> AlignModel::load(const char* path) {
     model->header_.reverse = header.reverse != 0;
     model->header_.tension = header.tension;
     model->header_.length_ratio = header.length_ratio;
-    at += sizeof header;
-    model->row_starts_ = {reinterpret_cast<const std::uint64_t*>(at), header.rows + 1};
-    at += model->row_starts_.size_bytes();
-    model->t_ = {reinterpret_cast<const double*>(at), header.cells};
-    at += model->t_.size_bytes();
-    model->columns_ = {reinterpret_cast<const std::uint32_t*>(at), header.cells};
-    at += padded(model->columns_.size_bytes());
-    const std::span<const std::uint64_t> ends(reinterpret_cast<const std::uint64_t*>(at), header.words);
-    at += ends.size_bytes();
-    if (model->row_starts_.front() != 0 || model->row_starts_.back() != header.cells ||
-        !std::is_sorted(model->row_starts_.begin(), model->row_starts_.end()) || !std::is_sorted(ends.begin(), ends.end()) ||
-        (ends.empty() ? 0 : ends.back()) != header.letters)
-        fail(path, "expected an alignment model, got one whose rows or words do not fit together; write it again");
-    std::uint64_t start = 0;
-    for (const std::uint64_t end : ends) {
-        model->words_.add(std::string_view(at + start, end - start));
-        start = end;
+    SectionReader sections(file->bytes().subspan(sizeof header));
+    model->row_starts_ = sections.take<std::uint64_t>(header.rows + 1);
+    model->t_ = sections.take<double>(header.cells);
+    model->columns_ = sections.take<std::uint32_t>(header.cells);
+    const auto ends = sections.take<std::uint64_t>(header.words);
+    const auto letters = sections.take<char>(header.letters);
+    std::uint64_t found = 0;
+    for (const FilePart& bytes : {part(model->row_starts_), part(model->t_), part(model->columns_), part(ends), part(letters)})
+        found = checksum(bytes, found);
+    if (found != header.body) fail("altered content");
+    if (!are_ascending(ends, header.letters) || !model->has_valid_cells(header.words))
+        fail("rows or words that do not fit together");
+    const std::string_view text(letters.data(), letters.size());
+    for (std::size_t id = 0; id < ends.size(); ++id) {
+        const std::uint64_t start = id == 0 ? 0 : ends[id - 1];
+        model->words_.add(text.substr(start, ends[id] - start));
     }
-    if (model->words_.size() != header.words) fail(path, "expected distinct words, got one twice; write the model again");
-    model->memory_ = mapping;
+    if (model->words_.size() != header.words) fail("one word twice");
+    model->memory_ = file;
     return model;
+}
+
+// Whether every row is within the cells, with ascending columns that are words if there are words, and finite probabilities.
+bool AlignModel::has_valid_cells(std::uint64_t words) const {
+    if (row_starts_.front() != 0 || !are_ascending(row_starts_, cells())) return false;
+    if (words != 0 && row_starts_.size() - 2 > words) return false;
+    for (std::size_t row = 0; row + 1 < row_starts_.size(); ++row) {
+        for (std::uint64_t cell = row_starts_[row]; cell < row_starts_[row + 1]; ++cell) {
+            if (words != 0 && columns_[cell] >= words) return false;
+            if (cell > row_starts_[row] && columns_[cell] <= columns_[cell - 1]) return false;
+            if (!(t_[cell] >= 0.0) || std::isinf(t_[cell])) return false;
+        }
+    }
+    return true;
 }
 
 void AlignModel::write_text(const char* path, double beam) const {

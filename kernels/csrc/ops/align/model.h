@@ -24,7 +24,9 @@ class AlignModel {
   public:
     AlignModel(const ModelHeader& header, const Support& support, const double* t, const Dictionary& words);
 
-    // A little-endian, versioned file that can be mapped; its bytes are a function of the content.
+    // A little-endian, versioned file with checksums that can be mapped; its bytes are a function of the content. Loading reads the
+    // whole file: it throws std::invalid_argument for a file that is truncated, altered or of another kind, and FileError for one
+    // that cannot be read.
     void save(const char* path) const;
     static std::shared_ptr<const AlignModel> load(const char* path);
 
@@ -46,6 +48,7 @@ class AlignModel {
 
   private:
     AlignModel() = default;
+    bool has_valid_cells(std::uint64_t words) const;
 
     ModelHeader header_;
     Dictionary words_;

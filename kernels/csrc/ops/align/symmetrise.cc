@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <stdexcept>
+#include <string>
 #include <unordered_set>
 
 namespace fewstep {
@@ -60,6 +62,10 @@ void grow(Grid& grid, std::vector<Link> candidates) {
 
 std::vector<Link> symmetrise(std::vector<Link> forward, std::vector<Link> reverse, Symmetrisation method) {
     for (auto* links : {&forward, &reverse}) {
+        for (const auto& [source, target] : *links)
+            if (std::max(source, target) >= MAX_POSITION)
+                throw std::invalid_argument("symmetrize: expected positions below " + std::to_string(MAX_POSITION) + ", got " +
+                                            std::to_string(source) + "-" + std::to_string(target));
         std::sort(links->begin(), links->end());
         links->erase(std::unique(links->begin(), links->end()), links->end());
     }

@@ -111,6 +111,30 @@ std::span<const T> read_values(std::span<const std::byte>& bytes, std::uint64_t 
 
 FilePart checked_header(const RunHeader& header) { return std::as_bytes(std::span(&header, 1)).first(offsetof(RunHeader, check)); }
 
+// Whether events are ascending, each within `limits` and counted, and their counts sum to `links`.
+template <typename Within>
+bool are_events(const RunFile::Slice& slice, std::uint64_t links, const Within& within) {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < slice.events.size(); ++i) {
+        if (i > 0 && slice.events[i] <= slice.events[i - 1]) return false;
+        if (slice.counts[i] == 0 || !within(slice.events[i])) return false;
+        sum += slice.counts[i];  // fewer than 2^32 events, each counted fewer than 2^32 times
+    }
+    return sum == links;
+}
+
+bool is_lexical(std::uint64_t event, const CountLimits& limits) {
+    const std::uint64_t rows = std::uint64_t{limits.source_size} * (2ull * limits.max_offset + 1);
+    return event::row(event) < rows && event::piece(event) < limits.target_size;
+}
+
+bool is_prior(std::uint64_t event, const CountLimits& limits) {
+    const std::uint32_t length = event::source_length(event), slot = event::slot(event), position = event::position(event);
+    const std::int64_t offset = std::int64_t{position} - std::int64_t{slot};
+    return length <= limits.max_length && slot < limits.max_length && position < length &&
+           std::abs(offset) <= std::int64_t{limits.max_offset};
+}
+
 // Throws std::invalid_argument.
 void check_limits(const CountLimits& limits) {
     const auto within = [](std::uint32_t value, std::uint32_t min, std::uint32_t max, const char* name) {
@@ -178,8 +202,17 @@ RunFile::RunFile(const std::string& path) : file_(path) {
     if (header.magic != RUN_MAGIC) fail("another kind of file");
     if (header.version != RUN_VERSION || header.bytes != sizeof header) fail("version " + std::to_string(header.version));
     if (header.check != checksum(checked_header(header))) fail("an altered header");
+    try {
+        check_limits(header.limits);
+    } catch (const std::invalid_argument& error) {
+        fail(std::string("impossible limits (") + error.what() + ")");
+    }
+    if (!header.totals.are_possible(header.limits)) fail("impossible numbers of pairs");
     constexpr std::uint64_t each = sizeof(std::uint64_t) + sizeof(std::uint32_t);
-    if (rest.size() != (header.lexical + header.prior) * each) fail("a file that was cut off");
+    const std::uint64_t events = rest.size() / each;
+    if (header.lexical > events || header.prior != events - header.lexical || rest.size() % each != 0)
+        fail("a file that was cut off");
+    if (events > std::numeric_limits<std::uint32_t>::max()) fail("more than 2^32 - 1 events");
     limits_ = header.limits, totals_ = header.totals;
     lexical_.events = read_values<std::uint64_t>(rest, header.lexical);
     prior_.events = read_values<std::uint64_t>(rest, header.prior);
@@ -189,6 +222,9 @@ RunFile::RunFile(const std::string& path) : file_(path) {
     for (const FilePart& part : body_of(lexical_.events, prior_.events, lexical_.counts, prior_.counts))
         found = checksum(part, found);
     if (found != header.body) fail("altered counts");
+    const bool possible = are_events(lexical_, totals_.linked, [&](std::uint64_t event) { return is_lexical(event, limits_); }) &&
+                          are_events(prior_, totals_.linked, [&](std::uint64_t event) { return is_prior(event, limits_); });
+    if (!possible) fail("impossible events");
 }
 
 }  // namespace fewstep

@@ -260,6 +260,9 @@ TableHeader merge_candidates(std::span<const std::string> paths, const std::stri
     header.top = options.top, header.reserved = options.reserved;
     header.tension = options.tension, header.backoff = options.backoff, header.vocabulary = options.vocabulary;
     for (const RunFile& run : runs) header.totals.add(run.totals());
+    if (!header.totals.are_possible(header.limits))
+        throw std::invalid_argument("candidate tables: expected at most 2^40 pairs, got " +
+                                    std::to_string(header.totals.lengths.pairs));
     header.regression = header.totals.lengths.regression();
 
     CountDigest links;

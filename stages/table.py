@@ -46,4 +46,4 @@ STAGES: tuple[Stage[Any, Any, Any], ...] = (
     benchmark.STAGE,
     report.STAGE,
 )
-"""All stages, in the order of the flow."""
+"""All stages, in the order of the flow. A new stage is added only here."""

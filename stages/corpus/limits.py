@@ -1,0 +1,88 @@
+"""Limits on text files, so that memory and time stay bounded whatever a file holds."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fewstep.streams import MAX_LINE_BYTES
+from stages.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+MAX_RATIO = 200
+"""Bytes of text for each byte of a compressed file. Text compresses to a third or a fifth."""
+MIN_CHECKED_BYTES = 64 << 20
+"""Bytes of text up to which the ratio is not checked."""
+
+MAX_BATCH_BYTES = 1 << 30
+"""Bytes of the rows of one side that are processed together."""
+MAX_ROW_GROUP_BYTES = 2 << 30
+"""Bytes of a text column in one row group of a Parquet file."""
+
+
+def require_regular(path: Path) -> None:
+    """Raise DataError if a file exists that is not a regular file. A pipe or a device may never end."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return  # reported where the file is opened
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise DataError(f"{path}: expected a readable text file, got a pipe, socket or device; write its content to a file")
+
+
+def check_line(path: Path, number: int, size: int) -> None:
+    """Raise DataError if the line `number` of a file, of which `size` bytes are known, is too long."""
+    if size > MAX_LINE_BYTES:
+        raise DataError(
+            f"{path}, line {number}: expected at most {MAX_LINE_BYTES:,} bytes, got a longer line; split or remove the line"
+        )
+
+
+def within_ratio(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the decompressed blocks of a file. Raises DataError when they hold far more than text of the file's size can."""
+    limit, size = max(MIN_CHECKED_BYTES, MAX_RATIO * path.stat().st_size), 0
+    for block in blocks:
+        size += len(block)
+        if size > limit:
+            raise DataError(
+                f"{path}: expected at most {limit:,} bytes of text from a file of {path.stat().st_size:,} bytes, got more; "
+                "replace the file, or decompress it if this is intended"
+            )
+        yield block
+
+
+def within_batches(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
+    """Yield the tables of a stream. Raises DataError if `rows` rows, which are processed together, exceed `MAX_BATCH_BYTES`."""
+    held = size = 0
+    for table in tables:
+        held, size = held + table.num_rows, size + table.nbytes
+        if size > MAX_BATCH_BYTES:
+            raise DataError(
+                f"corpus files, column {table.column_names[0]}: expected at most {MAX_BATCH_BYTES:,} bytes in {rows:,} consecutive "
+                "lines, got more; split long lines"
+            )
+        yield table
+        if held >= rows:
+            held %= rows
+            size = table.nbytes if held else 0
+
+
+def check_row_groups(path: Path, metadata: pq.FileMetaData, names: Sequence[str]) -> None:
+    """Raise DataError if the columns `names` of a Parquet file hold far more than its size can, or a row group is too large."""
+    chunks = [
+        metadata.row_group(group).column(column)
+        for group in range(metadata.num_row_groups)
+        for column in range(metadata.num_columns)
+    ]
+    sizes = [chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in names]
+    limit = max(MIN_CHECKED_BYTES, MAX_RATIO * path.stat().st_size)
+    if sum(sizes) > limit or max(sizes, default=0) > MAX_ROW_GROUP_BYTES:
+        raise DataError(
+            f"{path}: expected at most {limit:,} bytes of text and {MAX_ROW_GROUP_BYTES:,} in a column of a row group, got "
+            f"{sum(sizes):,} and {max(sizes):,}; replace the file, or write it with smaller row groups"
+        )

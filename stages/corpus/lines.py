@@ -1,0 +1,79 @@
+"""Lines of text files, which may be compressed, as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from fewstep.streams import MAX_LINE_BYTES
+from stages.corpus.limits import check_line, require_regular, within_ratio
+from stages.errors import DataError
+
+BLOCK_BYTES = 4 << 20
+
+
+def read_lines(path: Path) -> Iterator[pa.StringArray]:
+    """Yield the lines of a text file in order, each with its line feed. Files ending in `.gz` and `.zst` are decompressed.
+
+    Only a line feed ends a line. Raises DataError for a file that cannot be read and for invalid UTF-8, with line and byte.
+    """
+    line, position, rest = 0, 0, b""
+    for block in _blocks(path):
+        head, feed, tail = block.rpartition(b"\n")
+        if not feed:
+            rest += block
+            check_line(path, line + 1, len(rest))
+            continue
+        lines = _decoded(path, rest + head + feed, line, position)
+        line, position, rest = line + len(lines), position + len(rest) + len(head) + 1, tail
+        yield lines
+    if rest:
+        yield _decoded(path, rest, line, position)
+
+
+def _decoded(path: Path, data: bytes, line: int, position: int) -> pa.StringArray:
+    """Return the lines in `data` without copying their bytes. `data` starts at byte `position` of the file, after `line` lines."""
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line += data.count(b"\n", 0, error.start) + 1
+        column = error.start - (data.rfind(b"\n", 0, error.start) + 1)
+        raise DataError(
+            f"{path}, line {line}: expected UTF-8, got byte 0x{data[error.start]:02x} at byte {column} of the line "
+            f"(byte {position + error.start} of the text): {error.reason}; convert the file to UTF-8"
+        ) from error
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")).astype(np.int32) + 1
+    offsets = np.concatenate([[0], ends, [len(data)] if not data.endswith(b"\n") else []]).astype(np.int32)
+    if (longest := np.diff(offsets)).max(initial=0) > MAX_LINE_BYTES:
+        number = int(np.argmax(longest > MAX_LINE_BYTES))
+        check_line(path, line + number + 1, int(longest[number]))
+    return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with readable(path):
+        require_regular(path)
+        with _open(path) as file:
+            yield from within_ratio(path, iter(lambda: file.read(BLOCK_BYTES), b""))
+
+
+def _open(path: Path) -> pa.NativeFile:
+    compression = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix)
+    return pa.input_stream(path, compression=compression)
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Raise DataError in place of the errors of a file that is missing or cannot be read."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: expected a file, got none; check the path in the config") from error
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(
+            f"{path}: expected a readable {path.suffix or 'text'} file, got: {error}; repair or replace the file"
+        ) from error

@@ -1,0 +1,106 @@
+"""Parallel text in Parquet files, as a stream of tables whose memory is bounded whatever the file holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from stages.corpus.limits import check_line, check_row_groups, require_regular
+from stages.corpus.lines import readable
+from stages.errors import DataError
+
+BATCH_ROWS = 4096
+PART_BYTES = 64 << 20
+"""Bytes of the texts of one table, beside its last row."""
+
+
+def read_parquet(path: Path, languages: tuple[str, str]) -> Iterator[pa.Table]:
+    """Yield the rows of a file in order, with the columns source and target. A missing value becomes an empty string.
+
+    Raises DataError for a file that cannot be read, without two columns of strings, with invalid UTF-8, or with long texts.
+    """
+    with readable(path):
+        require_regular(path)
+        names = _columns(path, pq.read_schema(path), languages)
+        # A text that a dictionary holds once may stand in every row, so it is written out only after its rows were counted.
+        parquet = pq.ParquetFile(path, read_dictionary=list(names))
+        check_row_groups(path, parquet.metadata, names)
+    batches, row = parquet.iter_batches(BATCH_ROWS, columns=list(names)), 0
+    while True:
+        with readable(path):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        for part in _parts(batch, path, names, row):
+            columns = [_strings(part.column(name), path, name, row) for name in names]
+            row += part.num_rows
+            yield pa.table(columns, ["source", "target"])
+
+
+def _columns(path: Path, schema: pa.Schema, languages: tuple[str, str]) -> tuple[str, str]:
+    for pair in (("source", "target"), languages):
+        if set(pair) <= set(schema.names):
+            return pair
+    strings = [column.name for column in schema if _is_string(column.type)]
+    if len(strings) == 2:
+        return strings[0], strings[1]
+    raise DataError(
+        f"{path}: expected columns source and target, or {languages[0]} and {languages[1]}, or exactly two "
+        f"columns of strings, got {', '.join(f'{column.name} ({column.type})' for column in schema) or 'no columns'}; "
+        "rename the columns"
+    )
+
+
+def _parts(batch: pa.RecordBatch, path: Path, names: tuple[str, str], row: int) -> Iterator[pa.RecordBatch]:
+    """Cut a batch, which starts at `row`, into parts of about `PART_BYTES`. Raises DataError for a text that is too long."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for name in names:
+        lengths = _lengths(batch.column(name))
+        if lengths.size:
+            longest = int(lengths.argmax())
+            check_line(path, row + longest + 1, int(lengths[longest]))
+        sizes += lengths
+    ends = np.flatnonzero(np.diff(np.cumsum(sizes) // PART_BYTES)) + 1
+    for start, end in zip([0, *ends], [*ends, batch.num_rows], strict=True):
+        yield batch.slice(start, end - start)
+
+
+def _lengths(column: pa.Array) -> np.ndarray:
+    """Return the bytes of each text; 0 for other values, which are refused later."""
+    if not _is_string(column.type):
+        return np.zeros(len(column), np.int64)
+    if pa.types.is_dictionary(column.type):
+        lengths = pc.take(pc.binary_length(column.dictionary), column.indices)
+    else:
+        lengths = pc.binary_length(column)
+    return np.asarray(pc.fill_null(lengths, 0), np.int64)
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _strings(column: pa.Array, path: Path, name: str, start: int) -> pa.StringArray:
+    """Return a column as valid strings; a missing value becomes an empty string. `start` is the number of its first row."""
+    if not _is_string(column.type):
+        raise DataError(f"{path}, column {name}: expected strings, got {column.type}; convert the column")
+    strings = pc.fill_null(column.cast(pa.string()), "")
+    try:
+        strings.validate(full=True)
+    except pa.ArrowInvalid as error:
+        for row, value in enumerate(strings.cast(pa.binary())):
+            try:
+                value.as_py().decode("utf-8")
+            except UnicodeDecodeError as wrong:
+                raise DataError(
+                    f"{path}, column {name}, row {start + row + 1}: expected UTF-8, got an invalid byte at position {wrong.start}: "
+                    f"{wrong.reason}; convert the column to UTF-8"
+                ) from error
+        raise
+    return strings

@@ -1,0 +1,49 @@
+"""Each promise of SECURITY.md names a test that exists, and the limits are those of the source."""
+
+import ast
+import re
+
+import pytest
+
+from fewstep import streams
+from pipeline.config import limits as of_configs
+from pipeline.config import schema
+from pipeline.store import url_copy
+from stages.corpus import limits as of_text
+from tests.docs.pages import ROOT, text
+
+PAGE = text(ROOT / "SECURITY.md")
+PROMISES = PAGE.partition("## Promises\n")[2].partition("\n## ")[0]
+ROW = re.compile(r"^\| (?P<promise>.+) \| `(?P<file>[\w/.]+)::(?P<name>\w+)` \|$", re.MULTILINE)
+LIMITS = PAGE.partition("## Limits\n")[2].partition("\n## ")[0]
+
+
+def test_every_promise_names_a_test() -> None:
+    rows = [line for line in PROMISES.splitlines() if line.startswith("| ") and not line.startswith("| promise")]
+    assert len(rows) > 20
+    assert [line for line in rows if not ROW.match(line)] == []
+
+
+@pytest.mark.parametrize(("file", "name"), [(row["file"], row["name"]) for row in ROW.finditer(PROMISES)])
+def test_the_tests_of_promises_exist(file: str, name: str) -> None:
+    body = ast.parse((ROOT / file).read_text(encoding="utf-8")).body
+    assert name in [node.name for node in body if isinstance(node, ast.FunctionDef)]
+
+
+def test_no_promise_stands_twice() -> None:
+    rows = [row.groups() for row in ROW.finditer(PROMISES)]
+    assert len({promise for promise, _, _ in rows}) == len({(file, name) for _, file, name in rows}) == len(rows)
+
+
+def test_the_limits_are_those_of_the_source() -> None:
+    numbers = [row.rpartition(" | ")[2].rstrip(" |") for row in LIMITS.splitlines() if row.startswith("| ")][1:]
+    mib, gib = 2**20, 2**30
+    assert numbers == [
+        f"{of_configs.MAX_BYTES // mib} MiB; {of_configs.MAX_VALUES:,}; {of_configs.MAX_DEPTH}; {of_configs.MAX_BASES}",
+        f"{of_configs.MAX_TEXT:,}; {schema.MAX_NAME}",
+        f"{streams.MAX_LINE_BYTES // mib} MiB",
+        f"{of_text.MAX_RATIO}",
+        f"{of_text.MAX_ROW_GROUP_BYTES // gib} GiB; {of_text.MAX_BATCH_BYTES // gib} GiB",
+        f"{url_copy.MAX_UNSTATED_BYTES // gib} GiB; the free space",
+        "`cluster.silence_seconds`",
+    ]

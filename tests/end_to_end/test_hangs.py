@@ -1,0 +1,122 @@
+"""Processes that hang rather than die, nodes that are lost, and processes that are asked to end."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from runs import ALONE, Watched, end
+from test_loopback import descendants
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray]
+
+TRAINED = ("--until", "train:teacher", "--set", "cluster.silence_seconds=10")
+DISTILLED = ("--until", "distill:train", "--set", "cluster.silence_seconds=10", "--set", "cluster.resources.distill.workers=2")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Watched:
+    run = Watched(tmp_path_factory.mktemp("undisturbed") / "store", *ALONE, "--until", "distill:train")
+    run.finish()
+    return run
+
+
+def processes(run: Watched, step: str) -> list[int]:
+    """Return the processes that wrote to the logs of a step, by their first line."""
+    return [int(pid) for pid in dict.fromkeys(re.findall(r" \[(\d+)\] ", run.log(step)))]
+
+
+def finish(run: Watched, process: subprocess.Popen[str]) -> list[str]:
+    """Wait for the end of a run and return the reasons for which the training was repeated."""
+    assert process.wait(300) == 0, run.output_file.read_text()[-4000:]
+    return [e["error"] for e in run.events("step_retried")]
+
+
+def model(run: Watched) -> bytes:
+    return next((run.store / "train").glob("*/model.safetensors")).read_bytes()
+
+
+def test_a_step_whose_process_is_stopped_is_repeated_from_its_checkpoint(undisturbed: Watched, tmp_path: Path) -> None:
+    run = Watched(tmp_path / "store", *TRAINED)
+    run.begin_with(undisturbed, before="train:teacher")
+    process = run.start()
+    try:
+        run.wait(lambda: run.progress("train:teacher") >= 60, process)
+        (worker,) = processes(run, "train:teacher")
+        os.kill(worker, signal.SIGSTOP)
+        (reason,) = finish(run, process)
+        assert reason == "no sign of life for 10 s; the process was killed"
+        assert not Path(f"/proc/{worker}").exists()
+    finally:
+        end(process)
+    assert model(run) == model(undisturbed)
+
+
+def test_a_training_worker_that_is_stopped_ends_the_attempt(undisturbed: Watched, tmp_path: Path) -> None:
+    two = ("--until", "train:teacher", "--set", "cluster.silence_seconds=20", "--set", "cluster.resources.train.workers=2")
+    run = Watched(tmp_path / "store", *two)
+    run.begin_with(undisturbed, before="train:teacher")
+    process = run.start()
+    try:
+        run.wait(lambda: run.progress("train:teacher") >= 60, process)
+        _, *workers = processes(run, "train:teacher")
+        os.kill(workers[1], signal.SIGSTOP)
+        assert "health check" in finish(run, process)[0]
+        assert not Path(f"/proc/{workers[1]}").exists()
+    finally:
+        end(process)
+    assert re.search(r"training from update ([1-9]\d*) of 200", run.log("train:teacher"))
+
+
+def test_a_worker_of_a_map_that_is_stopped_is_replaced(undisturbed: Watched, tmp_path: Path) -> None:
+    run = Watched(tmp_path / "store", *DISTILLED)
+    run.begin_with(undisturbed, before="distill:train")
+    process = run.start()
+    try:
+        run.wait(lambda: len(processes(run, "distill:train")) >= 2, process)
+        _, worker, *_ = processes(run, "distill:train")
+        os.kill(worker, signal.SIGSTOP)
+        assert finish(run, process) == []
+        assert not Path(f"/proc/{worker}").exists()
+    finally:
+        end(process)
+    (done,) = run.events("step_done")
+    assert done["deaths"] == 1
+    assert run.agrees_with(undisturbed)
+
+
+def test_a_local_cluster_that_is_lost_is_started_again(undisturbed: Watched, tmp_path: Path) -> None:
+    """The process of the training may end its work without its node; the next step needs another node in any case."""
+    run = Watched(tmp_path / "store", "--until", "distill:train")
+    run.begin_with(undisturbed, before="train:teacher")
+    process = run.start()
+    try:
+        run.wait(lambda: run.progress("train:teacher") >= 20, process)
+        commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(process.pid)}
+        (raylet,) = [pid for pid, command in commands.items() if b"/raylet/raylet\0" in command]
+        os.kill(raylet, signal.SIGKILL)
+        assert len(finish(run, process)) <= 1
+    finally:
+        end(process)
+    assert "the local Ray cluster is lost, and is started again" in run.output_file.read_text()
+    assert run.agrees_with(undisturbed)
+
+
+def test_a_training_that_is_asked_to_end_loses_no_update(undisturbed: Watched, tmp_path: Path) -> None:
+    run = Watched(tmp_path / "store", *TRAINED, "--set", "cluster.checkpoint_seconds=10000")
+    run.begin_with(undisturbed, before="train:teacher")
+    process = run.start()
+    try:
+        run.wait(lambda: run.progress("train:teacher") >= 60, process)
+        os.kill(processes(run, "train:teacher")[0], signal.SIGTERM)
+        assert len(finish(run, process)) == 1
+    finally:
+        end(process)
+    (continued,) = re.findall(r"training from update (\d+) of 200", run.log("train:teacher"))  # in the log of the last attempt
+    assert int(continued) >= 60
+    assert model(run) == model(undisturbed)

@@ -1,0 +1,74 @@
+"""The servers of a local Ray cluster are reachable from this machine only."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray]
+
+PROGRAM = """
+import sys
+from pipeline.config.schema import Cluster
+from pipeline.run.ray_connection import connect_ray
+
+machines = connect_ray(Cluster(cpus=1))
+print("ready", flush=True)
+sys.stdin.read()
+machines.close()
+"""
+LISTENING = "0A"
+LOOPBACK = re.compile(r"0100007F|0000000000000000FFFF00000100007F|0{24}01000000")
+"""127.0.0.1, the same as an IPv6 address, and ::1, as in /proc/net/tcp."""
+
+
+def descendants(root: int) -> list[int]:
+    """Return a process and all processes that it has started."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            continue
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+def sockets(pid: int) -> set[str]:
+    """Return the inodes of a process's sockets."""
+    found = set()
+    for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+        try:
+            found |= set(re.findall(r"socket:\[(\d+)\]", os.readlink(descriptor)))
+        except OSError:
+            continue
+    return found
+
+
+def listening(inodes: set[str]) -> list[str]:
+    """Return the addresses, in hexadecimal, at which these sockets listen."""
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
+    return [line[1].partition(":")[0] for line in lines if line[3] == LISTENING and line[9] in inodes]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_local_ray_listens_on_loopback_alone(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        assert "ready" in process.stdout.read(6)
+        addresses = listening(set().union(*(sockets(pid) for pid in descendants(process.pid))))
+    finally:
+        process.stdin.close()
+        process.wait(timeout=60)
+    assert len(addresses) > 5  # the global control service, the node's manager, their agents and a worker
+    assert [address for address in addresses if not LOOPBACK.fullmatch(address)] == []

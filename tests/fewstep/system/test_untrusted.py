@@ -1,0 +1,222 @@
+"""System directories that came from elsewhere: no file outside of them is read or written, and nothing is built before it fits."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import fewstep
+from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.system.description import read_description
+from fewstep.system.format import BundleError, write_json
+from fewstep.system.integrity import measure, seal
+from models.bundle.directory import load_model, load_system
+from tests.fewstep.systems import LINES, SYSTEMS, write, write_systems
+
+
+@pytest.fixture(scope="module")
+def systems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return write_systems(tmp_path_factory.mktemp("systems"))
+
+
+@pytest.fixture
+def directory(systems: dict[str, Path], tmp_path: Path) -> Path:
+    return shutil.copytree(systems["autoregressive"], tmp_path / "system")
+
+
+def edit(path: Path, **changes: Any) -> dict[str, Any]:
+    """Change a description, with a digest that agrees."""
+    description = json.loads(path.read_text())
+    description |= changes
+    write_json(path, seal(description))
+    return description
+
+
+def with_part(directory: Path, name: str, entry: object) -> None:
+    edit(directory / "system.json", parts={**read_description(directory)["parts"], name: entry})
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret", "/etc/hostname", "a/../../secret", "a//b", "./a", "..", ".", "", "a\0b", "x" * 300, "a/"]
+)
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_part_lies_below_the_directory(directory: Path, name: str, verify: bool) -> None:
+    (directory.parent / "secret").write_text("secret")
+    with_part(directory, name, measure(directory.parent / "secret"))
+    with pytest.raises(BundleError, match=r"system.json: parts: expected the (relative )?name of a file"):
+        fewstep.load(directory, verify=verify)
+
+
+def test_a_system_is_not_copied_out_of_another(directory: Path, tmp_path: Path, systems: dict[str, Path]) -> None:
+    """Its companions are copied by the names of their parts: such a part was read, and written beside the new system."""
+    (directory.parent / "secret").write_text("secret")
+    with_part(directory, "../secret", measure(directory.parent / "secret"))
+    root, (family, config, searches) = systems["aggressive"].parent, SYSTEMS["aggressive"]
+    target = tmp_path / "new" / "system"
+    with pytest.raises(BundleError, match="expected the relative name of a file"):
+        write(
+            target, family, config, searches, root / "aggressive-trained" / "model.safetensors", root / "joint.model",
+            companions={"verifier": directory},
+        )  # fmt: skip
+    assert not target.exists() or not list(target.rglob("secret"))
+    assert not (target.parent / "secret").exists()
+
+
+@pytest.mark.parametrize("place", ["model.safetensors", "tables", "tables/tables.bin"])
+def test_a_part_is_no_link(directory: Path, place: str) -> None:
+    elsewhere = directory.parent / "elsewhere"
+    (directory / place).rename(elsewhere)
+    (directory / place).symlink_to(elsewhere)
+    with pytest.raises(BundleError, match=f"parts: expected a file, got the link {place}; copy the file"):
+        fewstep.load(directory)
+
+
+def test_the_directory_itself_may_be_a_link(directory: Path) -> None:
+    (directory.parent / "latest").symlink_to(directory)
+    assert len(fewstep.load(directory.parent / "latest").translate(LINES)) == len(LINES)
+
+
+def test_a_file_that_is_not_described_is_not_read(directory: Path) -> None:
+    expected = fewstep.load(directory).translate(LINES)
+    description = read_description(directory)
+    parts = {name: entry for name, entry in description["parts"].items() if not name.startswith("ngram")}
+    edit(directory / "system.json", parts=parts)
+    (directory / "ngram" / "model.ngram").write_bytes(b"FSNGRAM\n damaged")
+    assert fewstep.load(directory).translate(LINES) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"parts": []}, "parts: expected an object"),
+        ({"parts": {}}, "parts: expected model.safetensors among them, got none"),
+        ({"family": 3}, "family: expected text, got 3"),
+        ({"family": "martian"}, "family: expected one of"),
+        ({"searches": []}, "searches: expected an object"),
+        ({"searches": {"greedy": []}}, "StepwiseSearch: expected a mapping"),
+        ({"search": "none"}, "search: expected one of beam, .* got none"),
+        ({"languages": {"source": "en"}}, "languages: expected source and target as text"),
+        ({"sizes": {"source": 37, "target": "37", "joint": True}}, "expected sizes of two vocabularies"),
+        ({"sizes": {"source": -1, "target": 37, "joint": True}}, "expected sizes of two vocabularies"),
+        ({"max_source_tokens": 0}, "max_source_tokens: expected at least 1, got 0"),
+        ({"max_source_tokens": None}, "max_source_tokens: expected an integer, got None"),
+        ({"links": 7}, "links: expected text, got 7"),
+        ({"name": None}, "name: expected text, got None"),
+        ({"format": True}, "expected a system of format 4, got True"),
+        ({"format": 4.0}, "expected a system of format 4, got 4.0"),
+    ],
+)
+def test_a_description_has_the_types_of_its_keys(directory: Path, changes: dict[str, Any], message: str) -> None:
+    edit(directory / "system.json", **changes)
+    for load in (fewstep.load, load_system):
+        with pytest.raises(BundleError, match=message):
+            load(directory)
+
+
+@pytest.mark.parametrize(
+    "text", ["[1]", '{"a": "\\ud800"}', "[" * 100_000, '{"a": ' * 100_000, "\xff\xfe", "{" + " " * (1 << 24) + "}"]
+)
+def test_text_that_is_no_description_is_refused(directory: Path, text: str) -> None:
+    (directory / "system.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(BundleError, match=r"system.json: expected JSON"):
+        fewstep.load(directory)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"feed_forward": 1 << 27}, "expected at least [0-9]+ numbers, got"),  # 17 GB of weights
+        ({"encoder_layers": 10**9}, "expected at least [0-9]+ numbers, got"),  # builds layers for hours
+        ({"decoder_layers": 10**12}, "expected at least [0-9]+ numbers, got"),
+        ({"width": 1 << 20}, "expected at least [0-9]+ numbers, got"),
+        ({"max_positions": 1 << 40, "positions": "learned"}, "expected at least [0-9]+ numbers, got"),
+        ({"heads": 3}, "heads: expected a divisor of width 16, got 3"),
+        ({"width": "16"}, "width: expected an integer, got 16"),
+        ({"encoder_layers": 2}, "expected at least [0-9]+ numbers, got|missing encoder.layers.1"),
+    ],
+)
+def test_a_network_is_compared_with_its_weights_before_it_is_built(
+    systems: dict[str, Path], tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    """The config that is stored with the weights agrees, as in a file that was made to deceive."""
+    directory = shutil.copytree(systems["autoregressive"], tmp_path / "system")
+    trained = shutil.copytree(systems["autoregressive"].parent / "autoregressive-trained", tmp_path / "trained")
+    without_config(directory / "model.safetensors")
+    without_config(trained / "model.safetensors")
+    system, training = directory / "system.json", trained / "model.json"
+    for load, path in ((fewstep.load, system), (load_system, system), (load_model, training)):
+        description = json.loads(path.read_text())
+        parts = {**description["parts"], "model.safetensors": measure(path.with_name("model.safetensors"))}
+        edit(path, network={**description["network"], **changes}, parts=parts)
+        with pytest.raises(BundleError, match=message):
+            load(path.parent)
+
+
+def without_config(path: Path) -> None:
+    save_file(load_file(path), path)
+
+
+def test_positions_are_those_of_the_codes(systems: dict[str, Path], tmp_path: Path) -> None:
+    directory = shutil.copytree(systems["autoregressive"], tmp_path / "system")
+    without_config(directory / "model.safetensors")
+    description = read_description(directory)
+    parts = {**description["parts"], "model.safetensors": measure(directory / "model.safetensors")}
+    edit(directory / "system.json", network={**description["network"], "max_positions": 1 << 40}, parts=parts)
+    with pytest.raises(BundleError, match=r"codes.safetensors: source_positions: expected \[1099511627776, 16\], got \[24, 16\]"):
+        fewstep.load(directory)
+
+
+def test_damaged_tables_and_models_of_a_system_are_named(directory: Path) -> None:
+    for name in ("tables/tables.bin", "ngram/model.ngram", "target.spm"):
+        content = (directory / name).read_bytes()
+        for damaged in (b"", content[: len(content) // 2], b"\xff" * len(content)):
+            (directory / name).write_bytes(damaged)
+            with pytest.raises(BundleError, match=name.replace(".", r"\.")):
+                fewstep.load(directory, verify=False)
+        (directory / name).write_bytes(content)
+    assert isinstance(fewstep.load(directory).search, StepwiseSearch)
+
+
+def test_pieces_of_a_vocabulary_are_unicode(directory: Path) -> None:
+    for name in ("source.spm", "target.spm"):
+        content = (directory / name).read_bytes()
+        (directory / name).write_bytes(content.replace("läuft".encode(), b"l\xffxuft"))
+    with pytest.raises(BundleError, match=r"source.spm: expected a SentencePiece model, got: 'utf-8' codec"):
+        fewstep.load(directory, verify=False)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_weights_are_finite(directory: Path, value: float) -> None:
+    path = directory / "model.safetensors"
+    weights = load_file(path)
+    weights["encoder.layers.0.feed_forward.widen.weight"][3, 2] = value
+    save_file(weights, path)
+    with pytest.raises(BundleError, match=r"expected finite weights, got others in encoder.layers.0.feed_forward.widen.weight"):
+        fewstep.load(directory, verify=False)
+
+
+@pytest.mark.parametrize("name", ["autoregressive", "dag", "lattice", "aggressive"])
+def test_outputs_that_are_no_numbers_are_an_error_or_a_translation(systems: dict[str, Path], tmp_path: Path, name: str) -> None:
+    """Weights near the largest number make every product infinite: a beam search then finds nothing."""
+    directory = shutil.copytree(systems[name], tmp_path / "system")
+    for path in directory.rglob("model.safetensors"):
+        save_file({name: array * 0 + 3e38 if array.dtype == "float32" else array for name, array in load_file(path).items()}, path)
+    try:
+        system = fewstep.load(directory, verify=False)
+        found = {label: outcome(system, search) for label, search in system.searches.items()}
+    except BundleError:
+        return
+    assert set(found.values()) <= {"translated", "refused"}
+    assert name != "autoregressive" or found["beam"] == "refused"
+
+
+def outcome(system: fewstep.System, search: Any) -> str:
+    try:
+        return "translated" if len(system.translate(LINES, search)) == len(LINES) else "lost"
+    except BundleError as error:
+        return "refused" if "outputs are not numbers" in str(error) else str(error)

@@ -1,0 +1,64 @@
+"""Mutated files of systems and stores end in an answer or a refusal: no traceback, no signal, no hang."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.fewstep.systems import write_systems
+from tests.fuzzing.__main__ import FINDINGS, trials
+from tests.fuzzing.mutations import mutate
+from tests.fuzzing.store import write_store
+
+FEW = 60
+MANY = 500
+
+
+@pytest.fixture(scope="module")
+def systems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return write_systems(tmp_path_factory.mktemp("systems"))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_store(tmp_path_factory.mktemp("store"))
+
+
+def check(directory: Path, seeds: range) -> None:
+    outcomes = trials(directory, seeds)
+    findings = [f"seed {one.seed}: {one.kind}: {one.text}" for one in outcomes if one.kind in FINDINGS]
+    assert not findings, "\n".join(findings[:3])
+    counts = Counter(one.kind for one in outcomes)
+    assert set(counts) == {"answered", "refused"}, counts
+
+
+@pytest.mark.parametrize("name", ["autoregressive", "dag", "lattice", "aggressive"])
+def test_a_mutated_system_translates_or_is_refused(systems: dict[str, Path], name: str) -> None:
+    check(systems[name], range(FEW))
+
+
+def test_a_mutated_store_is_read_or_refused(store: Path) -> None:
+    check(store, range(200))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["autoregressive", "interleaved-sa", "ensemble", "dag", "lattice", "aggressive", "head"])
+def test_many_mutated_systems_translate_or_are_refused(systems: dict[str, Path], name: str) -> None:
+    check(systems[name], range(FEW, FEW + MANY))
+
+
+@pytest.mark.slow
+def test_many_mutated_stores_are_read_or_refused(store: Path) -> None:
+    check(store, range(200, 200 + 2 * MANY))
+
+
+def test_mutations_are_determined_by_their_seed_and_change_something() -> None:
+    content, other = b'{"a": [1, {"b": 2.5}], "c": "text"}', bytes(range(256)) * 40
+    for origin in (content, other):
+        first = [mutate(origin, other, seed) for seed in range(300)]
+        assert first == [mutate(origin, other, seed) for seed in range(300)]
+        assert sum(changed != origin for _, changed in first) > 250
+        assert {kind for kind, _ in first} >= {"flip", "numbers", "cut", "splice", "repeat", "insert"}
+    assert "edit" in {kind for kind, _ in (mutate(content, other, seed) for seed in range(50))}

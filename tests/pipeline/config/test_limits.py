@@ -1,0 +1,108 @@
+"""Configs that would exhaust memory or the stack are refused with their place."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from pipeline.__main__ import main
+from pipeline.config.limits import MAX_BASES, MAX_BYTES
+from pipeline.config.load import load_config
+from pipeline.errors import ConfigError
+from tests.pipeline.config.config_text import load, wrong
+
+LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12)
+)
+CHAIN = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 3000))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (LAUGHS, "expected at most 50,000 values, aliases written out"),
+        (CHAIN, "expected at most 64 levels of nesting, aliases written out"),
+        ("name: " + "[" * 5000, "more than 64 levels of nesting"),
+        ("\n".join(" " * n + "a:" for n in range(1000)), "more than 64 levels of nesting"),
+        ('name: "\\U00110000"', "expected YAML"),
+        ('store: {path: "a\\0b"}', "expected no control character and no lone surrogate, got '\\x00' at character 2"),
+        ('store: {path: "\\ud800"}', "got '\\ud800' at character 1"),
+        ('"a\\0b": 1', "expected no control character"),
+        (f"store: {{path: {'x' * 5000}}}", "store.path: expected at most 4096 characters, got 5,000"),
+        (f"name: {'x' * 300}", "c.yaml:1: name: expected at most 64 characters"),
+        (f"systems: {{{'x' * 300}: {{}}}}", "expected at most 64 characters"),
+        ("base: " + "x" * 300, "base: expected a file"),
+    ],
+)
+def test_oversized_configs_are_refused(tmp_path: Path, text: str, problem: str) -> None:
+    problems = wrong(tmp_path, text)
+    assert any(problem in line for line in problems)
+    assert all(len(line) < 7000 for line in problems)
+
+
+def test_large_files_pipes_and_devices_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "large.yaml").write_text("#" * (MAX_BYTES + 1))
+    os.mkfifo(tmp_path / "pipe")
+    for path, problem in (
+        (tmp_path / "large.yaml", "at most 1,048,576 bytes"),
+        (tmp_path / "pipe", "pipe or device"),
+        (Path("/dev/zero"), "pipe or device"),
+        (tmp_path, "directory"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            load_config(path)
+
+
+def test_long_chains_of_bases_and_keys_are_refused(tmp_path: Path) -> None:
+    for number in range(MAX_BASES + 1):
+        (tmp_path / f"b{number}.yaml").write_text(f"base: b{number + 1}.yaml\n")
+    (tmp_path / f"b{MAX_BASES + 1}.yaml").write_text("name: last\n")
+    assert any(f"at most {MAX_BASES} files" in line for line in wrong(tmp_path, "base: b1.yaml"))
+    assert load(tmp_path, "base: b3.yaml").name == "last"
+    assert any("key of at most 64 parts" in line for line in wrong(tmp_path, "", ".".join("a" * 5000) + "=1"))
+
+
+def test_a_store_that_cannot_be_used_is_refused_by_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    for path in ("/proc/store", "/dev/null/store", str(tmp_path / ("x" * 300)), str(tmp_path / "loop")):
+        for command in ("plan", "run"):
+            assert main([command, "configs/demo.yaml", "--set", f"store.path={path}"]) == 2
+            error = capsys.readouterr().err
+            assert error.startswith("store.path: expected a directory")
+            assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "plan {}", "run {}", "status {}", "report {}", "translate {}", "publish {}", "export {} --output out", "diff {} {}",
+        "export system --output {}", "gc --store {}", "init train.en train.de --output {}", "status --store {}",
+        "plan configs/demo.yaml --set store.path={}", "plan configs/demo.yaml --set corpus.train.source={}",
+    ],
+)  # fmt: skip
+def test_names_that_no_file_can_have_are_refused(
+    tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "configs").symlink_to(Path("configs").absolute())
+    monkeypatch.chdir(tmp_path)
+    for side in ("en", "de"):
+        (tmp_path / f"train.{side}").write_text("a b c\n" * 500)
+    for name in ("x" * 300, "/proc/self/x", "loop"):
+        (tmp_path / "loop").unlink(missing_ok=True)
+        (tmp_path / "loop").symlink_to("loop")
+        code = main([part.format(name) for part in command.split()])
+        output = capsys.readouterr()
+        assert "Traceback" not in output.err
+        assert code == 2, output
+
+
+def test_pipes_and_devices_are_refused_as_text_by_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "text").write_text("a b c\n" * 50)
+    good = {"source": str(tmp_path / "text"), "target": str(tmp_path / "text")}
+    for name in (str(tmp_path / "pipe"), "/dev/zero"):
+        corpus = {"train": {**good, "source": name}, "validation": good, "test": {"a": good}}
+        (tmp_path / "c.yaml").write_text(json.dumps({"corpus": corpus, "systems": {"s": {"family": "stepwise"}}}))
+        assert main(["plan", str(tmp_path / "c.yaml"), "--set", f"store.path={tmp_path / 'store'}"]) == 2
+        assert f"{name}: expected a readable text file, got a pipe, socket or device" in capsys.readouterr().err
