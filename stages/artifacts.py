@@ -12,6 +12,9 @@ RECORDS = "records"
 CHECKPOINTS = "checkpoints"
 """Folder of files from which a later attempt resumes. It is deleted when the step is finished."""
 
+SHARDS = "shards"
+"""Folder of the shards of an artifact. A shard has its name only when it is complete."""
+
 STOP = "stop"
 """File in the `.partial` directory of a step that asks it to save its state and end."""
 

@@ -19,8 +19,8 @@ class Context:
     """The directory of a running step, and its reports. The driver of a step has a `StepContext`, its workers a `WorkerContext`."""
 
     directory: Path
-    """The `.partial` directory of the step, which later attempts continue. Files outside `RECORDS` and `CHECKPOINTS` are the
-    result."""
+    """The `.partial` directory of this attempt. The next attempt takes over its shards and checkpoints. Files outside
+    `RECORDS` and `CHECKPOINTS` are the result."""
     attempt: str
     """Id of this attempt, which is part of temporary names."""
     resources: Resources
@@ -33,8 +33,8 @@ class Context:
     """Padded tokens in one pass of a training worker, which its memory limits; 0 for its whole share of a batch."""
 
     def stop_requested(self) -> bool:
-        """Return whether the step was asked to save its state and end."""
-        return (self.directory / STOP).exists()
+        """Return whether the step was asked to save its state and end, or another attempt has taken over its directory."""
+        return (self.directory / STOP).exists() or not self.directory.exists()
 
     def records(self, *parts: str) -> Path:
         """Return a path below `records/`, and create its folder."""

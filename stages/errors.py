@@ -30,14 +30,29 @@ class TransientError(StageError):
     """A failure after which the executor repeats the step."""
 
 
+class LeaseLostError(TransientError):
+    """An attempt lost the lease of its step to another driver, because it did not renew it in time."""
+
+
 def unwritable(path: Path, error: OSError) -> StageError:
-    """Return the error for a file of the store that could not be written, usually because the disk is full."""
+    """Return the error for a file of the store that could not be written, with a remedy for its cause."""
+    problem = f"{path}: could not be written: {error.strerror or error}"
+    if error.errno not in FULL:
+        return StageError(f"{problem}; finished work is kept: {_remedy(error)}, and repeat the run command")
     existing = next((p for p in (path, *path.parents) if p.exists()), Path("/"))
     free = shutil.disk_usage(existing).free
     return StageError(
-        f"{path}: could not be written: {error.strerror or error} ({free / 2**20:.1f} MiB free); finished work is kept: "
+        f"{problem} ({free / 2**20:.1f} MiB free); finished work is kept: "
         "free some space, or set store.path to a larger disk, and repeat the run command"
     )
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "give this user the right to write there, or set store.path to another directory"
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+        return "check whether another program moved or removed the directory"
+    return "check the disk or the file server that holds the directory" + (" and its free space" if error.errno is None else "")
 
 
 def suggestion(name: str, valid: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernels import durable
+from stages.artifacts import SHARDS
 from stages.errors import ArtifactError, unwritable
 
 if TYPE_CHECKING:
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
 
 def shard_path(directory: Path, index: int) -> Path:
     """Return the path of shard `index` in the directory of an artifact (or `.partial` directory)."""
-    return directory / "shards" / f"{index:05d}.arrow"
+    return directory / SHARDS / f"{index:05d}.arrow"
 
 
 def shard_paths(directory: Path) -> list[Path]:
     """Return the shards in the directory of an artifact, in order. Raises ArtifactError when a number is missing."""
-    paths = sorted((directory / "shards").glob("*.arrow"), key=lambda path: (len(path.name), path.name))
+    paths = sorted((directory / SHARDS).glob("*.arrow"), key=lambda path: (len(path.name), path.name))
     for index, path in enumerate(paths):
         if path != (expected := shard_path(directory, index)):
             raise ArtifactError(
@@ -138,6 +139,6 @@ def write_shards(tables: Iterable[pa.Table], directory: Path, shard_rows: int, c
 
 def drop_shards_from(directory: Path, index: int) -> None:
     """Remove shards `index`, `index + 1`, ... of an earlier attempt."""
-    for path in sorted((directory / "shards").glob("*.arrow")):
+    for path in sorted((directory / SHARDS).glob("*.arrow")):
         if int(path.stem) >= index:
             path.unlink()

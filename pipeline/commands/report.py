@@ -12,6 +12,7 @@ from pipeline.commands.output import print_json, print_table
 from pipeline.errors import DataError
 from pipeline.run.compare import rows_of
 from pipeline.run.run_directory import Run, find_run
+from pipeline.store.attempts import is_partial
 from pipeline.store.files import read_json
 from pipeline.store.records import step_directory
 
@@ -42,7 +43,7 @@ def finished_report(run: Run) -> Path | None:
     """Return the directory of a run's finished report, or None."""
     for entry in run.spec["plan"]:
         directory = step_directory(run.store, entry)
-        if entry["stage"] == "report" and directory.suffix != ".partial":
+        if entry["stage"] == "report" and not is_partial(directory):
             return directory
     return None
 

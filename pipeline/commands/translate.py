@@ -20,6 +20,7 @@ from pipeline.config.load import parse_search
 from pipeline.config.systems import TEACHER_FAMILY
 from pipeline.errors import ArtifactError, ConfigError, DataError
 from pipeline.run.run_directory import Run, find_run
+from pipeline.store.attempts import is_partial
 from pipeline.store.records import step_directory
 from stages.errors import StageError, suggestion
 
@@ -72,7 +73,7 @@ def system_directory(store: Path, where: str, name: str | None) -> Path:
             + suggestion(name or "", names)
         )
     directory = _of_run(run, name)
-    if not (directory / "system.json").is_file() or directory.suffix == ".partial":
+    if not (directory / "system.json").is_file() or is_partial(directory):
         raise DataError(f"{run.path.name}: the system {name} is not finished; finish it with the run command")
     return directory
 

@@ -11,6 +11,7 @@ from pipeline.plan.code_digest import code_digest
 from pipeline.plan.fingerprint import artifacts, canonical, input_fingerprints
 from pipeline.plan.step import Plan, Step
 from pipeline.store.artifacts import SCHEMA, Store
+from pipeline.store.attempts import partial_directories
 from pipeline.store.files import read_json
 from stages.artifacts import MANIFEST
 
@@ -54,8 +55,7 @@ def explain(plan: Plan, store: Store, mirrored: Collection[str] = ()) -> list[Ex
 
 
 def _why(step: Step, store: Store, names: dict[str, str], missing: set[str]) -> str:
-    partial = store.partial(step.directory).is_dir()
-    begun = "; begun, continues" if partial else ""
+    begun = "; begun, continues" if partial_directories(step.directory) else ""
     found = nearest(step, store)
     if found is None:
         return f"no earlier {step.stage.name} in the store{begun}"

@@ -12,17 +12,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from kernels import durable
 from pipeline.plan.code_digest import code_digest, git_revision
 from pipeline.plan.fingerprint import artifacts, canonical, external_files, input_fingerprints
 from pipeline.plan.step import Step
 from pipeline.run.run_directory import Run
 from pipeline.run.timeline import timeline
 from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.attempts import partial_directory
 from pipeline.store.lease import step_lease
-from stages.artifacts import STOP
 from stages.context import StepContext
-from stages.errors import FULL, TransientError, unwritable
+from stages.errors import FULL, unwritable
 from stages.workers import Resources, Workers
 from stages.workers.isa import ISA, record_isa_level, recorded_isa_levels
 from stages.workers.logs import logged
@@ -37,10 +36,8 @@ class StepAttempt:
     step: Step
     store: Path
     run_id: str
-    driver: str
-    """Id of the driver, which holds the lease of the step."""
     id: str
-    """Id of the attempt, which its temporary files carry in their names."""
+    """Id of the attempt, which holds the lease of the step, and which its temporary files carry in their names."""
     resources: Resources
     log: Path
     checkpoint_seconds: float
@@ -58,43 +55,36 @@ class StepAttempt:
 def run_attempt(attempt: StepAttempt, workers: Workers) -> None:
     """Run the stage and commit its artifact.
 
-    Raises whatever the stage raises, whose traceback is then in the log, and TransientError if the driver lost the step's lease:
-    the artifact is then not committed.
+    The driver has made the directory of the attempt. Raises whatever the stage raises, whose traceback is then in the log, and
+    LeaseLostError if the driver lost the step's lease: the artifact is then not committed.
     """
     store = Store(attempt.store)
-    partial = store.partial(attempt.step.directory)
+    partial = partial_directory(attempt.step.directory, attempt.id)
+    lease = step_lease(attempt.step.directory, attempt.id, 0.0)
     started = time.time()
     with logged(attempt.log) as log:
         log.info("%s attempt %s in %s", attempt.step.name, attempt.id, partial)
         try:
             for _, artifact in artifacts(attempt.step.inputs):
                 store.verify(artifact.path)
-            durable.make_directory(partial)
             record_isa_level(partial / ISA)
-            (partial / STOP).unlink(missing_ok=True)
             attempt.step.stage.run(attempt.step.inputs, attempt.step.config, _context(attempt, store, partial, workers))
             for _, file in external_files(attempt.step.inputs):
                 store.check_unchanged(file)
-            _check_lease(attempt)
             levels = recorded_isa_levels(partial / ISA)
             if len(levels) > 1:
                 log.warning(
                     "computed on processors of different levels, %s; results are reproducible on one level", ", ".join(levels)
                 )
-            store.commit(attempt.step.directory, _manifest(attempt, levels, time.time() - started))
+            store.commit(attempt.step.directory, _manifest(attempt, levels, time.time() - started), lease)
             log.info("done in %.1f s", time.time() - started)
         except BaseException as error:
             log.exception("%s", type(error).__name__)
             if isinstance(error, Exception):
-                _check_lease(attempt)
+                lease.check()
             if isinstance(error, OSError) and error.errno in FULL:
                 raise unwritable(Path(error.filename or partial), error) from error
             raise
-
-
-def _check_lease(attempt: StepAttempt) -> None:
-    if not step_lease(attempt.step.directory, attempt.driver, 0.0).held():
-        raise TransientError("the driver's lease expired; another driver owns this step")
 
 
 def _context(attempt: StepAttempt, store: Store, partial: Path, workers: Workers) -> StepContext:

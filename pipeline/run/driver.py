@@ -6,7 +6,6 @@ import os
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -19,9 +18,10 @@ from pipeline.run.machines import Machines
 from pipeline.run.run_directory import Run
 from pipeline.run.transfers import Uploads
 from pipeline.store.artifacts import Store
+from pipeline.store.attempts import begin_attempt, partial_directory
 from pipeline.store.lease import Lease, step_lease
 from stages.artifacts import STOP
-from stages.errors import FewstepError, TransientError
+from stages.errors import FewstepError, LeaseLostError, TransientError
 from stages.workers import Resources
 
 STOP_SECONDS = 20.0
@@ -39,17 +39,21 @@ class Driver:
         self.failed: dict[str, FewstepError] = {}
         self.done: list[str] = []
         self._config, self._store, self._record, self._uploads = config, store, record, uploads
+        self._host = store.host
         self._requests: dict[str, Resources] = {str(name): request for name, request in config.cluster.resources.items()}
         self._pending = {step.name: step for step in todo}
         self._running: dict[str, StepAttempt] = {}
         self._started: dict[str, float] = {}
         self._tries: dict[str, int] = {}
+        """Attempts at each step that did not lose their lease. Only they count against `cluster.retries`."""
+        self._attempts = 0
         self._leases: dict[str, Lease] = {}
+        """The leases of running attempts, and those that are watched because another driver holds them."""
         self._waiting_for_driver: set[str] = set()
         self._waiting_for_nodes: dict[str, float] = {}
         """Time since which no node could run a step."""
-        self._run_lease = Lease(record.path / "driver.lease", id, config.store.lease_seconds)
-        self.owns_run = self._run_lease.acquire()
+        self._run_lease = Lease(record.path / "driver.lease", id, config.store.lease_seconds, store.host)
+        self.owns_run = self._run_lease.acquire_or_meet()
         """Whether no other driver works on the run. Only its owner publishes it and changes its status."""
 
     def record_start(self) -> None:
@@ -80,7 +84,7 @@ class Driver:
                 for name, error in ended:
                     self._take_outcome(name, error)
                 if self._pending and not (self._running or ended):  # the pending steps wait for another driver
-                    time.sleep(0.2)
+                    self._host.sleep(0.2)
             status = "failed" if self.failed else "done"
         except KeyboardInterrupt:
             self._stop_running_steps(machines)
@@ -89,7 +93,8 @@ class Driver:
             for lease in self._leases.values():
                 lease.release()
             try:
-                self._record.write_event("run_finished", status=status, attempt=self.id, first=self.owns_run)
+                owns_run = self._run_lease.acquire()  # unless the driver lost it, or the other driver has ended
+                self._record.write_event("run_finished", status=status, attempt=self.id, first=owns_run)
             finally:
                 self._run_lease.release()
 
@@ -100,10 +105,7 @@ class Driver:
 
         def loop() -> None:
             while not over.wait(min(5.0, self._config.store.lease_seconds / 5)):
-                with suppress(OSError):  # a transient failure of the file system does not end the heartbeat
-                    self._record.heartbeat.touch()
-                    for lease in [self._run_lease, *list(self._leases.values())]:
-                        lease.renew()
+                self.renew_leases()
 
         self._record.heartbeat.touch()
         thread = threading.Thread(target=loop, name="heartbeat", daemon=True)
@@ -113,6 +115,14 @@ class Driver:
         finally:
             over.set()
             thread.join()
+
+    def renew_leases(self) -> None:
+        """Renew the leases that the driver holds, and the run's heartbeat."""
+        with suppress(OSError):  # a transient failure of the file system does not end the heartbeat
+            self._record.heartbeat.touch()
+        for lease in [self._run_lease, *list(self._leases.values())]:
+            with suppress(OSError):
+                lease.renew()
 
     def _demand(self, step: Step) -> admission.Demand:
         return step.stage, self._requests.get(step.stage.name, Resources())
@@ -154,7 +164,7 @@ class Driver:
 
     def _wait_for_nodes(self, step: Step, error: FewstepError) -> None:
         """Wait for new nodes, because those that could run the step are lost; fail after the configured time."""
-        now, limit = time.monotonic(), self._config.cluster.node_wait_seconds
+        now, limit = self._host.monotonic(), self._config.cluster.node_wait_seconds
         if step.name not in self._waiting_for_nodes:
             self._waiting_for_nodes[step.name] = now
             reason = f"machines are gone, up to {limit:g} s for others (cluster.node_wait_seconds): {error}"
@@ -163,34 +173,42 @@ class Driver:
             self._fail(step, error)
 
     def _lease(self, step: Step) -> bool:
-        """Take the step's lease. Return False if another driver works on the step or has just finished it."""
-        lease = step_lease(step.directory, self.id, self._config.store.lease_seconds)
+        """Take the step's lease for a new attempt. Return False if another driver works on the step or has just finished it."""
+        lease = self._leases.get(step.name)
+        if lease is None:
+            self._attempts += 1
+            id = f"{self.id}-{self._attempts}"
+            lease = self._leases[step.name] = step_lease(step.directory, id, self._config.store.lease_seconds, self._host)
         if not lease.acquire():
             if step.name not in self._waiting_for_driver:
                 self._waiting_for_driver.add(step.name)
-                self._record.write_event("step_waiting", step=step.name, error=f"another driver works on it: {lease.holder()}")
+                self._record.write_event("step_waiting", step=step.name, error=f"another driver works on it: {_described(lease)}")
             return False
-        if self._store.manifest(step.directory) is not None:
-            lease.release()
-            del self._pending[step.name]
-            record_hit(self._record, self._store, step)
-            return False
-        self._leases[step.name] = lease
         return True
 
     def _start(self, step: Step, admitted: admission.Admission, machines: Machines) -> None:
-        partial = self._store.partial(step.directory)
-        if self._uploads:
-            try:
-                self._uploads.training_started(step, partial)
-            except FewstepError as error:
+        lease = self._leases[step.name]
+        try:
+            partial = begin_attempt(step.directory, lease, self._host)
+            found = self._store.manifest(step.directory)  # no other attempt can commit from now on
+            if found is None and self._uploads:
+                self._uploads.training_started(step, partial, lease)
+        except FewstepError as error:
+            lost = isinstance(error, LeaseLostError) or not lease.held()
+            self._leases.pop(step.name).release()
+            if not lost:  # else it is pending as before
                 self._fail(step, error)
-                self._leases.pop(step.name).release()
-                return
-        attempt = self._new_attempt(step, admitted)
+            return
+        if found is not None:  # another driver has just finished it
+            self._host.disk.remove_tree(partial)
+            self._leases.pop(step.name).release()
+            del self._pending[step.name]
+            record_hit(self._record, self._store, step)
+            return
+        attempt = self._new_attempt(step, admitted, lease.owner)
         del self._pending[step.name]
         self._running[step.name] = attempt
-        self._started[step.name] = time.time()
+        self._started[step.name] = self._host.time()
         self._record.write_event(
             "step_started",
             step=step.name,
@@ -201,14 +219,12 @@ class Driver:
         )
         machines.start(attempt)
 
-    def _new_attempt(self, step: Step, admitted: admission.Admission) -> StepAttempt:
-        self._tries[step.name] = self._tries.get(step.name, 0) + 1
-        id, cluster = f"{self.id}-{self._tries[step.name]}", self._config.cluster
+    def _new_attempt(self, step: Step, admitted: admission.Admission, id: str) -> StepAttempt:
+        cluster = self._config.cluster
         return StepAttempt(
             step=step,
             store=self._store.root,
             run_id=self._record.path.name,
-            driver=self.id,
             id=id,
             resources=admitted.granted,
             log=self._record.log(step.name, id),
@@ -220,10 +236,13 @@ class Driver:
 
     def _take_outcome(self, name: str, error: FewstepError | None) -> None:
         attempt = self._running.pop(name)
+        self._tries[name] = self._tries.get(name, 0) + (not isinstance(error, LeaseLostError))
         if error is None:
             self._record_done(attempt)
-        elif isinstance(error, TransientError) and self._tries[name] <= self._config.cluster.retries:
-            lost = lost_seconds(attempt.step, self._started[name])
+        elif isinstance(error, LeaseLostError) or (
+            isinstance(error, TransientError) and self._tries[name] <= self._config.cluster.retries
+        ):
+            lost = lost_seconds(attempt.step, self._started[name], self._host.time())
             self._record.write_event("step_retried", step=name, step_attempt=attempt.id, error=str(error), lost_seconds=lost)
             self._pending[name] = attempt.step
         else:
@@ -254,11 +273,16 @@ class Driver:
         """Ask the running steps to save their state and end, and wait for them for a while."""
         for attempt in self._running.values():
             with suppress(FileNotFoundError):  # it has not begun, or it has just ended
-                (self._store.partial(attempt.step.directory) / STOP).touch()
-        deadline = time.time() + STOP_SECONDS
-        while self._running and time.time() < deadline:
+                (partial_directory(attempt.step.directory, attempt.id) / STOP).touch()
+        deadline = self._host.monotonic() + STOP_SECONDS
+        while self._running and self._host.monotonic() < deadline:
             for name, _ in machines.finished(0.5):
                 self._running.pop(name)
+
+
+def _described(lease: Lease) -> str:
+    holder = lease.holder() or {}
+    return f"attempt {holder.get('owner')}, process {holder.get('pid')} of {holder.get('host')}"
 
 
 def record_hit(record: Run, store: Store, step: Step) -> None:

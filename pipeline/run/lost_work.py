@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pipeline.plan.step import Step
 from pipeline.run.run_directory import Run
-from pipeline.store.artifacts import Store
+from pipeline.store.attempts import partial_directories
 from stages.artifacts import CHECKPOINTS, RECORDS
 
 
@@ -31,19 +30,19 @@ def worker_deaths(directory: Path, attempt: str) -> dict[str, Any]:
     return {"deaths": len(lines), "lost_seconds": round(sum(json.loads(line)["seconds"] for line in lines), 1)}
 
 
-def lost_seconds(step: Step, started: float, ended: float | None = None) -> float:
+def lost_seconds(step: Step, started: float, ended: float) -> float:
     """Return the seconds between the last saved state of an attempt, which began at `started`, and its end."""
-    ended = time.time() if ended is None else ended
     saved = [moment for moment in _save_times(step) if moment <= ended]
     return round(max(0.0, ended - max([started, *saved])), 1)
 
 
 def _save_times(step: Step) -> Iterator[float]:
     """Yield the times of checkpoints, and of the latest progress of a step that saves shard by shard."""
-    partial = Store.partial(step.directory)
-    paths = list((partial / CHECKPOINTS).glob("*"))
-    if step.stage.distributes and not step.stage.trains:
-        paths.append(partial / RECORDS / "progress.json")
+    paths: list[Path] = []
+    for partial in partial_directories(step.directory):
+        paths += (partial / CHECKPOINTS).glob("*")
+        if step.stage.distributes and not step.stage.trains:
+            paths.append(partial / RECORDS / "progress.json")
     for path in paths:
         try:
             if not path.name.startswith("ray-"):  # Ray's own files

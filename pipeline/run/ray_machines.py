@@ -13,7 +13,7 @@ from pipeline.config.schema import Cluster
 from pipeline.run.attempt import StepAttempt, run_attempt
 from pipeline.run.lost_work import deaths_file
 from pipeline.run.machines import Outcome
-from pipeline.store.artifacts import Store
+from pipeline.store.attempts import partial_directory
 from stages.artifacts import CHECKPOINTS
 from stages.errors import StageError, TransientError
 from stages.workers.isa import ISA
@@ -120,7 +120,7 @@ def _check_listening(address: str) -> None:
 
 def _attempt(attempt: StepAttempt) -> None:
     """Run one attempt as a Ray task."""
-    partial = Store.partial(attempt.step.directory)
+    partial = partial_directory(attempt.step.directory, attempt.id)
     scratch, deaths = partial / CHECKPOINTS / f"ray-{attempt.id}", partial / deaths_file(attempt.id)
     workers = RayWorkers(
         attempt.resources,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import secrets
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,11 +114,8 @@ class Run:
     def create(self, spec: dict[str, Any]) -> None:
         """Write run.json, create the folders and point the link `latest` here."""
         (self.path / "logs").mkdir(parents=True, exist_ok=True)
-        write_atomically(
-            self.path / "run.json", json.dumps({"schema": SCHEMA, **spec}, indent=1, ensure_ascii=False) + "\n", str(os.getpid())
-        )
-        latest = self.path.parent / f"latest.{os.getpid()}"
-        latest.unlink(missing_ok=True)
+        write_atomically(self.path / "run.json", json.dumps({"schema": SCHEMA, **spec}, indent=1, ensure_ascii=False) + "\n")
+        latest = self.path.parent / f"latest.{secrets.token_hex(4)}"
         latest.symlink_to(self.path.name)
         os.replace(latest, self.path.parent / "latest")
 

@@ -11,6 +11,7 @@ from typing import Any
 from pipeline.plan.step import Plan, Step
 from pipeline.run.run_directory import Run
 from pipeline.store.artifacts import Store
+from pipeline.store.lease import Lease
 from pipeline.store.mirror import Mirror
 from stages.errors import FewstepError, StageError
 
@@ -55,7 +56,8 @@ class Uploads:
         """The errors of artifacts that were not uploaded, by step."""
         self._mirror, self._record = mirror, record
         self._finished: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
-        self._trainings: dict[str, Path] = {}
+        self._trainings: dict[str, tuple[Step, Path, Lease]] = {}
+        """The directory and the lease of each running attempt at a training, by step."""
         self._sent: dict[Path, object] = {}
         self._thread = threading.Thread(target=self._loop, name="mirror", daemon=True)
         self._thread.start()
@@ -66,15 +68,16 @@ class Uploads:
             self._trainings.pop(step.name, None)
             self._finished.put(step)
 
-    def training_started(self, step: Step, partial: Path) -> None:
-        """Upload new checkpoints of a training from now on. First download its checkpoint if the store has none.
+    def training_started(self, step: Step, partial: Path, lease: Lease) -> None:
+        """Upload new checkpoints of an attempt at a training until another attempt has its lease.
 
-        Steps that do not train are ignored. Raises as `Mirror.pull` does.
+        First download the checkpoint in the mirror if the store has none. Steps that do not train are ignored. Raises as
+        `Mirror.pull` does.
         """
         if step.stage.trains:
-            if self._mirror.pull_checkpoints(partial):
+            if self._mirror.pull_checkpoints(step.directory, partial):
                 self._record.write_event("checkpoint_fetched", step=step.name)
-            self._trainings[step.name] = partial
+            self._trainings[step.name] = (step, partial, lease)
 
     def close(self) -> None:
         """Wait for the remaining uploads, and record the failed ones."""
@@ -100,17 +103,17 @@ class Uploads:
             if self._mirror.push(step.directory):
                 self._record.write_event("step_mirrored", step=step.name)
                 if step.stage.trains:
-                    self._mirror.drop_checkpoints(self._mirror.store.partial(step.directory))
+                    self._mirror.drop_checkpoints(step.directory)
         except Exception as error:
             self.failed[step.name] = _explained(error)
 
     def _upload_checkpoints(self) -> None:
-        for name, partial in list(self._trainings.items()):
+        for name, (step, partial, lease) in list(self._trainings.items()):
             latest = _latest_checkpoint(partial)
             if latest is None or self._sent.get(partial) == latest:
                 continue
             try:
-                if self._mirror.push_checkpoints(partial):
+                if self._mirror.push_checkpoints(step.directory, partial, lease):
                     self._sent[partial] = latest
                     self._record.write_event("checkpoint_mirrored", step=name)
             except Exception as error:  # a later checkpoint may be uploaded

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -14,7 +12,10 @@ from typing import Any, get_type_hints
 
 from fewstep.relative_names import name_problem
 from kernels import durable
+from pipeline.store.attempts import discard_attempts, partial_directory
 from pipeline.store.files import file_digest, read_json, write_atomically
+from pipeline.store.host import HOST, Host
+from pipeline.store.lease import Lease
 from stages.artifacts import CHECKPOINTS, MANIFEST, RECORDS, STOP, Artifact, ExternalFile
 from stages.errors import ArtifactError, DataError, FewstepError
 from stages.stage import Stage
@@ -55,8 +56,9 @@ class Manifest:
 class Store:
     """A POSIX directory of artifacts, shared by every machine of a run."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, host: Host = HOST) -> None:
         self.root = root.absolute()
+        self.host = host
 
     @property
     def shard_cache(self) -> Path:
@@ -73,11 +75,6 @@ class Store:
     def relative(self, path: Path) -> str:
         """Return `path` as run records name it: relative to the store."""
         return str(path.relative_to(self.root))
-
-    @staticmethod
-    def partial(directory: Path) -> Path:
-        """Return the directory in which the artifact `directory` is made. It holds the work of earlier attempts."""
-        return directory.with_name(directory.name + ".partial")
 
     def manifest(self, directory: Path) -> Manifest | None:
         """Return the manifest of a finished artifact, or None for an unfinished one. All files must exist with their sizes.
@@ -123,7 +120,7 @@ class Store:
             return
         _compare(directory, manifest, file_digest)
         for name in manifest.files:  # the artifact may have been copied here without a sync
-            durable.sync(directory / name)
+            durable.sync(directory / name, self.host.disk)
         self._write_verified_stamps(directory, stamps)
 
     def verify_all(self) -> Iterator[tuple[Path, str | None]]:
@@ -139,13 +136,15 @@ class Store:
             except ArtifactError as error:
                 yield directory, str(error)
 
-    def commit(self, directory: Path, manifest: Manifest) -> None:
-        """Turn `<directory>.partial` into the finished `directory`: hash the results, write the manifest last, sync, rename.
+    def commit(self, directory: Path, manifest: Manifest, lease: Lease | None = None) -> None:
+        """Turn the directory of an attempt into the finished `directory`: hash the results, write the manifest, sync, rename.
 
-        A power cut at any moment leaves the artifact finished and whole, or unfinished. Raises ArtifactError if it cannot be
-        renamed.
+        A power cut at any moment leaves the artifact finished and whole, or unfinished. Raises LeaseLostError if the attempt lost
+        its `lease`, ArtifactError if the directory cannot be renamed.
         """
-        partial = self.partial(directory)
+        partial = partial_directory(directory, manifest.attempt)
+        if lease:
+            lease.check()
         names = sorted(str(p.relative_to(partial)) for p in partial.rglob("*") if p.is_file())
         for temporary in [name for name in names if name.endswith(".tmp")]:
             (partial / temporary).unlink()
@@ -155,7 +154,9 @@ class Store:
         records = [n for n in names if n.startswith(RECORDS + "/")]
         data = {**asdict(manifest), "files": files, "records": records}
         (partial / MANIFEST).write_text(json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
-        durable.sync_tree(partial, skip=(CHECKPOINTS,))
+        durable.sync_tree(partial, skip=(CHECKPOINTS,), disk=self.host.disk)
+        if lease:
+            lease.check()
         try:
             renamed = self._rename(partial, directory)
         except OSError as error:
@@ -163,27 +164,28 @@ class Store:
                 f"{directory}: could not rename {partial.name} to it: {error}; check the directory and repeat the run command"
             ) from error
         if not renamed:
-            shutil.rmtree(partial, ignore_errors=True)  # another driver finished the same step
+            self.host.disk.remove_tree(partial)  # another driver finished the same step
             return
-        shutil.rmtree(directory / CHECKPOINTS, ignore_errors=True)
+        self.host.disk.remove_tree(directory / CHECKPOINTS)
         (directory / STOP).unlink(missing_ok=True)
+        discard_attempts(directory, lease, self.host)
         self._write_verified_stamps(directory, {name: _stamp(directory / name) for name in files})
 
     def adopt(self, temporary: Path, directory: Path) -> None:
         """Move a complete artifact with verified digests into the store, unless the store has it by now. Raises OSError."""
-        durable.sync_tree(temporary)
+        durable.sync_tree(temporary, disk=self.host.disk)
         if self._rename(temporary, directory) and (manifest := self.manifest(directory)):
             self._write_verified_stamps(directory, {name: _stamp(directory / name) for name in manifest.files})
 
     def _rename(self, synced: Path, directory: Path) -> bool:
         """Rename a synced directory durably. False if a finished artifact has the name already. Raises OSError."""
         try:
-            os.rename(synced, directory)
+            synced.rename(directory)
         except OSError:
             if self.manifest(directory) is None:
                 raise
             return False
-        durable.sync(directory.parent)
+        durable.sync(directory.parent, self.host.disk)
         return True
 
     def pinned(self, stages: Sequence[Stage[Any, Any, Any]], path: Path, key: str) -> tuple[Artifact, Manifest]:
@@ -219,8 +221,8 @@ class Store:
                 f"{path}: expected a readable text file, got: {error.strerror}; check the path in the config"
             ) from error
         with suppress(FewstepError, OSError):  # planning works on a store that cannot be written to
-            durable.sync(path)
-            write_atomically(cache, json.dumps({"stamp": stamp, "sha256": value}), str(os.getpid()))
+            durable.sync(path, self.host.disk)
+            write_atomically(cache, json.dumps({"stamp": stamp, "sha256": value}), self.host)
         return value
 
     def check_unchanged(self, file: ExternalFile) -> None:
@@ -239,7 +241,7 @@ class Store:
 
     def _write_verified_stamps(self, directory: Path, stamps: dict[str, list[int]]) -> None:
         """Record that these files match their digests. The files are synced, so the record holds after a power cut."""
-        write_atomically(self._stamp_file(directory), json.dumps({SYNCED: stamps}), str(os.getpid()))
+        write_atomically(self._stamp_file(directory), json.dumps({SYNCED: stamps}), self.host)
 
 
 def _manifest_problem(directory: Path, data: dict[str, Any]) -> str | None:

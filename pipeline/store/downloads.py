@@ -88,7 +88,7 @@ def _download(url: str, pinned: str, store: Store) -> ExternalFile:
 
 def _write_record(store: Store, url: str, digest: str, path: Path) -> None:
     record = {"url": url, "sha256": digest, "bytes": path.stat().st_size, "time": time.time()}
-    write_atomically(record_file(store, url), json.dumps(record, indent=1) + "\n", str(os.getpid()))
+    write_atomically(record_file(store, url), json.dumps(record, indent=1) + "\n")
 
 
 def _path(store: Store, digest: str, url: str) -> Path:

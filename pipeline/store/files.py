@@ -1,17 +1,18 @@
-"""Small files of a store: JSON, digests, atomic writes and locks."""
+"""Small files of a store: JSON, digests, atomic writes and removals."""
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from kernels import durable
+from pipeline.store.host import HOST, Host
 from stages.errors import FULL, unwritable
+
+REMOVED = ".removed"
+"""Suffix of a directory that is being removed."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -23,30 +24,28 @@ def read_json(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def write_atomically(path: Path, text: str, attempt: str) -> None:
-    """Write a small file as a whole or not at all. It survives a power cut.
-
-    The temporary file carries the id `attempt`. Raises StageError if the disk is full.
-    """
-    temporary = path.with_name(f"{path.name}.{attempt}.tmp")
+def write_atomically(path: Path, text: str, host: Host = HOST) -> None:
+    """Write a small file as a whole or not at all. It survives a power cut. Raises StageError if the disk is full."""
+    temporary = path.with_name(f"{path.name}.{host.token()}.tmp")
     try:
-        durable.make_directory(path.parent)
-        durable.write_whole(path, lambda unnamed: unnamed.write_text(text, encoding="utf-8"), temporary)
+        durable.make_directory(path.parent, host.disk)
+        durable.write_whole(path, lambda unnamed: unnamed.write_text(text, encoding="utf-8"), temporary, host.disk)
     except OSError as error:
         if error.errno in FULL:
             raise unwritable(path, error) from error
         raise
 
 
+def discard(path: Path, host: Host = HOST) -> None:
+    """Remove a directory. It is renamed first, so that an interrupted removal leaves nothing that looks whole. Raises OSError."""
+    doomed = path
+    if path.suffix != REMOVED:
+        doomed = path.with_name(f"{path.name}.{host.token()}{REMOVED}")
+        path.rename(doomed)
+    host.disk.remove_tree(doomed)
+
+
 def file_digest(path: Path) -> str:
     """Return the sha256 of a file's content as 64 hex digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextmanager
-def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
-    """Hold an advisory lock on a file, exclusive unless `shared`. Waits until it is free."""
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
-        yield

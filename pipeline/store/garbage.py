@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
-import shutil
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.store.artifacts import Store
+from pipeline.store.attempts import PARTIAL, is_partial
 from pipeline.store.downloads import URLS, download_record, downloads_folder, record_file
-from pipeline.store.files import locked, read_json
-from pipeline.store.lease import Lease
+from pipeline.store.files import REMOVED, discard, read_json
+from pipeline.store.lease import step_lease
+from pipeline.store.lease_watch import LEASE, LeaseWatch
 from pipeline.store.marker import FOLDERS, is_own_artifact, is_own_digest, require_marker
 from pipeline.store.mirror import FETCHING
 from pipeline.store.urls import sha256_digits
@@ -25,20 +23,18 @@ from stages.errors import ArtifactError
 
 QUIET_SECONDS = 3600.0
 """Age below which a file without a lease may still be in use."""
-REMOVED = ".removed"
-"""Suffix of a directory that is being removed: it is renamed before its files are deleted."""
-LEASE = ".lease"
-PARTIAL = ".partial"
+LOCK = ".gc"
 FINGERPRINT = r"\b[0-9a-f]{32}\b"
-DIRECTORY = re.compile(rf"([0-9a-f]{{32}})(?:{PARTIAL})?(?:\.[0-9a-f]{{8}}(?:{REMOVED}|{FETCHING}))?")
+DIRECTORY = re.compile(rf"([0-9a-f]{{32}})(?:{PARTIAL}(?:-[\w-]+)?)?(?:\.[0-9a-f]{{8}}(?:{REMOVED}|{FETCHING}))?")
 """Names of the directory of an artifact: finished, partial, being removed or being fetched."""
-LEASE_FILE = re.compile(rf"([0-9a-f]{{32}}){LEASE}(?:\.[\w.-]+\.tmp)?")
+LEASE_FILE = re.compile(rf"([0-9a-f]{{32}}){LEASE}(?:-\d+|\.[\w.-]+\.tmp)?")
+DRIVER_LEASE = re.compile(rf"driver{LEASE}(?:-\d+)?")
 SHARD = re.compile(r"[0-9a-f]{64}\.arrow(?:\.[\w.-]+\.tmp)?")
 DOWNLOAD = re.compile(rf"[0-9a-f]{{64}}(?:\.[0-9a-f]{{8}}{REMOVED})?|[0-9a-f]{{16}}\.tmp")
 VERIFIED = re.compile(rf"({'|'.join(FOLDERS)})-([0-9a-f]{{32}})\.json")
 """Names in `verified/`."""
 RUN_FILE = re.compile(rf"(?:run\.json|mlflow\.json|driver{LEASE})\.[\w.-]+\.tmp")
-LATEST = re.compile(r"latest\.\d+")
+LATEST = re.compile(r"latest\.[0-9a-f]+")
 
 
 @dataclass(frozen=True)
@@ -58,8 +54,8 @@ class _References:
     """Fingerprints of artifacts."""
     urls: dict[str, str] = field(default_factory=dict)
     """URLs of downloads, with their pinned digests or empty strings."""
-    drivers: set[str] = field(default_factory=set)
-    """Ids of live drivers, which the names of their temporary files contain."""
+    living: dict[Path, str] = field(default_factory=dict)
+    """Paths of the leases whose holders live, and the ids of the holders, which the names of their temporary files contain."""
 
 
 @contextmanager
@@ -69,8 +65,10 @@ def in_use(store: Store) -> Iterator[None]:
         yield
 
 
-def collect(store: Store, *, shards: bool = False) -> list[Garbage]:
+def collect(store: Store, *, shards: bool = False, watch: LeaseWatch | None = None) -> list[Garbage]:
     """Return everything that can be deleted. `shards` adds decoded shards, which finished artifacts hold copies of.
+
+    Leases whose holders cannot be seen from here are watched (`watch`) until they are renewed or expire.
 
     Kept are files that a run refers to or a live process works on, files without a lease that were touched within the last hour,
     decoded shards while a driver is active, and all files that fewstep did not write, judging by name, place and content.
@@ -78,41 +76,48 @@ def collect(store: Store, *, shards: bool = False) -> list[Garbage]:
     Raises DataError if the directory is not a store.
     """
     require_marker(store)
-    references = _references(store)
+    references = _references(store, (watch or LeaseWatch(store)).living())
     found = [*_artifacts(store, references), *_downloads(store, references), *_runs(store, references), *_caches(store)]
-    found += _shards(store, references, all_of_them=shards and not references.drivers)
+    found += _shards(store, references, all_of_them=shards and not references.living)
     return [Garbage(path, _size(path), reason) for path, reason in found]
 
 
 def remove(store: Store, *, shards: bool = False) -> list[Garbage]:
     """Delete everything that can be deleted, and return it. Raises DataError if the directory is not a store."""
     require_marker(store)
+    watch = LeaseWatch(store)
+    watch.living()  # before the lock, since it may take the time of a lease
     with _locked(store):
-        garbage = collect(store, shards=shards)
-        for item in garbage:
-            if item.path.suffix == LEASE:
-                lease = _lease(item.path)
-                if lease.acquire():  # no driver has taken it meanwhile
-                    lease.release()
-            elif item.path.is_dir() and not item.path.is_symlink():
-                doomed = item.path
-                if doomed.suffix != REMOVED:  # an interrupted removal leaves no incomplete artifact
-                    doomed = item.path.with_name(f"{item.path.name}.{secrets.token_hex(4)}{REMOVED}")
-                    os.rename(item.path, doomed)
-                shutil.rmtree(doomed, ignore_errors=True)
-            else:
-                item.path.unlink(missing_ok=True)
-    return garbage
+        return [item for item in collect(store, shards=shards, watch=watch) if _remove(item.path, store, watch)]
+
+
+def _remove(path: Path, store: Store, watch: LeaseWatch) -> bool:
+    """Delete a file or directory. The work of an attempt is deleted under the lease of its step. Return False if that is taken."""
+    partial = next((found for found in (path, *path.parents) if is_partial(found)), None)
+    lease = watch.lease_of(partial.with_name(partial.name.partition(PARTIAL)[0])) if partial else None
+    if lease and not lease.acquire():
+        return False
+    try:
+        if path.is_dir() and not path.is_symlink():
+            discard(path, store.host)
+        else:
+            path.unlink(missing_ok=True)
+        return True
+    except FileNotFoundError:  # a driver has taken it over
+        return False
+    finally:
+        if lease:
+            lease.release()
 
 
 def _locked(store: Store, *, shared: bool = False) -> AbstractContextManager[None]:
     store.root.mkdir(parents=True, exist_ok=True)
-    return locked(store.root / ".gc", shared=shared)
+    return store.host.disk.lock(store.root / LOCK, shared=shared)
 
 
-def _references(store: Store) -> _References:
+def _references(store: Store, living: dict[Path, str]) -> _References:
     """Raises ArtifactError if a run cannot be read, because its references are then unknown."""
-    references = _References()
+    references = _References(living=living)
     for path in store.runs.glob("*/run.json"):
         if path.parent.is_symlink():
             continue
@@ -126,8 +131,6 @@ def _references(store: Store) -> _References:
             manifest = read_json(store.directory(entry["stage"], entry["fingerprint"]) / MANIFEST)
             references.fingerprints.update(str(value) for value in manifest.get("inputs", {}).values())
         _add(references, spec["config"])
-    leases = [*(lease for name in FOLDERS for lease in (store.root / name).glob(f"*{LEASE}")), *store.runs.glob(f"*/*{LEASE}")]
-    references.drivers.update(str((_lease(path).holder() or {}).get("owner")) for path in leases if _lease(path).active())
     return references
 
 
@@ -153,18 +156,18 @@ def _artifacts(store: Store, references: _References) -> Iterator[tuple[Path, st
         if found is None or not _is_own(path):
             continue
         directory, named = path.parent / found[1], found[1] in references.fingerprints
-        alive = _lease(_lease_of(directory)).active()
+        alive = step_lease(directory, "", 0.0).path in references.living
         if path.name.endswith(REMOVED):
             yield path, "its removal was interrupted"
         elif path.name.endswith(FETCHING):
-            if _quiet(path):
+            if _quiet(path, store):
                 yield path, "its download was interrupted"
         elif LEASE in path.name:
-            if not alive:
+            if not alive and ((directory / MANIFEST).is_file() or not named):  # else the next attempt counts on from its number
                 yield path, "its holder has ended"
         elif not (alive or named):
             yield path, "no run refers to it"
-        elif path.name.endswith(PARTIAL) and not alive:
+        elif is_partial(path) and not alive:
             yield from _unfinished(path, directory)
         elif path == directory and (directory / CHECKPOINTS).exists():
             yield directory / CHECKPOINTS, "its artifact is finished"
@@ -182,15 +185,16 @@ def _unfinished(partial: Path, directory: Path) -> Iterator[tuple[Path, str]]:
     if (directory / MANIFEST).is_file():
         yield partial, "its artifact is finished"
         return
-    temporary = [path for path in partial.rglob("*.tmp") if not any(parent.suffix == ".tmp" for parent in path.parents)]
-    for path in sorted([*temporary, *(partial / CHECKPOINTS).glob("ray-*")]):
-        yield path, "its attempt has ended"
+    with suppress(FileNotFoundError):  # a driver is taking it over
+        temporary = [path for path in partial.rglob("*.tmp") if not any(parent.suffix == ".tmp" for parent in path.parents)]
+        for path in sorted([*temporary, *(partial / CHECKPOINTS).glob("ray-*")]):
+            yield path, "its attempt has ended"
 
 
 def _shards(store: Store, references: _References, *, all_of_them: bool) -> Iterator[tuple[Path, str]]:
     for path in sorted(path for path in store.shard_cache.glob("*") if SHARD.fullmatch(path.name) and path.is_file()):
         if path.suffix == ".tmp":
-            if not any(owner in path.name for owner in references.drivers):
+            if not any(owner in path.name for owner in references.living.values()):
                 yield path, "its attempt has ended"
         elif all_of_them:
             yield path, "finished artifacts hold copies"
@@ -199,7 +203,7 @@ def _shards(store: Store, references: _References, *, all_of_them: bool) -> Iter
 def _downloads(store: Store, references: _References) -> Iterator[tuple[Path, str]]:
     named = {*references.urls.values(), *(str(download_record(store, url).get("sha256")) for url in references.urls)}
     for path in sorted(downloads_folder(store).glob("*")):
-        if not (DOWNLOAD.fullmatch(path.name) and _is_download(path) and _quiet(path)):
+        if not (DOWNLOAD.fullmatch(path.name) and _is_download(path) and _quiet(path, store)):
             continue
         if path.suffix == ".tmp":
             yield path, "its download was interrupted"
@@ -207,7 +211,7 @@ def _downloads(store: Store, references: _References) -> Iterator[tuple[Path, st
             yield path, "no run refers to it"
     for path in sorted((downloads_folder(store) / URLS).glob("*.json")):
         url = str(read_json(path).get("url"))
-        if path == record_file(store, url) and url not in references.urls and _quiet(path):
+        if path == record_file(store, url) and url not in references.urls and _quiet(path, store):
             yield path, "no run refers to it"
 
 
@@ -217,13 +221,13 @@ def _is_download(path: Path) -> bool:
 
 
 def _runs(store: Store, references: _References) -> Iterator[tuple[Path, str]]:
-    for path in sorted(store.runs.glob(f"*/driver{LEASE}")):
-        if not path.parent.is_symlink() and path.is_file() and not _lease(path).active():
+    for path in sorted(path for path in store.runs.glob(f"*/driver{LEASE}*") if DRIVER_LEASE.fullmatch(path.name)):
+        if not path.parent.is_symlink() and path.is_file() and path.parent / f"driver{LEASE}" not in references.living:
             yield path, "its holder has ended"
     links = [path for path in store.runs.glob("latest.*") if LATEST.fullmatch(path.name) and path.is_symlink()]
     files = [path for path in store.runs.glob("*/*.tmp") if RUN_FILE.fullmatch(path.name) and path.is_file()]
     for path in sorted([*links, *files]):
-        if not path.parent.is_symlink() and _quiet(path):
+        if not path.parent.is_symlink() and _quiet(path, store):
             yield path, "its attempt has ended"
 
 
@@ -238,24 +242,20 @@ def _caches(store: Store) -> Iterator[tuple[Path, str]]:
             yield path, "its artifact does not exist"
 
 
-def _lease_of(directory: Path) -> Path:
-    return directory.with_name(directory.name + LEASE)
-
-
-def _lease(path: Path) -> Lease:
-    return Lease(path, f"gc-{os.getpid()}", QUIET_SECONDS)
-
-
-def _quiet(path: Path) -> bool:
-    """Return whether nothing in it was touched lately."""
+def _quiet(path: Path, store: Store) -> bool:
+    """Return whether nothing in it was touched lately, by the clock of the file system."""
     try:
         latest = max(found.lstat().st_mtime for found in (path, *path.rglob("*")))
-    except FileNotFoundError:  # another process is changing it
+        (store.root / LOCK).touch()
+        return (store.root / LOCK).stat().st_mtime - latest > QUIET_SECONDS
+    except OSError:  # another process is changing it, or nothing can be deleted in this store
         return False
-    return time.time() - latest > QUIET_SECONDS
 
 
 def _size(path: Path) -> int:
-    """Return its size on disk in bytes."""
-    files = [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]
-    return sum(file.lstat().st_size for file in files if not file.is_dir() or file.is_symlink())
+    """Return its size on disk in bytes; 0 if another process moves it meanwhile."""
+    try:
+        files = [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]
+        return sum(file.lstat().st_size for file in files if not file.is_dir() or file.is_symlink())
+    except FileNotFoundError:
+        return 0

@@ -1,97 +1,188 @@
-"""Leases, by which one driver at a time owns a step. The modification time of a lease file is its holder's heartbeat."""
+"""Leases, by which one attempt at a time owns a step.
+
+A lease `x.lease` is a sequence of files `x.lease-1`, `x.lease-2`, ...: the holder of the highest number owns it. A file is created
+exclusively and only its creator writes to it, so no lock is needed and a process that slept cannot damage the lease of another.
+The holder renews its lease by counting up in its file. Whoever waits watches on its own clock whether the count changes; the
+clocks of two machines are never compared (Gray and Cheriton 1989, "Leases", SOSP, assume bounded drift instead).
+
+A lease keeps honest drivers apart, but a holder may be paused at any moment and wake up without it. Therefore each attempt works
+in a directory of its own, which its successor renames (`Store.begin`): a rename of the paused attempt then finds nothing.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import socket
-import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from kernels import durable
-from pipeline.store.files import locked
+from pipeline.store.host import HOST, Host
+from stages.errors import LeaseLostError, unwritable
+
+POLL_SECONDS = 0.5
 
 
 class Lease:
-    """The exclusive right to work on something, recorded in a file and renewed by its holder.
+    """The exclusive right to work on something, renewed by its holder.
 
-    A lease expires when it is not renewed for `seconds`, or at once when its holder was a process of this host that has ended.
-    An expired lease can be acquired by another owner.
+    A lease expires when nobody has renewed it for the seconds that it names, or at once when its holder is a process that is seen
+    to have ended. An expired or released lease can be acquired by another owner.
     """
 
-    def __init__(self, path: Path, owner: str, seconds: float) -> None:
-        self.path = path
-        self.owner = owner
-        self.seconds = seconds
+    def __init__(self, path: Path, owner: str, seconds: float, host: Host = HOST) -> None:
+        """`owner` is unique: the id of a driver or of an attempt. `seconds`: the longest time between two renewals."""
+        self.path, self.owner, self.seconds, self._host = path, owner, seconds, host
+        self._watched: tuple[bytes, float] | None = None
+        """The last content of another's lease, and the moment since which it has not changed."""
+        self._renewed = False
+        """Whether the holder has renewed its lease since this owner began to watch."""
 
     def acquire(self) -> bool:
-        """Take the lease unless another owner holds it. Return whether it was taken; do not wait."""
-        durable.make_directory(self.path.parent)
-        with self._lock():
-            holder = self.holder()
-            if holder is not None and holder["owner"] != self.owner and not self._expired(holder):
+        """Take the lease unless another owner holds it. Return whether it was taken; do not wait.
+
+        Raises StageError if the file cannot be written.
+        """
+        try:
+            durable.make_directory(self.path.parent, self._host.disk)
+            earlier = self._files()
+            if earlier and not self._is_free(content := _read(earlier[-1])):
+                return bool(_holder(content).get("owner") == self.owner)
+            return self._create(_number(earlier[-1]) + 1 if earlier else 1, earlier)
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+
+    def acquire_or_meet(self) -> bool:
+        """Take the lease, and wait until it is taken or its holder is seen to live. Return whether it was taken."""
+        while not self.acquire():
+            if self._renewed or self._host.runs(self.holder() or {}):
                 return False
-            temporary = self.path.with_name(f"{self.path.name}.{self.owner}.tmp")
-            temporary.write_text(json.dumps({"owner": self.owner, "host": socket.gethostname(), **_process(os.getpid())}))
-            os.replace(temporary, self.path)
-            return True
+            self._host.sleep(min(POLL_SECONDS, self.seconds / 10))
+        return True
 
     def renew(self) -> bool:
-        """Record a heartbeat. Return False if the lease is no longer held by this owner."""
-        try:
-            if self.held():
-                os.utime(self.path)
-                return True
-        except FileNotFoundError:  # it was released meanwhile
-            pass
-        return False
+        """Count up. Return False if the lease is no longer held by this owner."""
+        return self._rewrite(released=False)
 
     def release(self) -> None:
-        """Release the lease if it is still held by this owner."""
-        with self._lock():
-            if self.held():
-                self.path.unlink(missing_ok=True)
+        """Release the lease if it is still held by this owner. If its file cannot be changed, the lease expires."""
+        with suppress(OSError):
+            files = self._files()
+            if self._rewrite(released=True):
+                files[-1].unlink(missing_ok=True)
 
     def held(self) -> bool:
         """Return whether this owner holds the lease."""
-        holder = self.holder()
-        return holder is not None and holder["owner"] == self.owner
+        return bool((self.holder() or {}).get("owner") == self.owner)
 
-    def active(self) -> bool:
-        """Return whether any owner holds the lease and it has not expired."""
-        holder = self.holder()
-        return holder is not None and not self._expired(holder)
+    def taken(self) -> bool:
+        """Return whether another owner holds the lease."""
+        return bool((self.holder() or {}).get("owner", self.owner) != self.owner)
+
+    def check(self) -> None:
+        """Raise LeaseLostError unless this owner holds the lease."""
+        holder = self.holder() or {}
+        if holder.get("owner") != self.owner:
+            found = f"{holder['owner']} holds it" if "owner" in holder else "nobody holds it"
+            raise LeaseLostError(
+                f"{self.path}: expected the lease of {self.owner}, but {found}: the driver's lease expired and another driver "
+                "owns this step; nothing was written to the store"
+            )
 
     def holder(self) -> dict[str, Any] | None:
-        """Return the process that holds the lease, {owner, host, pid, started}, or None."""
-        try:
-            return dict(json.loads(self.path.read_text(encoding="utf-8")))
-        except (OSError, ValueError):
-            return None
+        """Return the holder {owner, seconds, host, boot, namespace, pid, started}, or None. It is {} if it cannot be read."""
+        files = self._files()
+        found = _holder(_read(files[-1])) if files else None
+        return None if found is None or found.get("released") else found
 
-    def _lock(self) -> AbstractContextManager[None]:
-        return locked(self.path.parent / ".leases")
+    def watch(self) -> bool | None:
+        """Return whether a holder lives; None while that is unknown, because it was not watched for long enough."""
+        files = self._files()
+        if not files or self._is_free(_read(files[-1])):
+            return False
+        return True if self._renewed or self._host.runs(self.holder() or {}) else None
 
-    def _expired(self, holder: dict[str, Any]) -> bool:
-        if holder["host"] == socket.gethostname() and _process(holder["pid"]) != {k: holder[k] for k in ("pid", "started")}:
+    def _is_free(self, content: bytes) -> bool:
+        """Return whether a lease with this content is released or expired. A holder is watched from the first call on."""
+        holder, now = _holder(content), self._host.monotonic()
+        if holder.get("released"):
             return True
+        if holder.get("owner") == self.owner:
+            return False
+        if holder and self._host.runs(holder) is False:
+            return True
+        if self._watched is None or self._watched[0] != content:
+            self._renewed = self._watched is not None
+            self._watched = (content, now)
+        return now - self._watched[1] > float(holder.get("seconds", self.seconds))
+
+    def _create(self, number: int, earlier: Iterable[Path]) -> bool:
+        path = self.path.with_name(f"{self.path.name}-{number}")
         try:
-            return time.time() - self.path.stat().st_mtime > self.seconds
+            with path.open("xb") as file:
+                file.write(self._content(0, released=False))
+        except FileExistsError:
+            return False
         except OSError:
-            return True
+            path.unlink(missing_ok=True)
+            raise
+        if self._files()[-1:] != [path]:  # this process slept, and others took the number and higher ones meanwhile
+            path.unlink(missing_ok=True)
+            return False
+        for old in earlier:
+            old.unlink(missing_ok=True)
+        return True
+
+    def _rewrite(self, *, released: bool) -> bool:
+        """Overwrite the file of this owner in place: if another owner replaces it meanwhile, that one's is not touched."""
+        files = self._files()
+        try:
+            with files[-1].open("r+b") as file:
+                holder = _holder(file.read())
+                if holder.get("owner") != self.owner or holder.get("released"):
+                    return False
+                file.seek(0)
+                file.write(self._content(int(holder["renewals"]) + 1, released=released))
+                return True
+        except (IndexError, FileNotFoundError):
+            return False
+
+    def _content(self, renewals: int, *, released: bool) -> bytes:
+        """Return the content of the file, which always has the same length."""
+        state = {"owner": self.owner, "seconds": self.seconds, **self._host.process()}
+        return json.dumps({**state, "renewals": f"{renewals:012d}", "released": int(released)}).encode()
+
+    def _files(self) -> list[Path]:
+        """Return the files of the lease, the highest number last."""
+        try:
+            found = [path for path in self.path.parent.iterdir() if path.name.startswith(f"{self.path.name}-")]
+        except FileNotFoundError:
+            return []
+        return sorted((path for path in found if path.name.rpartition("-")[2].isdigit()), key=_number)
 
 
-def step_lease(directory: Path, owner: str, seconds: float) -> Lease:
+def step_lease(directory: Path, owner: str, seconds: float, host: Host = HOST) -> Lease:
     """Return the lease on making the artifact `directory`."""
-    return Lease(directory.with_name(directory.name + ".lease"), owner, seconds)
+    return Lease(directory.with_name(directory.name + ".lease"), owner, seconds, host)
 
 
-def _process(pid: int) -> dict[str, Any]:
-    """Return the number and start time of a process. The start time distinguishes it from a later process with its number."""
+def _number(path: Path) -> int:
+    return int(path.name.rpartition("-")[2])
+
+
+def _read(path: Path) -> bytes:
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return {"pid": pid, "started": None if fields[0] == "Z" else int(fields[19])}
+        return path.read_bytes()
     except OSError:
-        return {"pid": pid, "started": None}
+        return b""
+
+
+def _holder(content: bytes) -> dict[str, Any]:
+    """Return the state in a lease file; {} for one that is damaged, or that its creator has not written."""
+    try:
+        found = json.loads(content)
+        valid = str(found["owner"]) and float(found["seconds"]) >= 0 and int(found["renewals"]) >= 0
+        return dict(found) if valid else {}
+    except (ValueError, TypeError, KeyError):
+        return {}

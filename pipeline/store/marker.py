@@ -5,13 +5,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import os
-import secrets
 import tempfile
 from pathlib import Path
 
 from pipeline.store.artifacts import Store
 from pipeline.store.files import read_json, write_atomically
+from pipeline.store.host import HOST, Host
 from stages.artifacts import MANIFEST
 from stages.errors import FULL, ArtifactError, DataError
 from stages.table import STAGES
@@ -25,13 +24,13 @@ NO_CONTENT = ("lost+found",)
 """Entries that a new file system comes with. They do not count as content, and neither do names that begin with a dot."""
 
 
-def open_store(root: Path) -> Store:
+def open_store(root: Path, host: Host = HOST) -> Store:
     """Return the store at `root`. A new or empty directory, or a store of an earlier version, is marked as a store.
 
     Raises DataError if it holds other files or cannot be a store (a file or a device, or a place that cannot be written to),
     ArtifactError if its marker has another format, StageError if the disk is full.
     """
-    store = Store(root)
+    store = Store(root, host)
     content = _content(store.root)  # listed first: another process that creates the store writes the marker first
     if not is_marked(store):
         if content and not _is_unmarked_store(store):
@@ -80,7 +79,7 @@ def is_own_digest(path: Path) -> bool:
 
 def _content(root: Path) -> list[str]:
     try:
-        names = sorted(os.listdir(root))
+        names = sorted(path.name for path in root.iterdir())
     except FileNotFoundError:
         return []
     except NotADirectoryError as error:
@@ -117,7 +116,7 @@ def require_writable(store: Store) -> None:
 
 def _mark(store: Store, has_content: bool) -> None:
     try:
-        write_atomically(store.root / MARKER, json.dumps({"format": FORMAT}) + "\n", secrets.token_hex(4))
+        write_atomically(store.root / MARKER, json.dumps({"format": FORMAT}) + "\n", store.host)
     except OSError as error:
         # Planning works on an earlier store that cannot be written to.
         if not has_content or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):

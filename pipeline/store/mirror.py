@@ -9,10 +9,7 @@ written last, marks the artifact as finished. The checkpoints of a training are 
 from __future__ import annotations
 
 import json
-import secrets
-import shutil
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +18,9 @@ from fewstep.relative_names import name_problem
 from kernels import durable
 from pipeline.plan.fingerprint import digest
 from pipeline.store.artifacts import SCHEMA, Store
+from pipeline.store.attempts import PARTIAL
 from pipeline.store.files import file_digest
+from pipeline.store.lease import Lease
 from pipeline.store.object_storage import Folder
 from pipeline.store.streams import DamagedError
 from stages.artifacts import CHECKPOINTS, MANIFEST
@@ -34,20 +33,19 @@ CONNECTIONS = 8
 Index = dict[str, dict[str, Any]]
 """The {bytes, sha256} of files by relative path."""
 
-A = TypeVar("A")
 B = TypeVar("B")
 
 
 class Mirror:
     """A folder on object storage with copies of the store's artifacts."""
 
-    def __init__(self, url: str, store: Store) -> None:
-        self.url = url
-        self.store = store
+    def __init__(self, url: str, store: Store, folder: Folder | None = None) -> None:
+        """`folder`: the folder at `url`, which is opened at its first use if it is not given."""
+        self.url, self.store, self._given = url, store, folder
 
     @cached_property
     def _folder(self) -> Folder:
-        return Folder(self.url)
+        return self._given or Folder(self.url)
 
     def holds(self, directory: Path) -> bool:
         """Return whether the mirror has this artifact."""
@@ -94,71 +92,81 @@ class Mirror:
             raise self._damaged(
                 name, f"expected {attempt}.index.json to agree with the manifest, got a different {(differing or [MANIFEST])[0]}"
             )
-        temporary = directory.with_name(f"{directory.name}.{secrets.token_hex(4)}{FETCHING}")
+        temporary = directory.with_name(f"{directory.name}.{self.store.host.token()}{FETCHING}")
         try:
             self._download(name, attempt, index, temporary)
             self.store.adopt(temporary, directory)
         except OSError as error:
             raise unwritable(temporary, error) from error
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            self.store.host.disk.remove_tree(temporary)
         return True
 
-    def push_checkpoints(self, partial: Path) -> bool:
+    def push_checkpoints(self, directory: Path, partial: Path, lease: Lease | None = None) -> bool:
         """Upload the newest checkpoint of a running training and its candidates. Return whether anything was sent.
 
-        Nothing is published if the training removes one of these files meanwhile.
+        Nothing is published if the training removes one of these files meanwhile, or if another attempt has the lease. Uploads of
+        other stores with the same mirror are left alone: only the checkpoint that is replaced is removed.
         """
         try:
             index = _checkpoint_index(partial)
-            name = self._name(partial)
+            name = self._checkpoints_name(directory)
             version = digest(index)[:32]
-            earlier = self._folder.read(f"{name}/index.json")
-            if not index or (earlier is not None and json.loads(earlier)["version"] == version):
+            earlier = self._published(name)
+            if not index or version == earlier:
                 return False
             sent = self._upload(partial, index, f"{name}/{version}")
         except FileNotFoundError:
             return False
-        if sent != index:
+        if sent != index or (lease and lease.taken()):
             return False
         self._folder.write(f"{name}/index.json", _json({"version": version, "files": index}))
-        self._folder.remove(
-            found for found in self._folder.sizes(name) if f"/{version}/" not in found and not found.endswith("index.json")
-        )
+        if earlier:
+            self._folder.remove(self._folder.sizes(f"{name}/{earlier}"))
         return True
 
-    def pull_checkpoints(self, partial: Path) -> bool:
+    def _published(self, name: str) -> str | None:
+        """Return the version of the checkpoint in the mirror, or None without a readable index."""
+        try:
+            return str(json.loads(self._folder.read(f"{name}/index.json") or b"")["version"])
+        except (ValueError, TypeError, KeyError):
+            return None
+
+    def pull_checkpoints(self, directory: Path, partial: Path) -> bool:
         """Download the checkpoint of a training without one in the store. Return whether the mirror has it."""
         if (partial / CHECKPOINTS).exists():
             return False
-        name = self._name(partial)
+        name = self._checkpoints_name(directory)
         text = self._folder.read(f"{name}/index.json")
         if text is None:
             return False
         found = self._parsed(name, "index.json", text)
-        temporary = partial.with_name(f"{partial.name}.{secrets.token_hex(4)}{FETCHING}")
+        temporary = partial.with_name(f"{partial.name}.{self.store.host.token()}{FETCHING}")
         try:
             self._download(name, found["version"], found["files"], temporary)
-            durable.make_directory(partial)
-            durable.rename(temporary / CHECKPOINTS, partial / CHECKPOINTS)
+            durable.make_directory(partial, self.store.host.disk)
+            durable.rename(temporary / CHECKPOINTS, partial / CHECKPOINTS, self.store.host.disk)
         except OSError as error:
             raise unwritable(temporary, error) from error
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            self.store.host.disk.remove_tree(temporary)
         return True
 
-    def drop_checkpoints(self, partial: Path) -> None:
+    def drop_checkpoints(self, directory: Path) -> None:
         """Remove the checkpoints of a finished step."""
-        names = sorted(self._folder.sizes(self._name(partial)), key=lambda name: not name.endswith("/index.json"))
+        names = sorted(self._folder.sizes(self._checkpoints_name(directory)), key=lambda name: not name.endswith("/index.json"))
         self._folder.remove(names)
 
     def _name(self, directory: Path) -> str:
         return f"{directory.parent.name}/{directory.name}"
 
+    def _checkpoints_name(self, directory: Path) -> str:
+        return f"{self._name(directory)}{PARTIAL}"
+
     def _upload(self, directory: Path, names: Iterable[str], place: str) -> Index:
         files = list(names)
         index = dict(
-            zip(files, _in_parallel(lambda name: self._folder.upload(f"{place}/{name}", directory / name), files), strict=True)
+            zip(files, self._each(lambda name: self._folder.upload(f"{place}/{name}", directory / name), files), strict=True)
         )
         sizes = self._folder.sizes(place)
         for name in files:
@@ -181,7 +189,10 @@ class Mirror:
             except DamagedError as error:
                 raise self._damaged(name, f"{place}/{file}: {error}") from error
 
-        _in_parallel(download, list(index))
+        self._each(download, list(index))
+
+    def _each(self, function: Callable[[str], B], names: list[str]) -> list[B]:
+        return self.store.host.disk.each(function, names, CONNECTIONS)
 
     def _parsed(self, name: str, file: str, text: bytes | None) -> dict[str, Any]:
         try:
@@ -204,11 +215,6 @@ def _checkpoint_index(partial: Path) -> Index:
         return {}
     files = [*updates[-1][1].iterdir(), *(folder / "candidates").glob("*.safetensors")]
     return {str(f.relative_to(partial)): {"bytes": f.stat().st_size, "sha256": file_digest(f)} for f in sorted(files)}
-
-
-def _in_parallel(function: Callable[[A], B], items: list[A]) -> list[B]:
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        return list(pool.map(function, items))
 
 
 def _json(value: object) -> bytes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from pipeline.store.artifacts import Store
+from pipeline.store.attempts import partial_directories, partial_directory
 from pipeline.store.files import read_json
 from stages.artifacts import MANIFEST, RECORDS
 
@@ -52,9 +52,11 @@ class Point:
 
 
 def step_directory(store: Path, entry: Mapping[str, Any]) -> Path:
-    """Return the artifact of a step of a plan entry, or its `.partial` directory while the step is unfinished."""
+    """Return the artifact of a step of a plan entry, or the directory of its latest attempt while the step is unfinished."""
     finished = store / str(entry["stage"]) / str(entry["fingerprint"])
-    return finished if (finished / MANIFEST).is_file() else Store.partial(finished)
+    if (finished / MANIFEST).is_file():
+        return finished
+    return (partial_directories(finished) or [partial_directory(finished, "none")])[-1]
 
 
 def progress_of(directory: Path) -> Progress | None:

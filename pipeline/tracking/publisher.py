@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+from kernels.durable import DISK
 from pipeline.credentials import masked
 from pipeline.run.run_directory import Run
-from pipeline.store.files import locked
 from pipeline.tracking.database import (
     ARTIFACTS,
     adopt_experiments,
@@ -80,7 +80,7 @@ class Publisher:
 
     def sync(self, *, final: bool = False) -> None:
         """Publish everything that is new. `final` ends runs that still run as KILLED. Raises the errors of MLflow."""
-        with locked(self.run.path / "mlflow.lock"):
+        with DISK.lock(self.run.path / "mlflow.lock", shared=False):
             state = SyncState.load(self.run.path, self._name_of_server(), self.experiment)
             server, self._server = self._server or self._connect(state), None
             with without_stray_folders(self.uri):  # the client opens the database once more for its registry of models
@@ -97,7 +97,8 @@ class Publisher:
             return Server(self.uri, self.experiment, (), state.publication)
         database, own = database_file(self.uri), own_database(self.run.store)
         folders = [file.with_name(ARTIFACTS) for file in (database, own) if file]
-        with locked(self.run.store / "mlflow.lock"):  # processes that create a database's tables at once corrupt it
+        # Processes that create a database's tables at the same time corrupt it.
+        with DISK.lock(self.run.store / "mlflow.lock", shared=False):
             if database == own:
                 adopt_experiments(own, own.with_name(ARTIFACTS))
             with without_stray_folders(self.uri):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,7 +57,7 @@ class SyncState:
 
     def save(self) -> None:
         """Write `mlflow.json`."""
-        write_atomically(self.path, json.dumps(self.data, indent=1) + "\n", str(os.getpid()))
+        write_atomically(self.path, json.dumps(self.data, indent=1) + "\n")
 
 
 def run_of_artifact(run_dir: Path, uri: str, fingerprint: str) -> str | None:

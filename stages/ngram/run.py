@@ -17,7 +17,7 @@ def run(inputs: NgramInputs, config: NgramConfig, context: StepContext) -> None:
     Equal inputs and config give equal bytes for any number of threads. Raises DataError for text from which no model can be
     estimated, StageError when the text is too large for the native engine and when lmplz is missing or fails.
     """
-    folder = context.directory / CHECKPOINTS
+    folder = context.temporary(context.directory / CHECKPOINTS / "text")  # a program of an earlier attempt may still be running
     folder.mkdir(parents=True, exist_ok=True)
     training, validation = folder / "training.txt", folder / "validation.txt"
     sentences = write_lines(inputs.training, inputs.vocabulary, config, training)

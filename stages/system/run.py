@@ -79,7 +79,7 @@ def _weights(inputs: SystemInputs, config: SystemConfig, network: dict[str, Any]
     """The file with the weights of the training, or with the mean of the selected candidates."""
     if config.averaging is None:
         return inputs.trained.path / WEIGHTS
-    path = context.directory / CHECKPOINTS / "mean.safetensors"
+    path = context.directory / CHECKPOINTS / f"mean.{context.attempt}.safetensors"
     path.parent.mkdir(exist_ok=True)
     save_weights(path, _mean(inputs.trained.path, config.averaging, config.task), network)
     return path

@@ -46,7 +46,7 @@ class TrainingFiles:
 
     def __init__(self, context: Context, config: TrainConfig) -> None:
         self._context, self._config = context, config.training
-        self._owner = context.directory.name  # the step's fingerprint: its inputs, config and version
+        self._owner = context.directory.name.partition("-")[0]  # the step's fingerprint: its inputs, config and version
         self.directory = context.directory / CHECKPOINTS
         self.candidates = self.directory / "candidates"
 

@@ -20,6 +20,7 @@ from runs import ROOT, Watched, end
 
 from pipeline.store import garbage
 from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.attempts import partial_directory
 from pipeline.store.marker import open_store
 from pipeline.store.mirror import Mirror
 
@@ -118,7 +119,7 @@ def test_two_machines_share_a_mirror(s3: S3, undisturbed: Watched, tmp_path: Pat
 def large(store: Store, megabytes: int = 96) -> Path:
     """An artifact that takes a while to transfer."""
     directory = store.directory("system", "a" * 32)
-    partial = store.partial(directory)
+    partial = partial_directory(directory, "b-1")
     partial.mkdir(parents=True)
     for number in range(3):
         (partial / f"{number}.safetensors").write_bytes(os.urandom(2**20) * (megabytes // 3))

@@ -29,11 +29,12 @@ COMMITTER = """
 import random, sys
 from pathlib import Path
 from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.attempts import partial_directory
 
 store, first = Store(Path(sys.argv[1])), int(sys.argv[2])
 for number in range(first, first + 1000):
     directory = store.directory("toy", f"{number:032x}")
-    partial, rng = store.partial(directory), random.Random(number)
+    partial, rng = partial_directory(directory, "1"), random.Random(number)
     for name, size in {"small": 100, "deep/er/middle": 50_000, "large": 300_000, "records/log": 1000}.items():
         (partial / name).parent.mkdir(parents=True, exist_ok=True)
         (partial / name).write_bytes(rng.randbytes(size))

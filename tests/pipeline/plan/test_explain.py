@@ -13,6 +13,7 @@ from pipeline.plan import explain
 from pipeline.plan.step import Builder, Plan
 from pipeline.run import execute
 from pipeline.store.artifacts import Store
+from pipeline.store.attempts import partial_directory
 from stages.artifacts import MANIFEST, Artifact, ExternalFile
 from stages.context import StepContext
 from stages.errors import ArtifactError
@@ -162,7 +163,7 @@ def test_hits_with_changed_code_are_marked(store: Store, monkeypatch: pytest.Mon
 def test_partial_artifacts_are_reported_as_begun(store: Store) -> None:
     begun = plan(store)
     for step in begun.steps:
-        store.partial(step.directory).mkdir(parents=True)
+        partial_directory(step.directory, "1").mkdir(parents=True)
     assert reasons(begun, store)[0] == ("toy:a", "MISS", "no earlier toy in the store; begun, continues")
     make(single(store, "a", Config("z")), store)
     assert reasons(begun, store)[0] == ("toy:a", "MISS", 'text: "z" -> "a"; begun, continues')
@@ -173,7 +174,7 @@ def test_a_step_that_was_killed_before_its_rename_has_no_differences(store: Stor
     lost = single(store, "a", Config("a"))
     make(lost, store)
     directory = lost.steps[0].directory
-    directory.rename(store.partial(directory))
+    directory.rename(partial_directory(directory, "1"))
     assert reasons(lost, store) == [("toy:a", "MISS", "no artifact of toy:a is in the store; begun, continues")]
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.attempts import partial_directory
 from stages.errors import DataError
 from tests.pipeline.plan.toy_plans import CONFIG, fingerprint, needs, planned
 
@@ -13,7 +14,7 @@ def made(tmp_path: Path, stage: str, **inputs: str) -> Path:
     """Write a finished artifact into another store and return its directory."""
     store = Store(tmp_path / "earlier")
     directory = store.directory(stage, "e" * 32)
-    store.partial(directory).mkdir(parents=True)
+    partial_directory(directory, "1").mkdir(parents=True)
     facts = {
         "environment": {},
         "code_digest": "",

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import threading
 import time
 from dataclasses import replace
@@ -15,10 +14,11 @@ import pytest
 from pipeline.config.schema import Cluster
 from pipeline.plan.step import Builder, Plan
 from pipeline.run import execute
-from pipeline.run.driver import STOP_SECONDS
+from pipeline.run.driver import STOP_SECONDS, Driver
 from pipeline.run.machines import InProcess
 from pipeline.store.artifacts import Store
-from pipeline.store.lease import Lease, step_lease
+from pipeline.store.attempts import begin_attempt, partial_directories, partial_directory
+from pipeline.store.lease import step_lease
 from stages.context import StepContext
 from stages.errors import DataError, TransientError
 from tests.pipeline.run.toys import CALLS, FAULTS, STAGE, ToyConfig, ToyInputs, config, diamond, go, toy
@@ -49,7 +49,7 @@ def test_data_errors_are_not_retried(store: Store) -> None:
 def test_a_second_driver_waits_for_the_first_ones_artifact(store: Store) -> None:
     plan = diamond(store)
     step = plan.steps[1]
-    lease = Lease(step.directory.with_name(step.directory.name + ".lease"), "another driver", 30)
+    lease = step_lease(step.directory, "another driver", 30)
     assert lease.acquire()
     other = Plan((plan.steps[0], step))
 
@@ -74,10 +74,10 @@ def test_a_second_driver_waits_for_the_first_ones_artifact(store: Store) -> None
 def test_a_step_with_an_expired_lease_is_taken_over(store: Store) -> None:
     plan = diamond(store)
     step = plan.steps[0]
-    lease = Lease(step.directory.with_name(step.directory.name + ".lease"), "another driver", 30)
+    lease = step_lease(step.directory, "another driver", 0.3)
     lease.acquire()
-    os.utime(lease.path, (0, 0))
     assert go(plan, store).failed == {}
+    assert not lease.renew()
 
 
 def test_an_attempt_without_the_lease_commits_nothing(store: Store) -> None:
@@ -88,15 +88,54 @@ def test_an_attempt_without_the_lease_commits_nothing(store: Store) -> None:
     def taken_over(inputs: ToyInputs, given: ToyConfig, context: StepContext) -> None:
         toy(inputs, given, context)
         if len(CALLS) == 1:
-            holder = {"owner": "another driver", "host": socket.gethostname(), "pid": 2**22 + 1, "started": 1}
-            step_lease(step.directory, "another driver", 30).path.write_text(json.dumps(holder))
+            lease = step_lease(step.directory, "another driver", 0.3)
+            state = {"owner": "another driver", "seconds": 0.3, "renewals": "0"}
+            lease.path.with_name(f"{lease.path.name}-2").write_text(json.dumps(state))
 
     stage = replace(STAGE, run=taken_over)
     report = go(Plan((replace(step, stage=stage),)), store)
     assert report.failed == {}
     assert CALLS == ["a", "a"]
     (retried,) = [e for e in report.run.events() if e["event"] == "step_retried"]
-    assert "the driver's lease expired; another driver owns this step" in retried["error"]
+    assert "another driver holds it: the driver's lease expired and another driver owns this step" in retried["error"]
+
+
+def test_a_driver_that_slept_past_its_lease_leaves_the_step_to_its_successor(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It wakes up in the middle of its step, which another driver has begun meanwhile, and waits for that one's artifact."""
+    plan = diamond(store).until("toy:a")
+    step = plan.steps[0]
+    other = step_lease(step.directory, "other-1", 30)
+
+    def slept(inputs: ToyInputs, given: ToyConfig, context: StepContext) -> None:
+        context.write_text(context.directory / "piece", "of the sleeper")
+        deadline = time.monotonic() + 30
+        while not other.acquire():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        begin_attempt(step.directory, other)
+        thread.start()
+        assert context.stop_requested()
+        toy(inputs, given, context)
+
+    def finish() -> None:
+        time.sleep(0.5)
+        partial = partial_directory(step.directory, "other-1")
+        assert (partial / "piece").read_text() == "of the sleeper"
+        (partial / "text").write_text("of the successor")
+        store.commit(step.directory, replace(_manifest(step), attempt="other-1"), other)
+        other.release()
+
+    thread = threading.Thread(target=finish)
+    monkeypatch.setattr(Driver, "renew_leases", lambda driver: None)
+    impatient = replace(config(store), store=replace(config(store).store, lease_seconds=0.3), cluster=Cluster(retries=0))
+    slow = Plan((replace(step, stage=replace(STAGE, run=slept)),))
+    report = execute.run(impatient, slow, store, config_file="toy.yaml", in_process=True)
+    thread.join()
+    assert report.failed == {}
+    assert (step.directory / "text").read_text() == "of the successor"
+    kinds = [e["event"] for e in report.run.events() if e.get("step") == step.name]
+    assert kinds == ["step_started", "step_retried", "step_waiting", "step_hit"]
+    assert list(partial_directories(step.directory)) == []
 
 
 def test_a_second_driver_does_not_change_the_state_of_the_run(store: Store) -> None:
@@ -147,7 +186,7 @@ def test_a_step_that_cannot_run_fails_before_its_inputs_are_executed(store: Stor
 def _work(store: Store, directory: Path) -> StepContext:
     from stages.workers import LocalWorkers, Resources
 
-    partial = store.partial(directory)
+    partial = partial_directory(directory, "x")
     partial.mkdir(parents=True)
     return StepContext(directory=partial, attempt="x", workers=LocalWorkers(), resources=Resources(), shard_cache=store.shard_cache)
 

@@ -12,7 +12,7 @@ import pytest
 from pipeline.plan.step import Builder, Step
 from pipeline.run.lost_work import deaths_file, interrupted, lost_seconds, worker_deaths
 from pipeline.run.run_directory import Run
-from pipeline.store.artifacts import Store
+from pipeline.store.attempts import partial_directory
 from stages.artifacts import Artifact
 from stages.stage import Stage
 
@@ -35,7 +35,7 @@ def touch(path: Path, moment: float) -> None:
 
 def test_lost_seconds_begin_at_the_last_saved_state(tmp_path: Path) -> None:
     plain, mapped, trained = (step(tmp_path, distributes=d, trains=t) for d, t in ((False, False), (True, False), (True, True)))
-    partial = Store.partial(plain.directory)
+    partial = partial_directory(plain.directory, "1")
     assert lost_seconds(plain, 100.0, 160.0) == 60.0
     touch(partial / "records/progress.json", 150.0)
     assert [lost_seconds(s, 100.0, 160.0) for s in (plain, mapped, trained)] == [60.0, 10.0, 60.0]  # only maps keep their shards

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.attempts import partial_directory
 from stages.artifacts import MANIFEST, STOP, Artifact, ExternalFile
 from stages.errors import ArtifactError, DataError
 from stages.stage import Stage
@@ -27,7 +28,7 @@ def store(tmp_path: Path) -> Store:
 
 def finished(store: Store, content: str = "hello", fingerprint: str = "f" * 32) -> Path:
     directory = store.directory("toy", fingerprint)
-    partial = store.partial(directory)
+    partial = partial_directory(directory, "1")
     (partial / "records").mkdir(parents=True)
     (partial / "checkpoints" / "12").mkdir(parents=True)
     (partial / "checkpoints" / "12" / "model").write_text("state")
@@ -47,12 +48,12 @@ def test_commit_hashes_results_lists_records_and_removes_other_files(store: Stor
     assert done.files == {"result.txt": {"bytes": 5, "sha256": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"}}
     assert done.records == ["records/log.txt"]
     assert sorted(p.name for p in directory.iterdir()) == [MANIFEST, "records", "result.txt"]
-    assert not store.partial(directory).exists()
+    assert not partial_directory(directory, "1").exists()
 
 
 def test_a_partial_directory_is_not_finished(store: Store) -> None:
     directory = store.directory("toy", "f" * 32)
-    store.partial(directory).mkdir(parents=True)
+    partial_directory(directory, "1").mkdir(parents=True)
     assert store.manifest(directory) is None
 
 
@@ -140,7 +141,7 @@ def test_a_manifest_is_an_object(store: Store, text: str) -> None:
 
 def test_the_second_commit_of_an_artifact_is_discarded(store: Store) -> None:
     directory = finished(store, "hello")
-    again = store.partial(directory)
+    again = partial_directory(directory, "1")
     again.mkdir()
     (again / "result.txt").write_text("hello")
     store.commit(directory, manifest())
@@ -206,8 +207,8 @@ def test_a_damaged_copy_of_a_verified_artifact_is_refused(store: Store, tmp_path
 
 def test_a_late_stop_request_is_not_part_of_the_artifact(store: Store) -> None:
     directory = store.directory("toy", "f" * 32)
-    store.partial(directory).mkdir(parents=True)
-    (store.partial(directory) / STOP).touch()
+    partial_directory(directory, "1").mkdir(parents=True)
+    (partial_directory(directory, "1") / STOP).touch()
     finished(store)
     done = store.manifest(directory)
     assert done is not None

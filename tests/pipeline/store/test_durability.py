@@ -15,6 +15,7 @@ from models.training import checkpoint
 from models.training.checkpoint import Checkpoint
 from pipeline.store import downloads, mirror
 from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.attempts import partial_directory
 from pipeline.store.downloads import RemoteFile, download
 from pipeline.store.mirror import Mirror
 from stages.align import AlignConfig
@@ -46,7 +47,7 @@ def begin(root: Path) -> tuple[Store, Path]:
     """Return a store with an unfinished step."""
     store = Store(root)
     directory = store.directory("toy", FINGERPRINT)
-    partial = store.partial(directory)
+    partial = partial_directory(directory, "1")
     durable.make_directory(partial)
     (partial / "deep").mkdir()
     (partial / "records").mkdir()
@@ -151,18 +152,19 @@ def test_mirrored_artifacts_are_complete_after_every_power_cut(tmp_path: Path, s
 
 def test_checkpoints_from_a_mirror_are_complete_after_every_power_cut(tmp_path: Path, simulate: SimulateDisk) -> None:
     store, other = Store(tmp_path / "elsewhere"), Store(tmp_path / "store")
-    partial = store.partial(store.directory("train", FINGERPRINT))
+    directory, copy = store.directory("train", FINGERPRINT), other.directory("train", FINGERPRINT)
+    partial = partial_directory(directory, "1")
     checkpoint.save(partial / "checkpoints", make_checkpoint(5), "a")
     expected = saved_files(partial / "checkpoints")
 
     def check(survivors: Survivors) -> None:
-        check_checkpoints(survivors, f"store/train/{FINGERPRINT}.partial/checkpoints/", expected)
+        check_checkpoints(survivors, f"store/train/{FINGERPRINT}.partial-1/checkpoints/", expected)
 
     disk = simulate(check)
     url = f"file://{tmp_path / 'mirror'}"
-    assert Mirror(url, store).push_checkpoints(partial)
-    assert Mirror(url, other).pull_checkpoints(other.partial(other.directory("train", FINGERPRINT)))
-    assert f"store/train/{FINGERPRINT}.partial/checkpoints/5/state.json" in disk.survivors()
+    assert Mirror(url, store).push_checkpoints(directory, partial)
+    assert Mirror(url, other).pull_checkpoints(copy, partial_directory(copy, "1"))
+    assert f"store/train/{FINGERPRINT}.partial-1/checkpoints/5/state.json" in disk.survivors()
 
 
 def make_checkpoint(update: int) -> Checkpoint:

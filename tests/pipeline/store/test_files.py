@@ -15,4 +15,4 @@ def test_a_full_disk_during_an_atomic_write_is_explained(tmp_path: Path, monkeyp
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(StageError, match=r"run\.json: could not be written: No space left"):
-        write_atomically(tmp_path / "run.json", "{}", "a")
+        write_atomically(tmp_path / "run.json", "{}")

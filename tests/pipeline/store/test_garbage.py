@@ -14,6 +14,7 @@ from pipeline.__main__ import main
 from pipeline.run.run_directory import Run
 from pipeline.store import garbage
 from pipeline.store.artifacts import Store
+from pipeline.store.attempts import partial_directory
 from pipeline.store.downloads import downloads_folder
 from pipeline.store.lease import Lease, step_lease
 from pipeline.store.marker import open_store
@@ -52,10 +53,15 @@ def dead(lease: Lease) -> Path:
     """Write a lease of a process of this host that has ended."""
     ended = subprocess.Popen(["true"])
     ended.wait()
-    lease.acquire()
-    holder = json.loads(lease.path.read_text())
-    lease.path.write_text(json.dumps({**holder, "pid": ended.pid, "started": 1}))
-    return lease.path
+    assert lease.acquire()
+    return rewritten(lease, pid=ended.pid, started=1)
+
+
+def rewritten(lease: Lease, **process: object) -> Path:
+    """Change the process in a lease file."""
+    path = lease.path.with_name(f"{lease.path.name}-1")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **process}))
+    return path
 
 
 def old(path: Path) -> Path:
@@ -100,16 +106,16 @@ def test_a_pinned_artifact_behind_a_link_is_kept(store: Store, tmp_path: Path) -
 
 def test_unfinished_work_of_a_run_is_kept(store: Store) -> None:
     for fingerprint in (A, B):
-        write(store.partial(store.directory("train", fingerprint)) / "checkpoints/100/model.safetensors")
-    write(store.partial(store.directory("train", A)) / "checkpoints/200.dead-1.tmp/model.safetensors")
-    write(store.partial(store.directory("train", A)) / "checkpoints/ray-dead-1/x")
-    write(store.partial(store.directory("train", A)) / "model.dead-1.tmp")
+        write(partial_directory(store.directory("train", fingerprint), "dead-1") / "checkpoints/100/model.safetensors")
+    write(partial_directory(store.directory("train", A), "dead-1") / "checkpoints/200.dead-1.tmp/model.safetensors")
+    write(partial_directory(store.directory("train", A), "dead-1") / "checkpoints/ray-dead-1/x")
+    write(partial_directory(store.directory("train", A), "dead-1") / "model.dead-1.tmp")
     run(store, "one", A)
     assert taken(store) == {
-        f"train/{A}.partial/checkpoints/200.dead-1.tmp": "its attempt has ended",
-        f"train/{A}.partial/checkpoints/ray-dead-1": "its attempt has ended",
-        f"train/{A}.partial/model.dead-1.tmp": "its attempt has ended",
-        f"train/{B}.partial": "no run refers to it",
+        f"train/{A}.partial-dead-1/checkpoints/200.dead-1.tmp": "its attempt has ended",
+        f"train/{A}.partial-dead-1/checkpoints/ray-dead-1": "its attempt has ended",
+        f"train/{A}.partial-dead-1/model.dead-1.tmp": "its attempt has ended",
+        f"train/{B}.partial-dead-1": "no run refers to it",
     }
 
 
@@ -117,11 +123,11 @@ def test_leftovers_of_a_finished_step_are_removed(store: Store) -> None:
     directory = artifact(store, A)
     write(directory / "checkpoints/100/model.safetensors")
     artifact(store, B)
-    write(store.partial(store.directory("train", B)) / "shards/0")
+    write(partial_directory(store.directory("train", B), "dead-1") / "shards/0")
     run(store, "one", A, B)
     assert taken(store) == {
         f"train/{A}/checkpoints": "its artifact is finished",
-        f"train/{B}.partial": "its artifact is finished",
+        f"train/{B}.partial-dead-1": "its artifact is finished",
     }
     assert (directory / "model").exists()
 
@@ -129,25 +135,40 @@ def test_leftovers_of_a_finished_step_are_removed(store: Store) -> None:
 def test_files_of_a_live_process_are_kept(store: Store) -> None:
     """Files that no run refers to and temporary files are kept, too."""
     directory = store.directory("train", A)
-    write(store.partial(directory) / "model.living-1.tmp")
+    write(partial_directory(directory, "dead-1") / "model.living-1.tmp")
     write(store.shard_cache / f"{ZERO}.arrow.living-1.tmp")
     write(store.shard_cache / f"{ZERO}.arrow")
     lease = step_lease(directory, "living", 30)
     lease.acquire()
     assert taken(store, shards=True) == {}
     lease.release()
-    assert set(taken(store, shards=True)) == {f"train/{A}.partial", f"shards/{ZERO}.arrow.living-1.tmp", f"shards/{ZERO}.arrow"}
+    assert set(taken(store, shards=True)) == {
+        f"train/{A}.partial-dead-1",
+        f"shards/{ZERO}.arrow.living-1.tmp",
+        f"shards/{ZERO}.arrow",
+    }
 
 
 def test_a_process_of_another_host_is_alive_while_it_renews_its_lease(store: Store) -> None:
     directory = store.directory("train", A)
-    write(store.partial(directory) / "model")
-    lease = step_lease(directory, "far", 30)
-    lease.acquire()
-    lease.path.write_text(json.dumps({"owner": "far", "host": "another", "pid": 1, "started": 1}))
+    write(partial_directory(directory, "dead-1") / "model")
+    lease = step_lease(directory, "far", 0.6)
+    assert lease.acquire()
+    path, over = rewritten(lease, boot="another"), threading.Event()
+
+    def renew() -> None:
+        while not over.wait(0.1):
+            lease.renew()
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    rewritten(lease, boot="another")
     assert taken(store) == {}
-    old(lease.path)
-    assert set(taken(store)) == {f"train/{A}.partial", f"train/{A}.lease"}
+    over.set()
+    thread.join()
+    old(path)  # the time of a file says nothing about its holder
+    rewritten(lease, boot="another")
+    assert set(taken(store)) == {f"train/{A}.partial-dead-1", f"train/{A}.lease-1"}
 
 
 def test_leases_of_ended_processes_are_removed(store: Store) -> None:

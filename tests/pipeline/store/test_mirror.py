@@ -15,6 +15,7 @@ from pipeline.run import execute, transfers
 from pipeline.run.transfers import Uploads, fetchable, mirrored
 from pipeline.store import mirror, object_storage, streams
 from pipeline.store.artifacts import Store
+from pipeline.store.attempts import partial_directories, partial_directory
 from pipeline.store.mirror import Mirror
 from pipeline.store.object_storage import Folder
 from stages.artifacts import Artifact
@@ -276,9 +277,10 @@ def test_local_checkpoints_take_precedence(tmp_path: Path, url: str) -> None:
     for store in (one, two):
         go(trained(store), store, "")
     (first,), (second,) = trained(one).steps, trained(two).steps
-    assert Mirror(url, one).push_checkpoints(one.partial(first.directory))
-    assert not Mirror(url, one).push_checkpoints(one.partial(first.directory))
-    assert not Mirror(url, two).pull_checkpoints(two.partial(second.directory))
+    mine, theirs = (partial_directories(step.directory)[-1] for step in (first, second))
+    assert Mirror(url, one).push_checkpoints(first.directory, mine)
+    assert not Mirror(url, one).push_checkpoints(first.directory, mine)
+    assert not Mirror(url, two).pull_checkpoints(second.directory, theirs)
 
 
 def test_checkpoints_that_are_removed_during_an_upload_are_skipped(
@@ -287,16 +289,17 @@ def test_checkpoints_that_are_removed_during_an_upload_are_skipped(
     one = at(tmp_path, "one")
     go(trained(one), one, "")
     (step,) = trained(one).steps
-    partial, real = one.partial(step.directory), Folder.upload
+    partial, real = partial_directories(step.directory)[-1], Folder.upload
 
     def dropped(self: Folder, name: str, path: Path) -> dict[str, object]:
         path.unlink(missing_ok=True)
         return real(self, name, path)
 
     monkeypatch.setattr(Folder, "upload", dropped)
-    assert not Mirror(url, one).push_checkpoints(partial)
+    assert not Mirror(url, one).push_checkpoints(step.directory, partial)
     two = at(tmp_path, "two")
-    assert not Mirror(url, two).pull_checkpoints(two.partial(trained(two).steps[0].directory))
+    directory = trained(two).steps[0].directory
+    assert not Mirror(url, two).pull_checkpoints(directory, partial_directory(directory, "b"))
 
 
 def test_uploads_continue_after_unexpected_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

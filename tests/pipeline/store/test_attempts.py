@@ -1,0 +1,177 @@
+"""Tests of the directories of attempts: the next attempt takes over finished pieces, and a slow one changes nothing any more."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kernels import durable
+from pipeline.store import attempts
+from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.attempts import begin_attempt, is_partial, partial_directories, partial_directory
+from pipeline.store.lease import Lease, step_lease
+from stages.errors import ArtifactError, LeaseLostError
+
+FINGERPRINT = "f" * 32
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def directory(store: Store) -> Path:
+    return store.directory("toy", FINGERPRINT)
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def manifest(attempt: str) -> Manifest:
+    return Manifest(
+        stage="toy", version=1, step="toy:a", fingerprint=FINGERPRINT, config={}, inputs={}, environment={},
+        code_digest="", git_revision="", run_id="r", attempt=attempt, seconds=0.0, finished=0.0,
+    )  # fmt: skip
+
+
+def held(directory: Path, attempt: str) -> Lease:
+    """Return the lease of an attempt, which takes it from a holder that sleeps."""
+    lease = step_lease(directory, attempt, 30)
+    for current in step_lease(directory, "", 30)._files():
+        current.write_text(json.dumps({**json.loads(current.read_text()), "pid": 2**22 + 1}))
+    assert lease.acquire()
+    return lease
+
+
+def take_over(directory: Path, attempt: str) -> Lease:
+    """Begin an attempt while the holder of the lease sleeps."""
+    lease = held(directory, attempt)
+    begin_attempt(directory, lease)
+    return lease
+
+
+def files(directory: Path) -> dict[str, str]:
+    return {str(path.relative_to(directory)): path.read_text() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_the_next_attempt_takes_over_the_pieces_and_nothing_else(directory: Path) -> None:
+    first = begin_attempt(directory, held(directory, "a-1"))
+    kept = {"shards/00000.arrow": "rows", "checkpoints/100/state.json": "{}", "records/metrics.a-1.jsonl": "x", "model.json": "m"}
+    for name, text in kept.items():
+        write(first / name, text)
+    for name in ("manifest.json", "stop", "shards/00001.arrow.a-1.tmp", "checkpoints/200.a-1.tmp/model", "checkpoints/ray-a-1/x"):
+        write(first / name, "torn")
+    second = begin_attempt(directory, held(directory, "b-1"))
+    assert files(second) == kept
+    assert partial_directories(directory) == [second]
+    assert is_partial(second)
+    assert not is_partial(directory)
+
+
+def test_a_directory_of_an_earlier_version_is_continued(directory: Path) -> None:
+    write(directory.with_name(f"{FINGERPRINT}.partial") / "shards/00000.arrow", "rows")
+    assert files(begin_attempt(directory, held(directory, "b-1"))) == {"shards/00000.arrow": "rows"}
+
+
+def test_the_fullest_of_several_directories_is_continued(directory: Path) -> None:
+    """An attempt that lost its directory makes a new one when it writes its next piece."""
+    first = begin_attempt(directory, held(directory, "a-1"))
+    for number in range(3):
+        write(first / f"shards/{number:05d}.arrow", "rows")
+    begin_attempt(directory, held(directory, "b-1"))
+    write(first / "shards/00003.arrow", "rows")
+    third = begin_attempt(directory, held(directory, "c-1"))
+    assert sorted(files(third)) == [f"shards/{number:05d}.arrow" for number in range(3)]
+    assert partial_directories(directory) == [third]
+
+
+def test_a_writer_that_wakes_up_does_not_change_the_files_of_its_successor(directory: Path) -> None:
+    first = begin_attempt(directory, held(directory, "a-1"))
+    write(first / "shards/00000.arrow", "rows")
+    with (first / "shards/00001.arrow.a-1.tmp").open("w") as shard, (first / "model.bin").open("w") as result:
+        for file in (shard, result):
+            file.write("before")
+            file.flush()
+        second = begin_attempt(directory, held(directory, "b-1"))
+        (second / "model.bin").write_text("successor")
+        for file in (shard, result):
+            file.write("after")
+    assert files(second) == {"shards/00000.arrow": "rows", "model.bin": "successor"}
+    with pytest.raises(FileNotFoundError):
+        durable.rename(first / "shards/00001.arrow.a-1.tmp", first / "shards/00001.arrow")
+
+
+def test_a_commit_without_the_lease_is_refused(store: Store, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attempt is paused past its lease while it syncs its files, and wakes up before its rename."""
+    lease = held(directory, "a-1")
+    write(begin_attempt(directory, lease) / "result", "a")
+    real, taken = durable.sync_tree, []
+
+    def paused(*arguments: object, **options: object) -> None:
+        real(*arguments, **options)  # type: ignore[arg-type]
+        taken.append(take_over(directory, "b-1"))
+
+    monkeypatch.setattr(durable, "sync_tree", paused)
+    with pytest.raises(LeaseLostError, match="expected the lease of a-1, but b-1 holds it"):
+        store.commit(directory, manifest("a-1"), lease)
+    monkeypatch.undo()
+    assert not directory.exists()
+    assert files(partial_directory(directory, "b-1")) == {"result": "a"}
+    store.commit(directory, manifest("b-1"), taken[0])
+    assert store.manifest(directory) is not None
+
+
+def test_an_attempt_that_is_paused_between_the_check_and_the_rename_commits_nothing(
+    store: Store, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = held(directory, "a-1")
+    write(begin_attempt(directory, lease) / "result", "a")
+    real = store._rename
+
+    def paused(synced: Path, target: Path) -> bool:
+        take_over(directory, "b-1")
+        return real(synced, target)
+
+    monkeypatch.setattr(store, "_rename", paused)
+    with pytest.raises(ArtifactError, match="No such file"):
+        store.commit(directory, manifest("a-1"), lease)
+    assert not directory.exists()
+    assert files(partial_directory(directory, "b-1")) == {"result": "a"}
+
+
+def test_a_commit_removes_what_a_slow_attempt_left(store: Store, directory: Path) -> None:
+    first = begin_attempt(directory, held(directory, "a-1"))
+    lease = held(directory, "b-1")
+    write(begin_attempt(directory, lease) / "result", "b")
+    write(first / "shards/00003.arrow", "rows")
+    store.commit(directory, manifest("b-1"), lease)
+    lease.release()
+    assert [path.name for path in directory.parent.iterdir()] == [FINGERPRINT]
+
+
+def test_a_driver_that_slept_before_it_takes_over_leaves_the_directory_to_the_holder(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was paused after it had listed the directories, or before."""
+    write(begin_attempt(directory, held(directory, "a-1")) / "shards/00000.arrow", "rows")
+    sleeper = held(directory, "b-1")
+    holder = take_over(directory, "c-1")
+    with pytest.raises(LeaseLostError):
+        begin_attempt(directory, sleeper)
+    real = attempts.partial_directories
+
+    def paused(directory: Path) -> list[Path]:
+        found = real(directory)
+        take_over(directory, "e-1")
+        return found
+
+    sleeper = held(directory, "d-1")
+    monkeypatch.setattr(attempts, "partial_directories", lambda _: [monkeypatch.undo(), paused(directory)][1])
+    with pytest.raises(LeaseLostError):
+        begin_attempt(directory, sleeper)
+    assert files(partial_directory(directory, "e-1")) == {"shards/00000.arrow": "rows"}
+    assert not holder.held()
