@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.decoding.base_size import (
-    SIZES,
     VOCABULARY,
     Decode,
     by_drafts,
@@ -36,6 +35,7 @@ from benchmarks.decoding.base_size import (
     sentences,
 )
 from benchmarks.record import publish
+from fewstep.config.network import SIZES
 from fewstep.config.options import OutputLimits, Shortlist
 from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.families.dag.config import DagSearch
@@ -53,7 +53,8 @@ SECONDS = 0.05
 def entries(size: str, batches: tuple[int, ...]) -> dict[str, Callable[[], Decode]]:
     """Return makers of decoders by name."""
     limits = OutputLimits(min_tokens=TOKENS, max_tokens=TOKENS)
-    depth, found = SIZES[size]["encoder_layers"], {}
+    depth = SIZES[size]["encoder_layers"]
+    found: dict[str, Callable[[], Decode]] = {}
     for precision in ("float32", "int8"):
         greedy = StepwiseSearch(rescore=False, precision=precision, output_limits=limits)
         beam = StepwiseSearch(strategy="beam", rescore=False, precision=precision, output_limits=limits)
