@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from kernels import NgramModel, fast_align
 from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.attempts import partial_directory
 from stages.shards import shard_path
 from tests.kernels.candidate_tables import SMALL, build
 
@@ -20,9 +21,11 @@ def write_store(root: Path) -> Path:
     store = Store(root)
     for number, write in enumerate((write_text, write_tokens, write_links, write_tables, write_ngram)):
         directory = store.directory("toy", f"{number:032x}")
-        store.partial(directory).mkdir(parents=True)
-        write(store.partial(directory))
-        store.commit(directory, manifest(directory.name))
+        made = manifest(directory.name)
+        partial = partial_directory(directory, made.attempt)
+        partial.mkdir(parents=True)
+        write(partial)
+        store.commit(directory, made)
     return root
 
 

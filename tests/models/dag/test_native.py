@@ -244,7 +244,7 @@ def test_a_loaded_system_is_native_on_a_cpu(tmp_path):
     model = network()
     save_weights(tmp_path / WEIGHTS, model.state_dict())
     save_weights(tmp_path / CODES, model.codes())
-    decoder = load(tmp_path, describe("dag", model.config, model.sizes), DagSearch(), "cpu")
+    decoder = load(tmp_path, describe("dag", model.config, model.sizes) | {"parts": {WEIGHTS: {}, CODES: {}}}, DagSearch(), "cpu")
     assert "native" in decoder.engines
     rows = sources(4)
     assert outputs(decoder, rows, DagSearch()) == outputs(frozen(model), rows, DagSearch())

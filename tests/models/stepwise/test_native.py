@@ -292,6 +292,6 @@ def test_a_system_on_the_cpu_is_decoded_natively(tmp_path):
     model = network("interleaved")
     save_weights(tmp_path / WEIGHTS, model.state_dict())
     save_weights(tmp_path / CODES, model.codes())
-    decoder = load(tmp_path, describe("stepwise", model.config, model.sizes), GREEDY, "cpu")
+    decoder = load(tmp_path, describe("stepwise", model.config, model.sizes) | {"parts": {WEIGHTS: {}, CODES: {}}}, GREEDY, "cpu")
     assert "native" in decoder.engines
     assert decoder.decode(decoder.prepare([[7, 8]]), GREEDY) == frozen(model).decode(decoder.prepare([[7, 8]]), GREEDY)

@@ -9,6 +9,7 @@ from fewstep.native import fewstep_native
 from pipeline.commands.run import isa_levels
 from pipeline.plan.step import Plan
 from pipeline.store.artifacts import Store
+from pipeline.store.attempts import partial_directory
 from stages.benchmark.environment import environment
 from stages.workers import isa
 from tests.pipeline.run.toys import diamond, go
@@ -30,7 +31,7 @@ def test_a_manifest_names_the_level(store: Store) -> None:
 def test_processors_of_several_levels_are_all_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process on another node has worked for the first step; another node continues the run."""
     plan = diamond(store)
-    first = store.partial(plan.steps[0].directory) / isa.ISA
+    first = partial_directory(plan.steps[0].directory, "earlier") / isa.ISA
     monkeypatch.setattr(isa, "isa_level", lambda: "x86-64-v2")
     isa.record_isa_level(first)
     monkeypatch.setattr(isa, "isa_level", lambda: "x86-64-v3")

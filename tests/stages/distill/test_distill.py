@@ -274,6 +274,9 @@ def test_a_damaged_teacher_is_reported_and_decoded_pieces_are_kept(tmp_path: Pat
     sizes = {"source": 37, "target": 37, "joint": True}
     weights = tmp_path / "teacher" / "model.safetensors"
     weights.write_bytes(b"\x80\x00 as it was")
+    files = [weights, *(weights.with_name(f"{side}.spm") for side in ("source", "target"))]
+    for file in files[1:]:
+        file.write_bytes(b"pieces")
     whole = {
         "format": SYSTEM_FORMAT,
         "family": "stepwise",
@@ -285,7 +288,7 @@ def test_a_damaged_teacher_is_reported_and_decoded_pieces_are_kept(tmp_path: Pat
     }
     network = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 16, "heads": 2, "max_positions": LONGEST + 1}
     languages = {"source": "en", "target": "de"}
-    described = seal({**whole, "languages": languages, "network": network, "parts": {weights.name: measure(weights)}})
+    described = seal({**whole, "languages": languages, "network": network, "parts": {file.name: measure(file) for file in files}})
     weights.write_bytes(b"\x80\x00 as it is!")
     with monkeypatch.context() as real:
         real.setattr(stages.decoding.systems, "load_system", load_system)
