@@ -20,7 +20,6 @@ ORDER = (
     "at_a_glance",
     "clean_clones",
     "training_loop",
-    "training_orders",
     "rebuild",
     "overhead",
     "corpus_scale",
@@ -29,17 +28,17 @@ ORDER = (
     "ngram",
     "distillation",
     "orders",
-    "two_decoder_layers",
     "orders_by_engine",
     "systems",
     "base_size",
     "lattices",
     "dag",
     "dag_by_engine",
-    "dag_log_likelihood",
     "drafts",
 )
-"""Names of the files, in the order of the page."""
+"""Names of the files on the page, in its order."""
+ASIDE = ("training_orders", "two_decoder_layers", "dag_log_likelihood")
+"""Names of files that the page links to, of details that few readers ask for."""
 INTRODUCTION = """\
 # Results
 
