@@ -193,6 +193,9 @@ class Driver:
             found = self._store.manifest(step.directory)  # no other attempt can commit from now on
             if found is None and self._uploads:
                 self._uploads.training_started(step, partial, lease)
+                found = self._store.manifest(step.directory)  # drivers fetch artifacts from the mirror without a lease
+                if found is not None:
+                    self._uploads.add([step])
         except FewstepError as error:
             lost = isinstance(error, LeaseLostError) or not lease.held()
             self._leases.pop(step.name).release()

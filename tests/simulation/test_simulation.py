@@ -23,6 +23,7 @@ FOUND = {
     "a manifest with an altered key ended in a traceback": ("rot", 19),
     "a lease with an altered key ended in a traceback": ("rot", 13),
     "a step failed because its driver slept while another driver took it over": ("names", 455),
+    "a training began although its artifact had come from the mirror meanwhile": ("mirror", 784),
     "an artifact that was damaged while a step began ended in a traceback": ("rot", 25),
 }
 """Defects of the pipeline, and the history that found each of them."""
