@@ -49,7 +49,7 @@ lint: $(DEV)            ## ruff, mypy, clang-format, prose, links
 test: lint              ## everything but the slow tests, in under ten minutes
 	$(PYTEST) -m "not slow"
 
-test-slow: $(DEV)       ## real kills, real nodes, longer trainings, in under half an hour
+test-slow: $(DEV)       ## real kills, real nodes, longer trainings, in about half an hour
 	$(PYTEST) -m slow --timeout=1500
 
 test-asan: $(DEV)       ## the kernels' tests with the address and undefined-behaviour sanitizers

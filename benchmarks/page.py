@@ -21,6 +21,8 @@ ORDER = (
     "clean_clones",
     "training_loop",
     "rebuild",
+    "levels",
+    "serving",
     "overhead",
     "corpus_scale",
     "word_alignment",
