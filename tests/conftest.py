@@ -1,6 +1,9 @@
 """Settings that all tests share."""
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -15,3 +18,16 @@ def systems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     from tests.fewstep.systems import write_systems
 
     return write_systems(tmp_path_factory.mktemp("systems"))
+
+
+@pytest.fixture(scope="module")  # while it is open, no other event loop can run in this thread
+def browser() -> Iterator[Any]:
+    """A headless Chromium, driven by playwright."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright (pip install playwright)")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("no Chromium on this machine (Debian: chromium)")
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield started
+        started.close()

@@ -1,4 +1,4 @@
-// Threads of the kernels, for the sanitizers: teams that share loops, fail, end and are made again, and kernels with several
+// Threads of the kernels, for the sanitizers: teams that share loops, fail, end and are created again, and kernels with several
 // threads whose results are equal to those with one.
 #include <atomic>
 #include <cstdio>

@@ -1,24 +1,10 @@
 """The page in a browser without a screen."""
 
-import shutil
-
 import pytest
 
 from tests.fewstep.serve.conftest import running
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 SENTENCE = "ein hund läuft schnell"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright (pip install playwright)")
-    if BROWSER is None:
-        pytest.skip("no Chromium on this machine (Debian: chromium)")
-    with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture
