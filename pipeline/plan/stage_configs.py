@@ -88,11 +88,11 @@ def system_config(
 
 
 def tune_config(config: RunConfig, search: SearchConfig) -> TuneConfig:
-    """Return which length penalties of `search` are tried, and how their outputs are compared."""
+    """Return which length penalties of `search` are tried, if it has one, and how their outputs are compared."""
     evaluation = config.evaluation
     return TuneConfig(
         search=search,
-        length_penalties=evaluation.length_penalties,
+        length_penalties=evaluation.length_penalties if search.penalises_length else (),
         target_language=config.languages.target,
         task=config.task,
         tokenizer=evaluation.tokenizer,

@@ -163,8 +163,10 @@ class AggressiveSearch(LimitedSearch):
             yield Problem(("confidence",), "0 for a drafter that fills blocks at once", self.confidence)
         if self.strategy == "gad++" and parts.target_size is not None and self.top_k > parts.target_size:
             yield Problem(("top_k",), f"at most the vocabulary's {parts.target_size}", self.top_k)
-        if self.shortlist is not None and parts.tables is False:
-            yield Problem(("shortlist",), "none for a system without candidate tables", self.shortlist)
+        yield from self.shortlist_problems(parts)
+        if self.draft_shortlist is not None and self.draft_shortlist.tokens is None:
+            expected = "a number, since no recall is measured for drafts"
+            yield Problem(("draft_shortlist", "tokens"), expected, "none")
         if self.draft_shortlist is not None and self.draft_shortlist.links and parts.tables is False:
             links = self.draft_shortlist.links
             yield Problem(("draft_shortlist", "links"), "0 for a system without candidate tables", links)

@@ -148,8 +148,7 @@ class DagSearch(SearchConfig):
             yield Problem(("ngram_weight",), f"0 with {self.strategy}", self.ngram_weight)
         elif self.ngram_weight and parts.ngram is False:
             yield Problem(("ngram_weight",), "0 for a system without an n-gram model (`ngram: {}`)", self.ngram_weight)
-        if self.shortlist is not None and parts.tables is False:
-            yield Problem(("shortlist",), "none for a system without candidate tables", self.shortlist)
+        yield from self.shortlist_problems(parts)
 
 
 NETWORK, SEARCH = DagConfig, DagSearch
