@@ -38,7 +38,7 @@ def expand(root: Node) -> Node:
     if "defaults" in top:
         top["defaults"] = defaults
     if "corpus" in top:
-        top["corpus"] = _with_embedded_texts(_each(top["corpus"], train=_text, validation=_text, test=_texts))
+        top["corpus"] = _with_embedded_texts(_each(top["corpus"], train=long_text, validation=long_text, test=_texts))
     if "distillation" in top:
         top["distillation"] = _each(top["distillation"], monolingual=_list)
     if "teacher" in top:
@@ -147,10 +147,11 @@ def _with_training_presets(node: Node, family: type[TrainedSystem]) -> Node:
 
 
 def _texts(node: Node) -> Node:
-    return _all(node, _text)
+    return _all(node, long_text)
 
 
-def _text(node: Node) -> Node:
+def long_text(node: Node) -> Node:
+    """Return a parallel text in its long form: lists of paths, and maps for URLs."""
     return _each(node, references=lambda n: _all_items(_list(n), _files), **dict.fromkeys(FILES, _files))
 
 

@@ -99,6 +99,9 @@ class Corpus:
     """Test sets by name, with any names except `train` and `validation`."""
     filters: Filters = field(default_factory=Filters)
     """Filters of the training pairs."""
+    pairs: Annotated[int, Ge(1)] | None = None
+    """Number of pairs of the training text, which values `auto` follow from. Empty: it is counted, if there are such values, in
+    files on this machine."""
     max_source_tokens: Annotated[int, Ge(1)] | None = None
     """Longer sources are truncated to this number of tokens (without EOS) wherever they are read: in training, validation,
     decoding, timing and `translate`. The number of truncated sources is reported. Empty: training leaves out pairs longer than

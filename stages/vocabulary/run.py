@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -23,18 +24,35 @@ LONGEST_LINE = 1 << 20
 def run(inputs: VocabularyInputs, config: VocabularyConfig, context: StepContext) -> None:
     """Write `source.spm`, `target.spm` and `vocabulary.json`. Equal text and config give equal bytes.
 
-    Raises DataError when the text gives fewer than `size` pieces, or has more characters than pieces.
+    Raises DataError when the text gives fewer than `size` pieces, or has more characters than pieces, and the size is `exact`.
     """
     sides = ("source", "target")
     if config.joint:
-        model = train_pieces(_lines(inputs.text.path, sides, config.sentences), config)
+        model = _train(inputs, sides, config, "joint")
         models = dict.fromkeys(sides, model)
     else:
-        models = {side: train_pieces(_lines(inputs.text.path, (side,), config.sentences), config, side) for side in sides}
+        models = {side: _train(inputs, (side,), config, side) for side in sides}
     for side, model in models.items():
         _write(context.directory / f"{side}.spm", model, context)
     sizes = {f"{side}_size": processor(context.directory, side).get_piece_size() for side in sides}
     context.write_json(context.directory / "vocabulary.json", {"joint": config.joint, **sizes})
+
+
+class _SizeError(DataError):
+    """A size that the text does not support."""
+
+    def __init__(self, text: str, supported: int) -> None:
+        super().__init__(text)
+        self.supported = supported
+
+
+def _train(inputs: VocabularyInputs, sides: tuple[str, ...], config: VocabularyConfig, name: str) -> bytes:
+    try:
+        return train_pieces(_lines(inputs.text.path, sides, config.sentences), config, name)
+    except _SizeError as error:
+        if config.exact:
+            raise
+        return train_pieces(_lines(inputs.text.path, sides, config.sentences), replace(config, size=error.supported), name)
 
 
 def train_pieces(lines: Iterator[str], config: VocabularyConfig, side: str = "joint") -> bytes:
@@ -109,12 +127,15 @@ def _explained(error: RuntimeError, config: VocabularyConfig, side: str) -> Data
     """An error of SentencePiece in terms of the config."""
     text = str(error)
     if max_size := re.search(r"value <= (\d+)", text):
-        return DataError(
-            f"vocabulary.size ({side}): expected at most {max_size[1]} for this text, got {config.size}; choose a smaller size"
+        return _SizeError(
+            f"vocabulary.size ({side}): expected at most {max_size[1]} for this text, got {config.size}; choose a smaller size, or "
+            "exact: false",
+            int(max_size[1]),
         )
     if min_size := re.search(r"required_chars\. \d+ vs (\d+)", text):
-        return DataError(
+        return _SizeError(
             f"vocabulary.size ({side}): expected at least {min_size[1]}, the number of characters of this text, got {config.size}; "
-            "choose a larger size or a smaller character_coverage"
+            "choose a larger size or a smaller character_coverage",
+            2 * int(min_size[1]),
         )
     return DataError(f"vocabulary ({side}): expected text from which SentencePiece can learn pieces, got: {text}; check the text")
