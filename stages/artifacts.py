@@ -115,8 +115,8 @@ class System(Artifact):
 class Tuned(Artifact):
     """Tuned options of a search: `tuned.json`.
 
-    A tuned penalty has length_penalty, its score, and the scores of all candidates; a measured shortlist has shortlist: tokens (null:
-    no number suffices), recall, written, links, expected_recall.
+    A tuned penalty has length_penalty, its score, and the scores of all candidates; a measured shortlist has shortlist: tokens
+    (null: no number suffices), recall, written, links, expected_recall.
     """
 
 

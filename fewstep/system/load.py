@@ -53,7 +53,10 @@ def open_system(
         load_pieces(directory / part, size) for part, size in ((SOURCE_PIECES, sizes.source), (TARGET_PIECES, sizes.target))
     )
     decoder = load_decoder(directory, description, searches[default])
-    longest, cut = description["network"]["max_positions"] - 1, description.get("max_source_tokens")
+    longest, cut = (
+        description["network"]["max_positions"] - 1 - bool(description["network"].get("source_bos")),
+        description.get("max_source_tokens"),
+    )
     return System(
         name=description["name"],
         family=description["family"],

@@ -56,6 +56,9 @@ class TrainingConfig:
     """Number of validation sources, from the top, that are decoded for BLEU or ROUGE-L; 0: none (the metric must be loss)."""
     patience: Annotated[int, Ge(0)] = 0
     """Validations without a new best after which training stops early; 0: it never stops early."""
+    patience_epochs: Annotated[int, Ge(0)] = 0
+    """Passes over the training text without a new best validation after which training stops early; 0: it never does for this
+    reason."""
     average: Literal["best", "last"] = "best"
     """Candidates that are averaged into the final weights."""
     num_averaged: Annotated[int, Ge(1)] = 5

@@ -73,7 +73,12 @@ def documentation() -> str:
     sections: dict[type, list[str]] = {}
     _collect(WrittenConfig, "", sections)
     automatic = ", ".join(f"`{'.'.join(map(str, path))}`" for path in RULES)
-    parts = [_INTRO.replace("AUTOMATIC", automatic), "## Sizes\n\n" + _sizes(), "## Tasks\n\n" + _tasks(), "## Former names\n\n" + _former_names()]
+    parts = [
+        _INTRO.replace("AUTOMATIC", automatic),
+        "## Sizes\n\n" + _sizes(),
+        "## Tasks\n\n" + _tasks(),
+        "## Former names\n\n" + _former_names(),
+    ]
     for kind, places in sections.items():
         title = ", ".join(f"`{place}`" for place in dict.fromkeys(places) if place) or "Top level"
         parts.append(f"## {title}\n\n{inspect.getdoc(kind)}\n\n{_table(kind)}")

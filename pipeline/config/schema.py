@@ -145,6 +145,9 @@ class Evaluation:
     word segmentation in place of 13a."""
     lowercase: bool = False
     """Compare without case (`-lc`); ROUGE always does."""
+    decode_entities: bool = False
+    """Replace entities such as `&apos;` and `&amp;`, which Moses' tokeniser writes, in hypotheses and references before they are
+    compared. The report shows texts as they are."""
     metrics: Annotated[tuple[MetricName, ...], MinLen(1)] = ("bleu", "chrf", "ter", "tokenized_bleu")
     """Metrics to compute."""
     comet: Path | None = None

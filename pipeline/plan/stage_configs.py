@@ -97,6 +97,7 @@ def tune_config(config: RunConfig, search: SearchConfig) -> TuneConfig:
         task=config.task,
         tokenizer=evaluation.tokenizer,
         lowercase=evaluation.lowercase,
+        decode_entities=evaluation.decode_entities,
         batch_tokens=evaluation.batch_tokens,
     )
 
@@ -108,6 +109,7 @@ def score_config(config: RunConfig, search: SearchConfig) -> ScoreConfig:
         target_language=config.languages.target,
         tokenizer=evaluation.tokenizer,
         lowercase=evaluation.lowercase,
+        decode_entities=evaluation.decode_entities,
         metrics=evaluation.metrics,
         head_and_tail=evaluation.head_and_tail,
         long_sentences=evaluation.long_sentences,

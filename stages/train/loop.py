@@ -134,6 +134,7 @@ class Worker:
         found = self.validator.validate(self.model, self.progress.update)
         if not math.isfinite(found.loss):
             raise NotFiniteError(f"update {found.update}: validation loss: expected a finite value, got {found.loss}; {REMEDY}")
+        found = found._replace(epoch=self.progress.position.epoch)
         self.progress = replace(self.progress, validations=(*self.progress.validations, found))
         if self.training_worker.rank == 0:
             self.files.save_candidate(found.update, self.model)

@@ -32,6 +32,8 @@ class TuneConfig:
     """Tokeniser of sacreBLEU; `auto` follows the target language."""
     lowercase: bool = False
     """Ignore case in the comparison."""
+    decode_entities: bool = False
+    """Replace entities such as `&apos;` in hypotheses and references before they are compared."""
     batch_tokens: int = 4000
     """Padded source tokens in a batch, EOS included."""
 

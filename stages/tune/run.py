@@ -13,6 +13,7 @@ from stages.decoding.pieces import PIECE_ROWS, DecodeJob
 from stages.decoding.sentences import read_sentences
 from stages.decoding.systems import load
 from stages.decoding.text import decode_text
+from stages.score.entities import decoded
 from stages.score.metrics import Comparison, score
 from stages.score.tasks import TASKS
 from stages.score.tokenizers import tokenizer_for
@@ -55,8 +56,11 @@ def _choose_penalty(inputs: TuneInputs, config: TuneConfig, search: SearchConfig
     for penalty in config.length_penalties:
         tried = replace(search, length_penalty=penalty)  # type: ignore[call-arg]  # a search that penalises length
         best = _best(inputs, config, tried, context)
-        references = [sentences[row["id"]].references for row in best]
-        found = score(metric, [row["text"] for row in best], references, how)
+        references: list[Sequence[str]] = [sentences[row["id"]].references for row in best]
+        texts = [row["text"] for row in best]
+        if config.decode_entities:
+            texts, references = decoded(texts), [decoded(one) for one in references]
+        found = score(metric, texts, references, how)
         candidates.append({"length_penalty": penalty, "score": found["score"]})
         context.metrics(len(candidates), {metric: found["score"], "length_penalty": penalty})
     chosen = max(candidates, key=lambda one: one["score"])

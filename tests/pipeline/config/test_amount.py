@@ -76,7 +76,10 @@ def test_pairs_are_counted_in_files_of_every_kind(tmp_path: Path, monkeypatch: p
 
 def test_systems_may_have_automatic_values_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
-    path.write_text("corpus: {pairs: 200000, train: {embedded: 5}}\nsystems: {a: {dropout: auto, training: {updates: auto}}, b: {family: dag}}\n")
+    path.write_text(
+        "corpus: {pairs: 200000, train: {embedded: 5}}\n"
+        "systems: {a: {dropout: auto, training: {updates: auto}}, b: {family: dag}}\n"
+    )
     config: Any = load_config(path)
     assert (config.systems["a"].dropout, config.systems["a"].training.updates) == (0.2, 18_000)
     assert (config.systems["b"].dropout, config.systems["b"].training.updates) == (0.1, 10_000)
