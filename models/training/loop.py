@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from models.family import Loss
 from models.training.batch import Batch, Position, Share
 from models.training.config import TrainingConfig
+from models.training.memory import Passes, within_memory
 from models.training.optimizer import Optimizer, learning_rate
 from models.training.parallel import all_reduce
 from models.training.precision import TYPES, arithmetic
@@ -46,17 +47,24 @@ def updates(
     config: TrainingConfig,
     worker: TrainingWorker,
     start: int = 0,
+    passes: Passes | None = None,
 ) -> Iterator[Report]:
     """Make the updates `start` + 1 to `config.updates`; `shares` holds this worker's part of each one's batch.
 
-    Raises NotFiniteError when training diverges, which is looked for in each of the first 20 updates and in every 20th later.
+    An update for which memory does not suffice is repeated in smaller `passes`. Raises TrainingMemoryError if it does not suffice
+    for a single pair, NotFiniteError when training diverges, which is looked for in each of the first 20 updates and in every 20th later.
     """
+    passes = passes or Passes()
     for update in range(start + 1, config.updates + 1):
         share = next(shares)
         model.train()
-        torch.manual_seed(seed_of(config.seed, update, worker.rank, "dropout"))
-        optimizer.clear()
-        sums = accumulate(model, loss, share, optimizer.scale, config, worker, update)
+
+        def attempt(share: Share, update: int = update) -> dict[str, Tensor]:
+            torch.manual_seed(seed_of(config.seed, update, worker.rank, "dropout"))
+            optimizer.clear()
+            return accumulate(model, loss, share, optimizer.scale, config, worker, update)
+
+        sums = within_memory(passes, model, share, attempt)
         totals = torch.stack(list(sums.values()))
         all_reduce(worker, optimizer.gradient, totals)
         sums = dict(zip(sums, totals, strict=True))

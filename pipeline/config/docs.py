@@ -98,6 +98,8 @@ def schema() -> str:
                 searched = get_args(strip(get_type_hints(kind, include_extras=True)[name]))[1]
                 table["properties"][key] = _search_schema(table["properties"][key], searched.strategies())
     _allow_automatic_values(result["$defs"])
+    cluster = result["$defs"]["Cluster"]["properties"]
+    cluster["microbatch_tokens"] = _or_automatic(cluster["microbatch_tokens"])
     for system in result["properties"]["systems"]["patternProperties"].values():
         system["oneOf"].append({"type": "null"})
     tests = result["$defs"]["Corpus"]["properties"]["test"]["patternProperties"]
@@ -118,7 +120,11 @@ def _allow_automatic_values(kinds: dict[str, Any]) -> None:
         properties = kinds[name]["properties"]
         for key in names:
             if key in properties:
-                properties[key] = {"description": properties[key]["description"], "anyOf": [properties[key], {"const": AUTO}]}
+                properties[key] = _or_automatic(properties[key])
+
+
+def _or_automatic(entry: dict[str, Any]) -> dict[str, Any]:
+    return {"description": entry["description"], "anyOf": [entry, {"const": AUTO}]}
 
 
 def _one_or_list(entry: dict[str, Any]) -> dict[str, Any]:

@@ -39,6 +39,8 @@ def expand(root: Node) -> Node:
         top["defaults"] = defaults
     if "corpus" in top:
         top["corpus"] = _with_embedded_texts(_each(top["corpus"], train=long_text, validation=long_text, test=_texts))
+    if "cluster" in top:
+        top["cluster"] = _each(top["cluster"], microbatch_tokens=_zero)
     if "distillation" in top:
         top["distillation"] = _each(top["distillation"], monolingual=_list)
     if "teacher" in top:
@@ -153,6 +155,11 @@ def _texts(node: Node) -> Node:
 def long_text(node: Node) -> Node:
     """Return a parallel text in its long form: lists of paths, and maps for URLs."""
     return _each(node, references=lambda n: _all_items(_list(n), _files), **dict.fromkeys(FILES, _files))
+
+
+def _zero(node: Node) -> Node:
+    """Expand `auto` to 0, the number that leaves a choice to the run."""
+    return node.with_value(0) if node.value == "auto" else node
 
 
 def _list(node: Node) -> Node:

@@ -237,8 +237,8 @@ class Cluster:
     checkpoint_seconds: Annotated[float, Gt(0)] = 120.0
     """Seconds between the checkpoints from which a killed training resumes."""
     microbatch_tokens: Annotated[int, Ge(0)] = 0
-    """Largest number of padded tokens in one forward and backward pass of a training worker, limited by its memory; 0: its whole
-    share of the batch."""
+    """Largest number of padded tokens in one forward and backward pass of a training worker, limited by its memory; `auto` or
+    0: its whole share of the batch. If the memory does not suffice, the update is repeated with half of it, and training goes on so."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,11 @@ def test_every_recipe_asks_for_gpus(name: str) -> None:
     assert recipe(name).cluster.microbatch_tokens
 
 
+def test_automatic_passes_are_the_whole_share_of_a_batch() -> None:
+    path = PAPERS / "wmt14-en-de.yaml"
+    assert load_config(path, ["cluster.microbatch_tokens=auto"]).cluster.microbatch_tokens == 0
+
+
 def test_aggressive_decoding_has_the_papers_batches_and_ends() -> None:
     config = recipe("wmt14-en-de-aggressive")
     systems: dict[str, Any] = config.systems
