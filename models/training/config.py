@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 from fewstep.config.bounds import Ge, Gt, Lt
 from fewstep.config.problems import Problem
 
-
 TrainingPrecision = Literal["float32", "bfloat16", "float16", "int8", "auto"]
 """The arithmetic of training: one that decoding has as well, or `auto`."""
 

@@ -11,9 +11,10 @@ from pipeline.config.check_text import text_rules
 from pipeline.config.errors import Complaint
 from pipeline.config.rules import overlap
 from pipeline.config.schema import RunConfig
+from pipeline.config.seeds import seed_rules
 
 
 def check(config: RunConfig, pruned: Sequence[KeyPath]) -> list[Complaint]:
     """Return the broken rules, except for those that depend on an invalid value, which was taken out of the config (`pruned`)."""
-    rules = (*text_rules(config), *system_rules(config, pruned), *evaluation_rules(config))
+    rules = (*text_rules(config), *system_rules(config, pruned), *evaluation_rules(config), *seed_rules(config))
     return [rule.complaint for rule in rules if not any(overlap(path, wrong) for path in rule.values for wrong in pruned)]

@@ -12,6 +12,7 @@ from models.family import FAMILIES
 from models.stepwise.system import StepwiseSystem
 from models.training.recipe import TrainedSystem
 from pipeline.config.searches import labelled_searches
+from pipeline.config.seeds import with_seeds
 from pipeline.config.tree import Node, merge, tree
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -47,7 +48,7 @@ def expand(root: Node) -> Node:
         top["teacher"] = _trained(top["teacher"], defaults, leave=("data", "mixture", "search", "initial_weights", "num_averaged"))
     systems = top.get("systems") or root.child("systems", {"autoregressive": _usual(root, "teacher" in top)})
     top["systems"] = _all(systems, lambda node: _system(node, defaults))
-    return root.with_value(_follow(root, top))
+    return root.with_value(_follow(root, with_seeds(top)))
 
 
 def _with_embedded_texts(corpus: Node) -> Node:

@@ -283,6 +283,11 @@ class RunConfig:
     """The autoregressive model that others learn from, or `{from: DIRECTORY}` of a finished training or system. Absent: none."""
     distillation: Annotated[_PINNED | Annotated[Distillation, Tag("<other>")], _FROM] = field(default_factory=Distillation)
     """Decoding of the training source by the teacher, or `{from: DIRECTORY}` of a distilled text."""
+    seeds: tuple[Annotated[int, Ge(0)], ...] = ()
+    """Seeds that every system is trained with, in place of `training.seed`. The system NAME has the first seed, and each further seed
+    S adds a system NAME-seedS with companions of the same seed; for `use: teacher` it is a network like the teacher. All learn from
+    the translations of the one teacher. The report shows mean and standard deviation; only the first seed is timed. Empty: one
+    training for each system."""
     systems: Annotated[dict[Name, AnySystem], MinLen(1)] = field(default_factory=lambda: {"autoregressive": StepwiseSystem()})
     """Systems by name: `{use: teacher}`, or a system to be trained."""
     evaluation: Evaluation = field(default_factory=Evaluation)

@@ -11,6 +11,7 @@ from models.stepwise.system import StepwiseTeacher
 from models.training.config import TrainingConfig
 from models.training.recipe import TrainedSystem
 from pipeline.config.schema import RunConfig, TextConfig, network_of
+from pipeline.config.seeds import replicas
 from pipeline.config.systems import TEACHER_FAMILY, Distillation
 from stages.benchmark import BenchmarkConfig
 from stages.contrastive import ContrastiveConfig
@@ -128,7 +129,12 @@ def benchmark_config(config: RunConfig) -> BenchmarkConfig:
     """Return which searches are timed, and how."""
     settings = config.benchmark
     return BenchmarkConfig(
-        searches={f"{name}/{label}": search for name, system in config.systems.items() for label, search in system.search.items()},
+        searches={
+            f"{name}/{label}": search
+            for name, system in config.systems.items()
+            if name not in further_seeds(config)
+            for label, search in system.search.items()
+        },
         baseline=_baseline(config),
         sentences=settings.sentences,
         rounds=settings.rounds,
@@ -136,6 +142,11 @@ def benchmark_config(config: RunConfig) -> BenchmarkConfig:
         memory=settings.memory,
         task=config.task,
     )
+
+
+def further_seeds(config: RunConfig) -> set[str]:
+    """Return the names of systems that differ from another one in their seed alone."""
+    return {name for members in replicas(config.seeds, config.systems).values() for name in members[1:]}
 
 
 def report_config(config: RunConfig) -> ReportConfig:
@@ -149,6 +160,7 @@ def report_config(config: RunConfig) -> ReportConfig:
         min_bleu=evaluation.min_bleu,
         min_rouge=evaluation.min_rouge,
         system_pairs=_pairs_of_systems(config),
+        seeds={name: tuple(members) for name, members in replicas(config.seeds, config.systems).items()},
     )
 
 

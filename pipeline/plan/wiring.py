@@ -379,10 +379,13 @@ def measure_speed(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[s
     measured = {
         f"{name}/{label}": tuned
         for name, built in systems.items()
+        if name not in stage_configs.further_seeds(flow.config)
         for label, tuned in built.tuned.items()
         if flow.config.systems[name].search[label].unmeasured_shortlist
     }
-    inputs = benchmark.BenchmarkInputs({name: built.system for name, built in systems.items()}, texts.tests[test], measured)
+    others = stage_configs.further_seeds(flow.config)
+    timed = {name: built.system for name, built in systems.items() if name not in others}
+    inputs = benchmark.BenchmarkInputs(timed, texts.tests[test], measured)
     return {test: flow.steps.add(benchmark.STAGE, f"all:{test}", inputs, stage_configs.benchmark_config(flow.config))}
 
 
