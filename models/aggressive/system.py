@@ -58,9 +58,9 @@ class AggressiveSystem(TrainedSystem, AggressiveConfig):
     initial_weights: Literal["random", "teacher", "verifier"] = "verifier"
     """Weights that training starts from: random ones, or another network's wherever name and shape are the same."""
     copied_weights: Literal["all", "encoder"] = "encoder"
-    """Weights of the verifier or the teacher that training starts from, unless `initial_weights` is random: those of the encoder and
-    of the embeddings, as in the paper, since a causal decoder computes something else than a parallel one (`encoder`); or those of
-    the decoder as well (`all`). An autoregressive drafter starts from the verifier's last layer in any case."""
+    """Weights of the verifier or the teacher that training starts from, unless `initial_weights` is random: those of the encoder
+    and of the embeddings, as in the paper, since a causal decoder computes something else than a parallel one (`encoder`); or
+    those of the decoder as well (`all`). An autoregressive drafter starts from the verifier's last layer in any case."""
     search: Annotated[dict[str, AggressiveSearch], MinLen(1)] = field(
         default_factory=lambda: labelled(AggressiveSearch(), AggressiveSearch(strategy="gad++"))
     )

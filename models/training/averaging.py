@@ -38,8 +38,8 @@ def kept(config: TrainingConfig, validations: Sequence[Validation]) -> list[int]
 
 
 def stopped(config: TrainingConfig, validations: Sequence[Validation]) -> bool:
-    """Return whether the last `patience` validations, or those of the last `patience_epochs` epochs, all failed to beat the best one
-    before them."""
+    """Return whether the last `patience` validations, or those of the last `patience_epochs` epochs, all failed to beat the best
+    one before them."""
     if config.patience_epochs and validations:
         first_best = max(validations, key=lambda validation: merit(config, validation))
         if validations[-1].epoch - first_best.epoch >= config.patience_epochs:

@@ -45,9 +45,9 @@ class TrainingConfig:
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Probability mass spread evenly over the vocabulary (eps / V each)."""
     precision: TrainingPrecision = "float32"
-    """Arithmetic of the network: float32, bfloat16 or float16; `auto` is bfloat16 on CPUs and GPUs with instructions for it, float16
-    on other GPUs, and float32 on other CPUs. With float16, updates whose scaled gradient overflows are skipped and counted. Weights, sums and losses stay in float32. CPUs without instructions
-    for bfloat16 compute in float32 instead."""
+    """Arithmetic of the network: float32, bfloat16 or float16; `auto` is bfloat16 on CPUs and GPUs with instructions for it,
+    float16 on other GPUs, and float32 on other CPUs. With float16, updates whose scaled gradient overflows are skipped and
+    counted. Weights, sums and losses stay in float32. CPUs without instructions for bfloat16 compute in float32 instead."""
     log_every: Annotated[int, Ge(1)] = 50
     """Updates between two lines of training metrics."""
     validate_every: Annotated[int, Ge(1)] = 500

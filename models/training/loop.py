@@ -52,7 +52,8 @@ def updates(
     """Make the updates `start` + 1 to `config.updates`; `shares` holds this worker's part of each one's batch.
 
     An update for which memory does not suffice is repeated in smaller `passes`. Raises TrainingMemoryError if it does not suffice
-    for a single pair, NotFiniteError when training diverges, which is looked for in each of the first 20 updates and in every 20th later.
+    for a single pair, NotFiniteError when training diverges, which is looked for in each of the first 20 updates and in every
+    20th later.
     """
     passes = passes or Passes()
     for update in range(start + 1, config.updates + 1):

@@ -55,8 +55,8 @@ def within_memory(
 ) -> dict[str, Tensor]:
     """Return `attempt(share)`, with the share in smaller and smaller passes if memory runs out.
 
-    An attempt begins with clear gradients, and with the buffers that `model` had before the first one. Raises TrainingMemoryError if
-    a single pair does not fit.
+    An attempt begins with clear gradients, and with the buffers that `model` had before the first one. Raises TrainingMemoryError
+    if a single pair does not fit.
     """
     before = [buffer.clone() for buffer in model.buffers()]
     while True:

@@ -8,10 +8,10 @@ from fewstep.config.problems import KeyPath
 from pipeline.config.check_evaluation import evaluation_rules
 from pipeline.config.check_systems import system_rules
 from pipeline.config.check_text import text_rules
+from pipeline.config.derived.seeds import seed_rules
 from pipeline.config.errors import Complaint
 from pipeline.config.rules import overlap
 from pipeline.config.schema import RunConfig
-from pipeline.config.seeds import seed_rules
 
 
 def check(config: RunConfig, pruned: Sequence[KeyPath]) -> list[Complaint]:

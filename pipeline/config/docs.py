@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from fewstep.config.bounds import Ge, Gt, Le, Lt, MinLen, MultipleOf
 from fewstep.config.network import SIZES
 from fewstep.config.search import SearchConfig
-from pipeline.config.amount import AUTO, RULES
+from pipeline.config.derived.amount import AUTO, RULES
 from pipeline.config.expand import FILES, PRESETS
 from pipeline.config.load import adapter
 from pipeline.config.renamed import KEYS, VALUES
@@ -48,8 +48,10 @@ current directory, except `base`, which is relative to its file.
 - `size` fills in the sizes that neither the system nor `defaults` states. A system with its own `size` ignores the sizes in
   `defaults`.
 - `task` changes some defaults.
-- `auto` stands for a value that [follows from the amount of training text](../guide/quickstart.md#values-that-follow-from-the-amount-of-text)
-  in `vocabulary.size` and, in `defaults`, `teacher` and systems, in AUTOMATIC. It is resolved
+- `auto` stands for a value that follows from the
+  [amount of training text](../guide/quickstart.md#values-that-follow-from-the-amount-of-text) in
+  `vocabulary.size` and, in `defaults`, `teacher` and systems, in AUTOMATIC.
+  It is resolved
   when the config is read; `fewstep plan` prints the numbers.
 - YAML is read by the rules of YAML 1.2: `no` is text, `1e-9` is a number.
 

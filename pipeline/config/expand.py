@@ -11,8 +11,8 @@ from fewstep.config.network import SIZES
 from models.family import FAMILIES
 from models.stepwise.system import StepwiseSystem
 from models.training.recipe import TrainedSystem
+from pipeline.config.derived.seeds import with_seeds
 from pipeline.config.searches import labelled_searches
-from pipeline.config.seeds import with_seeds
 from pipeline.config.tree import Node, merge, tree
 
 PRESETS: dict[str, dict[str, Any]] = {

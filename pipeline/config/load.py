@@ -15,8 +15,8 @@ from fewstep.config.problems import KeyPath
 from fewstep.config.search import SearchConfig, SystemParts
 from models.family import family_named
 from models.training.recipe import part
-from pipeline.config.amount import resolve
 from pipeline.config.check import check
+from pipeline.config.derived.amount import resolve
 from pipeline.config.errors import Complaint, complaints, report
 from pipeline.config.expand import expand
 from pipeline.config.rules import placed

@@ -238,7 +238,8 @@ class Cluster:
     """Seconds between the checkpoints from which a killed training resumes."""
     microbatch_tokens: Annotated[int, Ge(0)] = 0
     """Largest number of padded tokens in one forward and backward pass of a training worker, limited by its memory; `auto` or
-    0: its whole share of the batch. If the memory does not suffice, the update is repeated with half of it, and training goes on so."""
+    0: its whole share of the batch. If the memory does not suffice, the update is repeated in passes of half the size,
+    and so are those after it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,9 +285,9 @@ class RunConfig:
     distillation: Annotated[_PINNED | Annotated[Distillation, Tag("<other>")], _FROM] = field(default_factory=Distillation)
     """Decoding of the training source by the teacher, or `{from: DIRECTORY}` of a distilled text."""
     seeds: tuple[Annotated[int, Ge(0)], ...] = ()
-    """Seeds that every system is trained with, in place of `training.seed`. The system NAME has the first seed, and each further seed
-    S adds a system NAME-seedS with companions of the same seed; for `use: teacher` it is a network like the teacher. All learn from
-    the translations of the one teacher. The report shows mean and standard deviation; only the first seed is timed. Empty: one
+    """Seeds that every system is trained with, in place of `training.seed`. The system NAME has the first seed, and each further
+    seed S adds a system NAME-seedS with companions of the same seed; for `use: teacher` it is a network like the teacher. All learn
+    from the translations of the one teacher. The report shows mean and standard deviation; only the first seed is timed. Empty: one
     training for each system."""
     systems: Annotated[dict[Name, AnySystem], MinLen(1)] = field(default_factory=lambda: {"autoregressive": StepwiseSystem()})
     """Systems by name: `{use: teacher}`, or a system to be trained."""

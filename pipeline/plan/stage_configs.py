@@ -10,8 +10,8 @@ from fewstep.families.stepwise.config import StepwiseConfig
 from models.stepwise.system import StepwiseTeacher
 from models.training.config import TrainingConfig
 from models.training.recipe import TrainedSystem
+from pipeline.config.derived.seeds import replicas
 from pipeline.config.schema import RunConfig, TextConfig, network_of
-from pipeline.config.seeds import replicas
 from pipeline.config.systems import TEACHER_FAMILY, Distillation
 from stages.benchmark import BenchmarkConfig
 from stages.contrastive import ContrastiveConfig

@@ -24,7 +24,8 @@ from stages.tune.shortlist import lexicon_of, ranks, smallest
 
 def run(inputs: TuneInputs, config: TuneConfig, context: StepContext) -> None:
     """Write `tuned.json`. Raises the errors of the decode and score stages."""
-    search, summary = config.search, {"search": config.search.label}
+    search = config.search
+    summary: dict[str, Any] = {"search": search.label}
     if (shortlist := search.unmeasured_shortlist) is not None:
         chosen = _choose_shortlist(inputs, config, shortlist, context)
         tokens = chosen["tokens"]

@@ -45,9 +45,9 @@ class AggressiveConfig(NetworkConfig):
     """The drafter's own encoder, or the verifier's, which is not trained further, runs once for both, and shares its table of
     embeddings."""
     copied_weights: Literal["all", "encoder"] = "all"
-    """Weights of the verifier or the teacher that training starts from, unless `initial_weights` is random: those of the encoder and
-    of the embeddings, as in the paper, since a causal decoder computes something else than a parallel one (`encoder`); or those of
-    the decoder as well (`all`). An autoregressive drafter starts from the verifier's last layer in any case."""
+    """Weights of the verifier or the teacher that training starts from, unless `initial_weights` is random: those of the encoder
+    and of the embeddings, as in the paper, since a causal decoder computes something else than a parallel one (`encoder`); or
+    those of the decoder as well (`all`). An autoregressive drafter starts from the verifier's last layer in any case."""
     prefix_attention: Literal["all", "causal"] = "all"
     """Slots that tokens of the prefix attend to: all, empty ones included (the paper's), or those before them, so that their states
     can be cached."""

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from stages.report.findings.results import Row
+
+class Row(Protocol):
+    """A system with one search on one test set (`stages.report.findings.results.Row`)."""
+
+    @property
+    def system(self) -> str: ...
+
+    @property
+    def search(self) -> str: ...
+
+    @property
+    def test(self) -> str: ...
+
+    @property
+    def metrics(self) -> Mapping[str, Mapping[str, Any]]: ...
 
 
 def over_seeds(rows: Sequence[Row], seeds: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
     """Return the statistics of each test set, system with several seeds and search: for each metric the values by seed, their mean,
     and their standard deviation with n - 1 in its denominator.
     """
-    found = {(row.test, row.entry): row for row in rows}
+    found = {(row.test, row.system, row.search): row for row in rows}
     return [
-        _statistics(row, [found[row.test, f"{name}/{row.search}"] for name in seeds[row.system]])
-        for row in rows
-        if row.system in seeds
+        _statistics(row, [found[row.test, name, row.search] for name in seeds[row.system]]) for row in rows if row.system in seeds
     ]
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
+from pipeline.config.derived.seeds import replicas
 from pipeline.config.load import load_config, resolved
-from pipeline.config.seeds import replicas
 from pipeline.errors import ConfigError
 
 CONFIG = """\

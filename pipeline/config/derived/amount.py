@@ -29,8 +29,8 @@ VALIDATIONS = 14
 
 def updates(pairs: int) -> int:
     """Return the updates of a training: in proportion to the square root of the pairs, from 2,000 to 300,000, with two digits."""
-    number = REFERENCE_UPDATES * math.sqrt(pairs / REFERENCE_PAIRS)
-    digits = 10 ** max(math.floor(math.log10(max(number, 1))) - 1, 0)
+    number: float = REFERENCE_UPDATES * math.sqrt(pairs / REFERENCE_PAIRS)
+    digits: int = 10 ** max(math.floor(math.log10(max(number, 1))) - 1, 0)
     return min(max(round(number / digits) * digits, 2000), 300_000)
 
 
@@ -67,14 +67,15 @@ class Resolved:
     """The values that follow from it, by their keys."""
 
     def text(self) -> str:
-        """Return the values as one line; empty if there are none."""
+        """Return the values as one line, which is empty if no value follows from the pairs."""
         if self.pairs is None:
             return ""
         return f"from {self.pairs:,} training pairs: " + ", ".join(f"{key} {value}" for key, value in self.values)
 
 
 def resolve(root: Node, problems: list[str]) -> Resolved:
-    """Replace all values `auto`. Problems in counting the pairs are added to `problems`, and the rule then takes 29,000 for them."""
+    """Replace all values `auto`. Problems in counting the pairs are added to `problems`, and the rule then takes 29,000 for
+    them."""
     places = dict(_places(root))
     if not places:
         return Resolved(root)

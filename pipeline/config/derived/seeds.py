@@ -1,7 +1,7 @@
 """Systems that are trained several times with other seeds: `seeds: [1, 2, 3]`.
 
-The system NAME is trained with the first seed, and each further seed S adds a system NAME-seedS, with companions of the same seed. A
-config that holds these systems already, such as a resolved one, stays as it is.
+The system NAME is trained with the first seed, and each further seed S adds a system NAME-seedS, with companions of the same seed.
+A config that holds these systems already, such as a resolved one, stays as it is.
 """
 
 from __future__ import annotations
