@@ -14,6 +14,7 @@ from fewstep.translation import Hypothesis
 from models.common.inference import inference_mode
 from models.common.shortlist import shortlist_mask
 from models.common.sources import source_tensors
+from models.stepwise.device.run import DeviceSearch
 from models.stepwise.ensemble import Ensemble, networks
 from models.stepwise.model import StepwiseModel
 from models.stepwise.search.beam import beam_search
@@ -30,6 +31,7 @@ class TorchEngine:
 
     def __init__(self, model: StepwiseModel | Ensemble, ngram: NgramScorer | None, lexicon: Lexicon | None) -> None:
         self._model, self._ngram, self._lexicon = model, ngram, lexicon
+        self._device = DeviceSearch(model, lexicon)
 
     def problems(self, search: StepwiseSearch, network: StepwiseConfig) -> list[Problem]:
         """Return the reasons why torch cannot run a search."""
@@ -41,6 +43,8 @@ class TorchEngine:
         """Return the hypotheses of each source, best first."""
         order, size = self._model.order, networks(self._model)[0].sizes.target
         with inference_mode(self._model) as device:
+            if device.type != "cpu" and self._device.supports(search):
+                return self._device.decode(prepared, search, limits)
             source, lengths = source_tensors(prepared, device)
             allowed = shortlist_mask(search.shortlist, self._lexicon, source, lengths, size)
             given = (self._model, source, lengths, search, torch.from_numpy(limits).to(device))
