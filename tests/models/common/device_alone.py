@@ -1,8 +1,8 @@
 """The proof that a program never waits for the host, without a GPU.
 
 Tensors on the device `meta` have shapes and no values: everything that would need a value on the host (`item`, `nonzero`,
-boolean indexing, `numpy`, copies to the CPU) raises an error. The mode below also refuses operations with tensors of the CPU, which would be
-copied to a GPU at each call.
+boolean indexing, `numpy`, copies to the CPU) raises an error. The mode below also refuses operations with tensors of the CPU,
+which would be copied to a GPU at each call.
 """
 
 from __future__ import annotations
