@@ -11,6 +11,7 @@ from fewstep.families.dag.config import DagConfig, DagSearch
 from fewstep.families.dag.search import follows
 from fewstep.sources import Sources
 from models.common.device_batch import Inputs, Size, buffers, inputs_for, size_for
+from models.common.precision import Precisions
 from models.common.replay import Programs, Replay
 from models.common.shortlist import shortlist_mask
 from models.common.sources import source_tensors
@@ -54,23 +55,27 @@ class _Program:
 class DeviceSearch:
     """Greedy and lookahead search of a network's graphs on its device."""
 
-    def __init__(self, model: DagModel, lexicon: Lexicon | None) -> None:
-        self._model, self._lexicon = model, lexicon
-        self._programs: Programs[tuple[DagSearch, Size], _Program] = Programs(lambda key: _Program(model, *key))
+    def __init__(self, models: Precisions[DagModel], lexicon: Lexicon | None) -> None:
+        self._models, self._lexicon = models, lexicon
+        self._programs: Programs[tuple[DagSearch, Size], _Program] = Programs(self._program)
 
-    def supports(self, search: DagSearch) -> bool:
+    def supports(self, search: DagSearch, config: DagConfig) -> bool:
         """Return whether a search has a program. The host must know the sizes of graphs, so they cannot be predicted ones."""
-        return follows(search) and self._model.config.graph_size != "predicted"
+        return follows(search) and config.graph_size != "predicted"
 
     def decode(self, prepared: Sources, search: DagSearch) -> Followed:
         """Return the paths of a batch of sources, on the CPU."""
-        config, (source, lengths) = self._model.config, source_tensors(prepared, "cpu")
+        model = self._models[search.precision]
+        config, (source, lengths) = model.config, source_tensors(prepared, "cpu")
         vertices = known_sizes(config, lengths)
         size = size_for(prepared, int(vertices.max()), max_source=config.max_positions, max_slots=config.max_vertices)
-        allowed = shortlist_mask(search.shortlist, self._lexicon, source, lengths, self._model.sizes.target)
-        device = next(self._model.parameters()).device
-        inputs = inputs_for(prepared, vertices.numpy(), SMALLEST, allowed, size, device)
+        allowed = shortlist_mask(search.shortlist, self._lexicon, source, lengths, model.sizes.target)
+        inputs = inputs_for(prepared, vertices.numpy(), SMALLEST, allowed, size, model.target_embedding.weight.device)
         return self._programs[search, size].run(inputs, len(prepared.ids))
+
+    def _program(self, key: tuple[DagSearch, Size]) -> _Program:
+        search, size = key
+        return _Program(self._models[search.precision], search, size)
 
 
 def known_sizes(config: DagConfig, source_lengths: Tensor) -> Tensor:

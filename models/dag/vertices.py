@@ -65,13 +65,13 @@ def top_k_tokens(
     size = table.num_embeddings if shortlist is None else len(shortlist.ids)
     count = min(count, size)
     never = banned_mask(size, flat.device, allow_unknown=allow_unknown)
-    scores, ends = flat.new_empty(len(flat), count), flat.new_empty(len(flat), 2)
+    scores, ends = (flat.new_empty(len(flat), width, dtype=torch.float32) for width in (count, 2))
     ids = torch.empty((len(flat), count), dtype=torch.int64, device=flat.device)
     rows = max(1, LOGITS // size)
     sentence_of = torch.arange(len(states), device=flat.device).repeat_interleave(states.size(1))
     for part in (slice(start, start + rows) for start in range(0, len(flat), rows)):
         logits = table.logits(flat[part]) if shortlist is None else shortlist.logits(flat[part], sentence_of[part])
-        log_probs = logits.log_softmax(1)
+        log_probs = logits.float().log_softmax(1)
         ends[part] = torch.stack((log_probs[:, BOS], log_probs[:, EOS]), 1)
         scores[part], ids[part] = top_k(log_probs.masked_fill_(never, -torch.inf), count)
     if shortlist is not None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from fewstep.config.network import NetworkConfig
+from fewstep.config.options import HALF_PRECISIONS
 from fewstep.config.problems import KeyPath
 from fewstep.config.search import SearchConfig, SystemParts
 from models.training.config import TrainingConfig
@@ -127,6 +128,7 @@ def _searches(path: KeyPath, config: RunConfig, pruned: Sequence[KeyPath]) -> It
         if _is_wrong(place, pruned):
             continue
         yield from _search(place, search, network, parts)
+        yield from _gpu(place, search, config)
         model = config.ngram
         if search.needs_ngram and isinstance(model, NgramConfig) and (model.unit, model.side) != ("pieces", "target"):
             got = f"{model.unit} of the {model.side}"
@@ -137,6 +139,19 @@ def _search(path: KeyPath, search: SearchConfig, network: NetworkConfig | None, 
     yield from placed(path, search.problems(network, parts))
     if missing := missing_engine(search):
         yield broken((*path, "engine"), missing, "none installed")
+
+
+def _gpu(path: KeyPath, search: SearchConfig, config: RunConfig) -> Iterator[Rule]:
+    """Yield a rule for half precision in torch, which is for GPUs, where a step that runs the search has none."""
+    if search.workload.engine != "torch" or search.workload.precision not in HALF_PRECISIONS:
+        return
+    for stage in ("decode", "benchmark"):
+        resources = config.cluster.resources.get(stage)
+        if resources is None or not resources.gpus:
+            place: KeyPath = ("cluster", "resources", stage, "gpus")
+            yield broken(
+                (*path, "precision"), f"float32 with engine torch and no GPU for {stage}", search.workload.precision, place
+            )
 
 
 def _labels(path: KeyPath, searches: Mapping[str, SearchConfig]) -> Iterator[Rule]:

@@ -13,6 +13,7 @@ from fewstep.families.dag.search import finished, follows, tokens_needed
 from fewstep.sources import Sources
 from fewstep.translation import Hypothesis
 from models.common.inference import inference_mode
+from models.common.precision import Precisions
 from models.common.shortlist import shortlist_mask
 from models.common.sources import source_tensors
 from models.dag.device import DeviceSearch
@@ -40,17 +41,16 @@ class _Batch(NamedTuple):
 
 
 class TorchEngine:
-    """A network in evaluation mode and float32."""
+    """A network in evaluation mode."""
 
-    def __init__(self, model: DagModel, ngram: NgramScorer | None, lexicon: Lexicon | None) -> None:
-        self._model, self._ngram, self._lexicon = model, ngram, lexicon
-        self._device = DeviceSearch(model, lexicon)
+    def __init__(self, model: DagModel, ngram: NgramScorer | None, lexicon: Lexicon | None, *, frozen: bool = False) -> None:
+        """`frozen` states that the weights do not change any more, so that there may be copies in half precision."""
+        self._models, self._ngram, self._lexicon = Precisions(model, frozen=frozen), ngram, lexicon
+        self._device = DeviceSearch(self._models, lexicon)
 
     def problems(self, search: DagSearch, network: DagConfig) -> list[Problem]:
         """Return the reasons why torch cannot run a search."""
-        if search.precision == "float32":
-            return []
-        return [Problem(("precision",), "float32 in torch, which samples and decodes unfinished networks", search.precision)]
+        return list(self._models.problems(search.precision))
 
     def decode(self, prepared: Sources, search: DagSearch, threads: int | None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first."""
@@ -62,8 +62,9 @@ class TorchEngine:
 
     def graph(self, prepared: Sources, search: DagSearch) -> Graph:
         """Return the graphs of sources on the CPU, with as many tokens per vertex as the search needs."""
-        with inference_mode(self._model) as device:
-            model, batch = self._model, self._read(prepared, search, device)
+        model = self._models[search.precision]
+        with inference_mode(model) as device:
+            batch = self._read(model, prepared, search, device)
             states = model.states(empty_vertices(batch.lengths, batch.size), batch.lengths, batch.read)
             count, allow_unknown = tokens_needed(search), search.allow_unknown
             top = top_k_tokens(
@@ -73,17 +74,18 @@ class TorchEngine:
             return Graph(model.transitions(states, batch.lengths).cpu(), tokens, batch.lengths.cpu())
 
     def _followed(self, prepared: Sources, search: DagSearch) -> Followed:
-        with inference_mode(self._model) as device:
-            if device.type != "cpu" and self._device.supports(search):
+        model = self._models[search.precision]
+        with inference_mode(model) as device:
+            if device.type != "cpu" and self._device.supports(search, model.config):
                 return self._device.decode(prepared, search)
-            batch = self._read(prepared, search, device)
-            return follow_graphs(self._model, search, batch.read, batch.lengths, batch.size, batch.allowed)
+            batch = self._read(model, prepared, search, device)
+            return follow_graphs(model, search, batch.read, batch.lengths, batch.size, batch.allowed)
 
-    def _read(self, prepared: Sources, search: DagSearch, device: torch.device) -> _Batch:
+    def _read(self, model: DagModel, prepared: Sources, search: DagSearch, device: torch.device) -> _Batch:
         source, source_lengths = source_tensors(prepared, device)
-        config, read = self._model.config, self._model.read(source, source_lengths)
+        read = model.read(source, source_lengths)
         target = torch.zeros_like(source_lengths) if read.lengths is None else read.lengths.argmax(1).clamp(min=2)
-        lengths = graph_lengths(config, source_lengths, target, decoding_factor(config)).clamp(max=config.max_vertices)
-        size = self._model.target_embedding.num_embeddings
-        allowed = shortlist_mask(search.shortlist, self._lexicon, source, source_lengths, size)
+        lengths = graph_lengths(model.config, source_lengths, target, decoding_factor(model.config))
+        lengths = lengths.clamp(max=model.config.max_vertices)
+        allowed = shortlist_mask(search.shortlist, self._lexicon, source, source_lengths, model.sizes.target)
         return _Batch(read, lengths, int(lengths.max()), allowed)

@@ -11,6 +11,7 @@ from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.sources import Ints, Sources
 from fewstep.translation import Hypothesis
 from models.common.device_batch import Inputs, Size, buffers, inputs_for, size_for
+from models.common.precision import Precisions
 from models.common.replay import Programs, Replay
 from models.common.shortlist import shortlist_mask
 from models.common.sources import source_tensors
@@ -61,8 +62,8 @@ class _Program:
 class DeviceSearch:
     """Greedy and beam search of a network, or of an ensemble, on its device."""
 
-    def __init__(self, model: StepwiseModel | Ensemble, lexicon: Lexicon | None) -> None:
-        self._model, self._lexicon = model, lexicon
+    def __init__(self, models: Precisions[StepwiseModel | Ensemble], lexicon: Lexicon | None) -> None:
+        self._models, self._lexicon = models, lexicon
         self._programs: Programs[tuple[StepwiseSearch, Size], _Program] = Programs(self._program)
 
     def supports(self, search: StepwiseSearch) -> bool:
@@ -71,19 +72,18 @@ class DeviceSearch:
 
     def decode(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first; `limits` [B] are maximum output lengths in tokens with EOS."""
-        model, step = networks(self._model)[0], self._model.order.step_size
-        size = size_for(prepared, int(limits.max()), max_source=model.max_positions, max_slots=model.max_slots, step=step)
-        source, lengths = source_tensors(prepared, "cpu")
-        allowed = shortlist_mask(search.shortlist, self._lexicon, source, lengths, model.sizes.target)
-        inputs = inputs_for(prepared, limits, 0, allowed, size, self._device)
-        return self._programs[search, size].run(inputs, len(prepared.ids), -(-int(limits.max()) // step))
-
-    @property
-    def _device(self) -> torch.device:
-        return next(self._model.parameters()).device
+        network = networks(self._models[search.precision])[0]
+        most, step = int(limits.max()), network.order.step_size
+        size = size_for(prepared, most, max_source=network.max_positions, max_slots=network.max_slots, step=step)
+        allowed = shortlist_mask(search.shortlist, self._lexicon, *source_tensors(prepared, "cpu"), network.sizes.target)
+        device = network.target_embedding.weight.device
+        inputs = inputs_for(prepared, limits, 0, allowed, size, device)
+        return self._programs[search, size].run(inputs, len(prepared.ids), -(-most // step))
 
     def _program(self, key: tuple[StepwiseSearch, Size]) -> _Program:
         search, size = key
+        model = self._models[search.precision]
         kind = Greedy if search.strategy == "greedy" else Beam
-        inputs = buffers(size, self._model.sizes.target, self._device, shortlists=search.shortlist is not None)
-        return _Program(kind(self._model, search, size), inputs, self._device)
+        device = next(model.parameters()).device
+        inputs = buffers(size, model.sizes.target, device, shortlists=search.shortlist is not None)
+        return _Program(kind(model, search, size), inputs, device)

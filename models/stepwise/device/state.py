@@ -41,7 +41,7 @@ class StaticState:
         self.memories = [_memory(table, size, heads, width) for _ in range(config.decoder_layers)]
         self.cache = table.new_zeros(config.decoder_layers, 2, size.sentences * beam, heads, size.slots, width)
         self.layers = [_LayerCache(self, layer) for layer in range(config.decoder_layers)]
-        self.codes = model.slot_codes(size.slots)
+        self.codes = model.slot_codes(size.slots).to(table.dtype)
         self.mask = step_mask(order, size.slots, table.device)
         self.slots = torch.arange(order.step_size, device=table.device)
         """The slots of the next step [z]."""

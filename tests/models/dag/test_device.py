@@ -13,6 +13,7 @@ from fewstep.families.dag.config import DagSearch
 from fewstep.search.dag_paths import dag_follow
 from models.common.device_batch import Size
 from models.common.inference import inference_mode
+from models.common.precision import Precisions
 from models.dag.device import DeviceSearch, _Program
 from models.dag.search import jump
 from tests.models.common.device_alone import DeviceAlone
@@ -36,7 +37,7 @@ def test_jumps_visit_the_vertices_of_single_steps(rows):
 @pytest.mark.parametrize("options", [{}, {"graph_size": "fixed", "graph_factor": 9.0}, {"norm": "post", "positions": "learned"}])
 def test_programs_find_the_hypotheses_of_the_cpu(search, options):
     one = decoder(**options)
-    device = DeviceSearch(one.model, None)
+    device = DeviceSearch(Precisions(one.model, frozen=True), None)
     for count in (9, 3, 1):
         rows = sources(count)
         with inference_mode(one.model):
@@ -49,8 +50,10 @@ def test_programs_find_the_hypotheses_of_the_cpu(search, options):
 
 def test_predicted_sizes_have_no_program():
     predicted = decoder(graph_size="predicted", graph_factor=4.0)
-    assert not DeviceSearch(predicted.model, None).supports(SEARCHES[0])
-    assert not DeviceSearch(decoder().model, None).supports(DagSearch(strategy="beam"))
+    device = DeviceSearch(Precisions(predicted.model, frozen=True), None)
+    assert not device.supports(SEARCHES[0], predicted.model.config)
+    assert device.supports(SEARCHES[0], decoder().model.config)
+    assert not device.supports(DagSearch(strategy="beam"), decoder().model.config)
 
 
 @pytest.mark.parametrize("search", SEARCHES)

@@ -12,6 +12,7 @@ from fewstep.families.stepwise.orders import ORDERS
 from fewstep.sources import max_output_lengths
 from models.common.device_batch import Size, buffers
 from models.common.inference import inference_mode
+from models.common.precision import Precisions
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.device.beam import Beam
 from models.stepwise.device.greedy import Greedy
@@ -37,7 +38,7 @@ def compare(model, rows, search, lexicon=None):
     prepared = decoder.prepare(rows)
     limits = max_output_lengths(search.output_limits, prepared.lengths, model.config.max_positions)
     with inference_mode(model):
-        found = DeviceSearch(model, lexicon).decode(prepared, search, limits)
+        found = DeviceSearch(Precisions(model, frozen=True), lexicon).decode(prepared, search, limits)
     expected = decoder.engines["torch"].decode(prepared, search, limits, 1)
     for one, other in zip(found, expected, strict=True):
         assert [hypothesis.ids for hypothesis in one] == [hypothesis.ids for hypothesis in other]
@@ -66,7 +67,7 @@ def test_greedy_margins_are_those_of_shrinking_batches():
     prepared = decoder.prepare(rows)
     limits = max_output_lengths(GREEDY.output_limits, prepared.lengths, model.config.max_positions)
     with inference_mode(model):
-        found = DeviceSearch(model, None).decode(prepared, GREEDY, limits)
+        found = DeviceSearch(Precisions(model, frozen=True), None).decode(prepared, GREEDY, limits)
     expected = decoder.engines["torch"].decode(prepared, GREEDY, limits, 1)
     margins = [[hypothesis.statistics["margin"] for (hypothesis,) in ranked] for ranked in (found, expected)]
     assert margins[0] == pytest.approx(margins[1], abs=1e-4)
@@ -74,7 +75,7 @@ def test_greedy_margins_are_those_of_shrinking_batches():
 
 def test_a_program_serves_batches_of_other_sizes_and_forgets_the_last_one():
     model = network(ORDERS["interleaved"], seed=2)
-    decoder, device = StepwiseDecoder(model), DeviceSearch(model, None)
+    decoder, device = StepwiseDecoder(model), DeviceSearch(Precisions(model, frozen=True), None)
     for search in (GREEDY, beams(3)):
         for count in (4, 3, 4, 1):
             prepared = decoder.prepare(sources(count, seed=count))
@@ -99,3 +100,30 @@ def test_neither_start_nor_step_waits_for_the_host(order, kind, search, operatio
         with DeviceAlone() as calls:
             program.step()
     assert calls.calls < operations
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+@pytest.mark.parametrize("order", ["autoregressive", "interleaved-sa"])
+def test_half_precision_is_near_float32(precision, order):
+    model, rows = network(ORDERS[order], seed=4), sources(12)
+    decoder, device = StepwiseDecoder(model), DeviceSearch(Precisions(model, frozen=True), None)
+    prepared = decoder.prepare(rows)
+    limits = max_output_lengths(GREEDY.output_limits, prepared.lengths, model.config.max_positions)
+    with inference_mode(model):
+        half, whole = (
+            device.decode(prepared, dataclasses.replace(GREEDY, precision=name), limits) for name in (precision, "float32")
+        )
+    equal = [(one, other) for (one,), (other,) in zip(half, whole, strict=True) if one.ids == other.ids]
+    assert len(equal) >= 8
+    assert [one.score for one, _ in equal] == pytest.approx([other.score for _, other in equal], abs=0.3)
+    assert [one.score for one, _ in equal] != [other.score for _, other in equal]
+
+
+def test_half_precision_needs_a_gpu_and_weights_that_stay():
+    model = network()
+    assert [problem.got for problem in Precisions(model, frozen=True).problems("float16")] == ["float16"]
+    with torch.device("meta"):
+        model = network()
+    assert not list(Precisions(model, frozen=True).problems("float16"))
+    assert len(list(Precisions(model, frozen=True).problems("int8"))) == 1
+    assert len(list(Precisions(model, frozen=False).problems("float16"))) == 1

@@ -61,11 +61,16 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(tmp_path, monke
         ),
         (
             "systems: {a: {search: {greedy: {precision: int8, engine: torch}}}}",
-            "c.yaml:1: systems.a.search.greedy.precision: expected float32 with engine torch, got int8",
+            "c.yaml:1: systems.a.search.greedy.precision: expected float32, float16 or bfloat16 with engine torch, got int8",
+        ),
+        (
+            "systems: {a: {search: {greedy: {precision: float16, engine: torch}}}}",
+            "c.yaml:1: systems.a.search.greedy.precision: expected float32 with engine torch and no GPU for decode, got float16",
         ),
         (
             TEACHER + "distillation: {precision: float16}",
-            "c.yaml:2: distillation.precision: expected float32, bfloat16 or int8 unless engine is ctranslate2, got float16",
+            "c.yaml:2: distillation.precision: expected float32, bfloat16 or int8 unless engine is torch or ctranslate2, "
+            "got float16",
         ),
         (
             TEACHER + "distillation: {engine: ctranslate2, length_penalty_form: gnmt}",
