@@ -41,6 +41,7 @@ class StepAttempt:
     resources: Resources
     log: Path
     checkpoint_seconds: float
+    num_shares: int
     microbatch_tokens: int
     silence_seconds: float
     excluded_nodes: tuple[str, ...] = ()
@@ -95,6 +96,7 @@ def _context(attempt: StepAttempt, store: Store, partial: Path, workers: Workers
         resources=attempt.resources,
         shard_cache=store.shard_cache,
         checkpoint_seconds=attempt.checkpoint_seconds,
+        num_shares=attempt.num_shares,
         microbatch_tokens=attempt.microbatch_tokens,
         timeline=functools.partial(timeline, Run(store.runs / attempt.run_id)),
     )

@@ -232,6 +232,7 @@ class Driver:
             resources=admitted.granted,
             log=self._record.log(step.name, id),
             checkpoint_seconds=cluster.checkpoint_seconds,
+            num_shares=self._demand(step)[1].workers or 1,
             microbatch_tokens=cluster.microbatch_tokens,
             silence_seconds=cluster.silence_seconds,
             excluded_nodes=admitted.excluded_nodes,
