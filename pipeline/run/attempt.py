@@ -44,6 +44,10 @@ class StepAttempt:
     num_shares: int
     microbatch_tokens: int
     silence_seconds: float
+    mirror: str = ""
+    """URL of the mirror, for an attempt on a machine that does not share the store."""
+    node_store: str = ""
+    """Store of such a machine; environment variables are expanded there. Empty: the machines share the driver's store."""
     excluded_nodes: tuple[str, ...] = ()
     """Ids of the nodes on which it may not run."""
 
@@ -98,7 +102,7 @@ def _context(attempt: StepAttempt, store: Store, partial: Path, workers: Workers
         checkpoint_seconds=attempt.checkpoint_seconds,
         num_shares=attempt.num_shares,
         microbatch_tokens=attempt.microbatch_tokens,
-        timeline=functools.partial(timeline, Run(store.runs / attempt.run_id)),
+        timeline=functools.partial(timeline, Run(store.runs / attempt.run_id)) if not attempt.node_store else tuple,
     )
 
 

@@ -207,7 +207,7 @@ class Driver:
         try:
             partial = begin_attempt(step.directory, lease, self._host)
             found = self._store.manifest(step.directory)  # no other attempt can commit from now on
-            if found is None and self._uploads:
+            if found is None and self._uploads and not self._config.cluster.node_store:
                 self._uploads.training_started(step, partial, lease)
                 found = self._store.manifest(step.directory)  # drivers fetch artifacts from the mirror without a lease
                 if found is not None:
@@ -252,6 +252,8 @@ class Driver:
             num_shares=self._requested(step).workers or 1,
             microbatch_tokens=cluster.microbatch_tokens,
             silence_seconds=cluster.silence_seconds,
+            mirror=self._config.store.mirror,
+            node_store=self._config.cluster.node_store,
             excluded_nodes=admitted.excluded_nodes,
         )
 

@@ -108,6 +108,26 @@ def test_a_local_cluster_that_is_lost_is_started_again(undisturbed: Watched, tmp
     assert run.agrees_with(undisturbed)
 
 
+def test_a_local_cluster_whose_head_is_lost_is_started_again(undisturbed: Watched, tmp_path: Path) -> None:
+    run = Watched(tmp_path / "store", "--until", "distill:train")
+    run.begin_with(undisturbed, before="train:teacher")
+    process = run.start()
+    try:
+        run.wait(lambda: run.progress("train:teacher") >= 20, process)
+        os.kill(head(process.pid), signal.SIGKILL)
+        finish(run, process)
+    finally:
+        end(process)
+    assert "the local Ray cluster is lost, and is started again" in run.output_file.read_text()
+    assert run.agrees_with(undisturbed)
+
+
+def head(driver: int) -> int:
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(driver)}
+    (pid,) = [pid for pid, command in commands.items() if b"/gcs/gcs_server\0" in command]
+    return pid
+
+
 def test_a_training_that_is_asked_to_end_loses_no_update(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", *TRAINED, "--set", "cluster.checkpoint_seconds=10000")
     run.begin_with(undisturbed, before="train:teacher")

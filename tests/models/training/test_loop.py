@@ -207,7 +207,8 @@ def context(results, rank):
     assert any_worker(worker, [rank == 1, False]) == [True, False]
     parts = all_gather(worker, {rank: str(rank)})
     torch.save(
-        {"weights": optimizer.weights, "dropped": dropped.weights, "losses": [r.sums["loss"] for r in reports], "values": values}, f"{results}/{rank}.pt"
+        {"weights": optimizer.weights, "dropped": dropped.weights, "losses": [r.sums["loss"] for r in reports], "values": values},
+        f"{results}/{rank}.pt",
     )
     assert parts == [{0: "0"}, {1: "1"}]
     dist.destroy_process_group()
