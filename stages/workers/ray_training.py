@@ -9,7 +9,7 @@ from ray.train.torch import TorchConfig
 from stages.workers.interrupts import note_sigterm
 
 
-class StoppableConfig(TorchConfig):
+class StoppableConfig(TorchConfig):  # type: ignore[misc]
     """Ray Train's setup of torch.distributed, after which SIGTERM asks a training to save its state and end.
 
     Machines that are taken back send SIGTERM first. Ray would end the worker at once. Trainings run in a thread of their worker,

@@ -35,11 +35,11 @@ def test_machines_without_a_shared_disk_make_the_same_artifacts(nodes: Nodes, s3
     alive = [nodes.add(1, environment={"NODE_STORE": str(one)})]
     process = run.start()
     try:
-        run.wait(lambda: any(name.endswith(".partial/index.json") for name in s3.objects("apart/train/")), process, 400)
+        run.wait(lambda: any(name.endswith(".partial/index.json") for name in s3.objects("apart/train/")), process, 900)
         nodes.kill(alive.pop())
         shutil.rmtree(one)
         alive.append(nodes.add(1, environment={"NODE_STORE": str(two)}))
-        assert process.wait(400) == 0, run.output_file.read_text()[-4000:]
+        assert process.wait(900) == 0, run.output_file.read_text()[-4000:]
     finally:
         end(process)
         for node in alive:
