@@ -79,6 +79,8 @@ def _files(path: KeyPath, files: Sequence[object]) -> Iterator[Rule]:
 
 def _mirror(config: RunConfig) -> Iterator[Rule]:
     url = config.store.mirror
+    if config.cluster.node_store and not url:
+        yield broken(("cluster", "node_store"), "store.mirror, through which the machines exchange artifacts", "no mirror")
     if url and (expected := expected_url(url, MIRROR_SCHEMES)):
         yield broken(("store", "mirror"), expected, repr(masked(url)))
 

@@ -217,6 +217,9 @@ class Cluster:
 
     address: str = ""
     """Address of a Ray cluster (`auto`, `host:port` or `ray://host:port`). Empty: the one in RAY_ADDRESS, or a local one."""
+    node_store: str = ""
+    """Store of each machine of a cluster without a shared disk, such as `$HOME/fewstep`; variables are expanded on the machine.
+    Artifacts are then exchanged through `store.mirror`. Empty: all machines share `store.path`."""
     cpus: Annotated[int, Ge(1)] | None = None
     """Number of CPUs of the local cluster. Empty: all of this machine."""
     resources: dict[StageName, Resources] = field(default_factory=dict)
