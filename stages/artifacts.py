@@ -21,10 +21,14 @@ STOP = "stop"
 
 @dataclass(frozen=True)
 class ExternalFile:
-    """A file of the user. Its content (`digest`) is part of fingerprints, its path is not."""
+    """A file of the user. Its content (`digest`) and the part that is read are in fingerprints, its path is not."""
 
     path: Path
     digest: str
+    member: str = ""
+    """File inside this archive that is read; empty: the file itself."""
+    columns: tuple[str | int, ...] = ()
+    """Columns that are read: names, or numbers from 1; empty: those that the format determines."""
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,10 @@ class RemoteFile:
     """Its address: https, http, s3 or gs. Credentials come from the environment."""
     sha256: str = ""
     """Its digest, 64 hex digits. A file with another digest is refused. Empty: the first download is kept and used from then on."""
+    member: str = ""
+    """File inside this archive (zip, tar, tar.gz, tgz) that is read. Nothing is extracted. Empty: the file is no archive."""
+    columns: tuple[str | int, ...] = ()
+    """The columns of source and target: names for Parquet (`translation.de` for a field of a struct), numbers from 1 for tsv."""
 
 
 def downloads_folder(store: Store) -> Path:
@@ -38,11 +42,11 @@ def downloads_folder(store: Store) -> Path:
     return store.root / "downloads"
 
 
-def download(remote: RemoteFile, store: Store) -> ExternalFile:
+def download(remote: RemoteFile, store: Store, *, offline: bool = False) -> ExternalFile:
     """Return the file in the store, after downloading it unless the store holds it intact.
 
-    Raises DataError if there is no such file or its digest is not the pinned one, StageError if it cannot be reached or the disk is
-    full.
+    Raises DataError if there is no such file, its digest is not the pinned one, or the store lacks it and `offline` is true;
+    StageError if it cannot be reached or the disk is full.
     """
     pinned = sha256_digits(remote.sha256)
     record = download_record(store, remote.url)
@@ -54,6 +58,10 @@ def download(remote: RemoteFile, store: Store) -> ExternalFile:
                 _write_record(store, remote.url, digest, path)
             os.utime(path.parent)  # `gc` keeps what was used lately
             return ExternalFile(path, digest)
+    if offline:
+        raise DataError(
+            f"{remote.url}: not in the store and store.offline: true; run fewstep data fetch CONFIG with network access"
+        )
     return _download(remote.url, pinned, store)
 
 
