@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import sys
 import time
 from dataclasses import dataclass
@@ -21,6 +20,9 @@ from stages.artifacts import ExternalFile
 from stages.errors import DataError
 
 URLS = "urls"
+PARTIAL = ".part"
+LOCK = ".lock"
+"""Suffixes of an incomplete download and of the file by which processes wait for each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,21 +50,13 @@ def download(remote: RemoteFile, store: Store, *, offline: bool = False) -> Exte
     Raises DataError if there is no such file, its digest is not the pinned one, or the store lacks it and `offline` is true;
     StageError if it cannot be reached or the disk is full.
     """
-    pinned = sha256_digits(remote.sha256)
-    record = download_record(store, remote.url)
-    digest = pinned or str(record.get("sha256", ""))
-    if digest:
-        path = _path(store, digest, remote.url)
-        if path.is_file() and store.digest(path) == digest:
-            if not record:
-                _write_record(store, remote.url, digest, path)
-            os.utime(path.parent)  # `gc` keeps what was used lately
-            return ExternalFile(path, digest)
+    if stored := _stored(remote, store):
+        return stored
     if offline:
         raise DataError(
             f"{remote.url}: not in the store and store.offline: true; run fewstep data fetch CONFIG with network access"
         )
-    return _download(remote.url, pinned, store)
+    return _download(remote, store)
 
 
 def download_record(store: Store, url: str) -> dict[str, object]:
@@ -75,22 +69,39 @@ def record_file(store: Store, url: str) -> Path:
     return downloads_folder(store) / URLS / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
 
 
-def _download(url: str, pinned: str, store: Store) -> ExternalFile:
-    print(f"downloading {url}", file=sys.stderr, flush=True)
-    temporary = downloads_folder(store) / f"{secrets.token_hex(8)}.tmp"
-    try:
-        entry = copy_from_url(url, temporary)
+def _stored(remote: RemoteFile, store: Store) -> ExternalFile | None:
+    """Return the file if the store holds it intact."""
+    record = download_record(store, remote.url)
+    digest = sha256_digits(remote.sha256) or str(record.get("sha256", ""))
+    path = _path(store, digest, remote.url)
+    if not digest or not path.is_file() or store.digest(path) != digest:
+        return None
+    if not record:
+        _write_record(store, remote.url, digest, path)
+    os.utime(path.parent)  # `gc` keeps what was used lately
+    return ExternalFile(path, digest)
+
+
+def _download(remote: RemoteFile, store: Store) -> ExternalFile:
+    """Download a file. Only one process does so at a time; the others wait and use its file."""
+    url, pinned = remote.url, sha256_digits(remote.sha256)
+    partial = downloads_folder(store) / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}{PARTIAL}"
+    durable.make_directory(partial.parent)
+    with store.host.disk.lock(partial.with_suffix(LOCK), shared=False):
+        if stored := _stored(remote, store):
+            return stored
+        print(f"downloading {url}", file=sys.stderr, flush=True)
+        entry = copy_from_url(url, partial)
         if pinned and entry["sha256"] != pinned:
+            partial.unlink()
             raise DataError(
-                f"{url}: expected sha256 {pinned}, which the config pins, got {entry['sha256']} ({entry['bytes']} bytes); the "
-                "download was discarded: correct the URL, or pin the new digest"
+                f"{url}: expected sha256 {pinned}, which is pinned, got {entry['sha256']} ({entry['bytes']} bytes); the download "
+                "was discarded: correct the URL, or pin the new digest"
             )
         path = _path(store, entry["sha256"], url)
         durable.make_directory(path.parent)
-        durable.rename(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _write_record(store, url, entry["sha256"], path)
+        durable.rename(partial, path)
+        _write_record(store, url, entry["sha256"], path)
     return ExternalFile(path, entry["sha256"])
 
 
