@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import sys
 import time
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from kernels import durable
 from pipeline.store.artifacts import Store
-from pipeline.store.files import read_json, write_atomically
+from pipeline.store.files import file_digest, read_json, write_atomically
 from pipeline.store.url_copy import copy_from_url
 from pipeline.store.urls import sha256_digits
 from stages.artifacts import ExternalFile
@@ -69,6 +70,30 @@ def record_file(store: Store, url: str) -> Path:
     return downloads_folder(store) / URLS / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
 
 
+def keep_file(path: Path, name: str, store: Store) -> ExternalFile:
+    """Copy a file that was made from downloads into their folder, under its digest and `name`, and return it."""
+    digest = file_digest(path)
+    kept = downloads_folder(store) / digest / _plain(name)
+    durable.make_directory(kept.parent)
+    durable.write_whole(kept, lambda temporary: shutil.copyfile(path, temporary))
+    return ExternalFile(kept, digest)
+
+
+def kept_file(digest: str, store: Store) -> Path | None:
+    """Return a file that `keep_file` kept, unless it is missing or was altered."""
+    for path in (downloads_folder(store) / digest).glob("*"):
+        if path.suffix != ".tmp" and path.is_file() and store.digest(path) == digest:
+            os.utime(path.parent)
+            return path
+    return None
+
+
+def discard_download(remote: RemoteFile, file: ExternalFile, store: Store) -> None:
+    """Remove a downloaded file and its record."""
+    record_file(store, remote.url).unlink(missing_ok=True)
+    file.path.unlink(missing_ok=True)
+
+
 def _stored(remote: RemoteFile, store: Store) -> ExternalFile | None:
     """Return the file if the store holds it intact."""
     record = download_record(store, remote.url)
@@ -96,7 +121,8 @@ def _download(remote: RemoteFile, store: Store) -> ExternalFile:
             partial.unlink()
             raise DataError(
                 f"{url}: expected sha256 {pinned}, which is pinned, got {entry['sha256']} ({entry['bytes']} bytes); the download "
-                "was discarded: correct the URL, or pin the new digest"
+                "was discarded: correct the URL, pin the new digest, or, for a data set by name, remove its record in "
+                f"{downloads_folder(store) / 'names'}"
             )
         path = _path(store, entry["sha256"], url)
         durable.make_directory(path.parent)
@@ -112,5 +138,10 @@ def _write_record(store: Store, url: str, digest: str, path: Path) -> None:
 
 def _path(store: Store, digest: str, url: str) -> Path:
     """Return the path of a download. Its name keeps the suffix of the URL, by which readers recognise compression."""
-    name = re.sub(r"[^\w.-]", "_", url.partition("?")[0].rstrip("/").rpartition("/")[2], flags=re.ASCII)
-    return downloads_folder(store) / digest / (name.lstrip(".")[-100:] or "text")
+    name = url.partition("?")[0].rstrip("/").rpartition("/")[2]
+    return downloads_folder(store) / digest / _plain(name)
+
+
+def _plain(name: str) -> str:
+    """Return a name of at most 100 letters, digits, `_`, `-` and `.`, which does not begin with a point."""
+    return re.sub(r"[^\w.-]", "_", name, flags=re.ASCII).lstrip(".")[-100:] or "text"

@@ -201,7 +201,8 @@ def _shards(store: Store, references: _References, *, all_of_them: bool) -> Iter
 
 
 def _downloads(store: Store, references: _References) -> Iterator[tuple[Path, str]]:
-    named = {*references.urls.values(), *(str(download_record(store, url).get("sha256")) for url in references.urls)}
+    named = {*references.fingerprints, *references.urls.values()}  # inputs of artifacts are among the fingerprints
+    named |= {str(download_record(store, url).get("sha256")) for url in references.urls}
     for path in sorted(downloads_folder(store).glob("*")):
         if not (DOWNLOAD.fullmatch(path.name) and _is_download(path) and _quiet(path, store)):
             continue

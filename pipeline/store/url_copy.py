@@ -107,6 +107,40 @@ def _validator(answer: requests.Response) -> str:
     return etag if etag.startswith('"') else answer.headers.get("Last-Modified", "")
 
 
+def read_json_pages(url: str) -> list[Any]:
+    """Return the JSON at a URL, followed by that of further pages to which its answers link.
+
+    Raises DataError if the server refuses or answers with something else, StageError if it cannot be reached.
+    """
+    pages: list[Any] = []
+    following: str | None = url
+    while following:
+        page, following = _read_page(following)
+        pages.append(page)
+    return pages
+
+
+def _read_page(url: str) -> tuple[Any, str | None]:
+    import requests
+
+    def read() -> requests.Response:
+        answer = requests.get(url, timeout=TIMEOUT_SECONDS)
+        if answer.status_code in TRANSIENT_ANSWERS:
+            raise OSError(f"the server answered {answer.status_code} {answer.reason}")
+        return answer
+
+    try:
+        answer = retried(read)
+    except OSError as error:
+        raise StageError(f"{url}: could not be read: {brief_reason(error)}; check the network and repeat the command") from error
+    if answer.status_code != requests.codes.ok:
+        raise DataError(f"{url}: expected JSON, got the answer {answer.status_code} {answer.reason}; check the name in the config")
+    try:
+        return answer.json(), answer.links.get("next", {}).get("url")
+    except ValueError as error:
+        raise DataError(f"{url}: expected JSON, got something else: {answer.text[:100]!r}") from error
+
+
 def _stated_length(url: str, answer: requests.Response) -> int | None:
     """Return the length of an answer, or None for one in chunks, whose end is marked. Raises DataError if neither is given."""
     length = answer.headers.get("Content-Length", "")

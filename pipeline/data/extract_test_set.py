@@ -1,0 +1,38 @@
+"""A process that lets sacrebleu extract a test set: `python extract_test_set.py < REQUEST > ANSWER`.
+
+The request is a pickle of {dataset, pair, archives, directory}: one of sacrebleu's objects, a language pair, the downloaded files
+in the order of `dataset.data`, and an empty directory to work in. The answer is JSON: {source, references}, paths of text files, or
+{problem}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+import tarfile
+from typing import Any
+
+
+def extract(dataset: Any, pair: str, archives: list[str], directory: str) -> dict[str, Any]:
+    """Return the paths of the source and of the references, after writing them into `directory`."""
+    from sacrebleu.utils import extract_tarball
+
+    tarfile.TarFile.extraction_filter = staticmethod(tarfile.data_filter)  # no member leaves the directory
+    dataset._outdir, dataset._rawdir = directory, os.path.join(directory, "raw")
+    os.makedirs(dataset._rawdir)
+    for url, archive in zip(dataset.data, archives, strict=True):
+        own = os.path.join(dataset._rawdir, dataset._get_tarball_filename(url))  # sacrebleu finds it there and downloads nothing
+        os.symlink(archive, own)
+        extract_tarball(own, dataset._rawdir)
+    dataset.process_to_text(pair)
+    return {"source": dataset.get_source_file(pair), "references": dataset.get_reference_files(pair)}
+
+
+if __name__ == "__main__":
+    try:
+        answer = extract(**pickle.load(sys.stdin.buffer))
+    except Exception as error:  # of sacrebleu's readers and of archives
+        answer = {"problem": f"{type(error).__name__}: {error}"}
+    json.dump(answer, sys.stdout)
