@@ -1,7 +1,8 @@
 """A process that looks data sets up in the index of mtdata: `python mtdata_index.py < REQUEST > ANSWER`.
 
 The request is JSON: {ids, languages}. The answer is a list, in the order of the ids, of {url, format, inner, members, columns,
-swapped} or {problem, known}. mtdata downloads nothing here; it imports `mtdata*.py` from the current directory, which has to be empty.
+swapped} or {problem, known}. mtdata downloads nothing here. It imports `mtdata*.py` from the current directory, which has to be
+empty.
 """
 
 from __future__ import annotations

@@ -28,8 +28,7 @@ class Flow:
     @property
     def access(self) -> DataAccess:
         """The access to the data that the config names."""
-        languages = self.config.languages
-        return DataAccess(self.store, (languages.source, languages.target), self.config.store.offline)
+        return DataAccess.of(self.config, self.store)
 
 
 @dataclass(frozen=True)
