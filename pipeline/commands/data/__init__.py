@@ -33,8 +33,8 @@ def data(
 ) -> None:
     """Download the text that CONFIG names into its store, so that runs need no network (store.offline).
 
-    `pin` prints the texts as YAML, with the address, digest, member and columns of each file; put it in place of the names, or into a
-    config with `base: CONFIG`.
+    `pin` prints the texts as YAML, with the address, digest, member and columns of each file. Put it in place of the names, or
+    into a config with `base: CONFIG`.
     """
     settings = load_config(config, overrides or ())
     check_packages(settings)
