@@ -55,7 +55,8 @@ class Text(Artifact):
 
 @dataclass(frozen=True)
 class Vocabulary(Artifact):
-    """SentencePiece models: `source.spm`, `target.spm` (equal if joint), `vocabulary.json` (joint, source_size, target_size)."""
+    """SentencePiece models: `source.spm`, `target.spm`, `vocabulary.json` (joint, source_size, target_size). The ids
+    of a joint vocabulary have one meaning on both sides."""
 
 
 @dataclass(frozen=True)

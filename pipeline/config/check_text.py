@@ -8,7 +8,16 @@ from fewstep.config.problems import KeyPath
 from models.training.recipe import TrainedSystem
 from pipeline.config.rules import Rule, broken
 from pipeline.config.schema import Pinned, RunConfig
-from pipeline.config.texts import COLUMNS, FORMATS, DistilledText, LocalFile, PairFiles, TextConfig
+from pipeline.config.texts import (
+    COLUMNS,
+    FORMATS,
+    VOCABULARY_FILES,
+    DistilledText,
+    LocalFile,
+    PairFiles,
+    TextConfig,
+    VocabularyFiles,
+)
 from pipeline.credentials import masked
 from pipeline.data.names import HUB, hub_name, is_mtdata_id, is_sacrebleu_name, opus_name
 from pipeline.store.downloads import RemoteFile
@@ -38,6 +47,8 @@ def _corpus(config: RunConfig) -> Iterator[Rule]:
     for name in RESERVED_TESTS:
         if name in corpus.test:
             yield broken(("corpus", "test", name), "a name other than 'train' and 'validation'", repr(name))
+    if isinstance(config.vocabulary, VocabularyFiles):
+        yield from _vocabulary_files(config.vocabulary)
     if isinstance(config.distillation, DistilledText):
         yield from _pair_files(("distillation",), config.distillation)
     if corpus.filters.max_length < corpus.filters.min_length:
@@ -74,6 +85,17 @@ def _pair_files(path: KeyPath, text: PairFiles) -> Iterator[Rule]:
         yield broken((*path, missing), "files of both sides", f"no {missing}")
     for name in FORMATS:
         yield from _files((*path, name), getattr(text, name))
+
+
+def _vocabulary_files(files: VocabularyFiles) -> Iterator[Rule]:
+    if files.target_dictionary is not None and files.source_dictionary is None:
+        yield broken(("vocabulary", "source_dictionary"), "a dictionary of both sides", "one of the target alone")
+    for name in VOCABULARY_FILES:
+        file = getattr(files, name)
+        if isinstance(file, RemoteFile):
+            yield from _remote(("vocabulary", name), file)
+        if isinstance(file, RemoteFile | LocalFile):
+            yield from _part(("vocabulary", name), file)
 
 
 def _names(path: KeyPath, text: TextConfig) -> Iterator[Rule]:

@@ -12,7 +12,7 @@ from models.family import FAMILIES
 from models.stepwise.system import StepwiseSystem
 from models.training.recipe import TrainedSystem
 from pipeline.config.searches import labelled_searches
-from pipeline.config.texts import FORMATS
+from pipeline.config.texts import FORMATS, VOCABULARY_FILES
 from pipeline.config.tree import Node, merge, tree
 from pipeline.data.names import HUB
 
@@ -40,6 +40,8 @@ def expand(root: Node) -> Node:
         top["defaults"] = defaults
     if "corpus" in top:
         top["corpus"] = _with_embedded_texts(_each(top["corpus"], train=_text, validation=_text, test=_texts))
+    if "vocabulary" in top:
+        top["vocabulary"] = _each(top["vocabulary"], **dict.fromkeys(VOCABULARY_FILES, _file))
     if "distillation" in top:
         top["distillation"] = _each(top["distillation"], monolingual=_list, **dict.fromkeys(FORMATS, _files))
     if "teacher" in top:

@@ -16,7 +16,7 @@ from fewstep.config.network import NetworkConfig
 from models.stepwise.system import StepwiseSystem, StepwiseTeacher
 from models.training.recipe import TrainedSystem, part
 from pipeline.config.systems import AnySystem, Distillation
-from pipeline.config.texts import FORMATS, DistilledText, TextConfig, chosen_by
+from pipeline.config.texts import FORMATS, DistilledText, TextConfig, VocabularyFiles, chosen_by
 from stages.align import AlignConfig
 from stages.corpus import Filters
 from stages.lattice import LatticeConfig
@@ -218,6 +218,8 @@ class Tracking:
 
 _PINNED = Annotated[Pinned, Tag("<Pinned>")]
 _FROM = chosen_by(**{"from": Pinned})
+_PIECES = Annotated[VocabularyFiles, Tag("<VocabularyFiles>")]
+_VOCABULARY = chosen_by(**{"from": Pinned}, source_pieces=VocabularyFiles)
 _DISTILLED = Annotated[DistilledText, Tag("<DistilledText>")]
 _DISTILLATION = chosen_by(**{"from": Pinned}, **dict.fromkeys(FORMATS, DistilledText))
 
@@ -234,8 +236,11 @@ class RunConfig:
     """The languages of the two sides."""
     corpus: Corpus = field(default_factory=Corpus)
     """The parallel text."""
-    vocabulary: Annotated[_PINNED | Annotated[VocabularyConfig, Tag("<other>")], _FROM] = field(default_factory=VocabularyConfig)
-    """Training of the subword vocabulary, or `{from: DIRECTORY}` of a finished one."""
+    vocabulary: Annotated[_PINNED | _PIECES | Annotated[VocabularyConfig, Tag("<other>")], _VOCABULARY] = field(
+        default_factory=VocabularyConfig
+    )
+    """Training of the subword vocabulary, `{from: DIRECTORY}` of a finished one, or `{source_pieces: FILE, ...}` of one that was
+    trained elsewhere."""
     alignment: AlignConfig | None = None
     """Word alignment. Absent: only for candidate tables, with the defaults."""
     lattice: Lattice | None = None

@@ -69,6 +69,28 @@ FORMATS = tuple(field.name for field in fields(PairFiles))
 
 
 @dataclass(frozen=True, kw_only=True)
+class VocabularyFiles:
+    """A vocabulary that was trained elsewhere: SentencePiece models, and dictionaries of fairseq that number their pieces.
+
+    Text is split into the same pieces as with these files. BPE codes of subword-nmt and fastBPE are refused.
+    """
+
+    source_pieces: File
+    """SentencePiece model of the source side."""
+    target_pieces: File | None = None
+    """SentencePiece model of the target side. Empty: that of the source."""
+    source_dictionary: File | None = None
+    """Dictionary of fairseq of the source side (`dict.en.txt`). Empty: the pieces keep the order of the models."""
+    target_dictionary: File | None = None
+    """Dictionary of the target side. Empty: that of the source, so that both sides have one vocabulary. Without dictionaries they
+    have one vocabulary if they have one model."""
+
+
+VOCABULARY_FILES = tuple(field.name for field in fields(VocabularyFiles))
+"""The keys of `VocabularyFiles`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SacrebleuText:
     """A test set that the package sacrebleu knows by name, in the languages of the config."""
 

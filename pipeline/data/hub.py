@@ -27,8 +27,8 @@ OFFLINE = ("1", "on", "true", "yes")
 def hub_files(remote: RemoteFile, access: DataAccess) -> tuple[RemoteFile, ...]:
     """Return the files that a name `hf:ORG/NAME@REVISION/PATH` stands for, in the order of their paths.
 
-    A folder stands for all Parquet files in it, and `*` in a path for any characters. Raises DataError if there are none, the
-    revision does not exist, or the files are the beginning of a data set alone.
+    A folder stands for all Parquet files in it, and `*` in a path for any characters. Raises DataError if no file
+    matches, the revision does not exist, or the files are the beginning of a data set alone.
     """
     name = hub_name(remote.url)
     assert name is not None, remote.url  # the config was checked

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.config.texts import File, LocalFile, PairFiles, TextConfig
+from pipeline.config.texts import VOCABULARY_FILES, File, LocalFile, PairFiles, TextConfig, VocabularyFiles
 from pipeline.data.access import DataAccess
 from pipeline.data.resolve import resolved_text
 from pipeline.store.artifacts import Store
@@ -17,6 +17,9 @@ from pipeline.store.downloads import RemoteFile
 from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles
 from stages.corpus.limits import require_regular
+from stages.errors import DataError
+from stages.vocabulary import PieceFiles
+from stages.vocabulary.imported import imported_models
 
 
 def text_files(text: PairFiles, access: DataAccess) -> TextFiles:
@@ -36,6 +39,25 @@ def monolingual_files(paths: Sequence[Path], store: Store) -> TextFiles:
     """Return files of one language as pairs of equal sides."""
     files = tuple(local_file(path, store) for path in paths)
     return TextFiles(source=files, target=files)
+
+
+def piece_files(files: VocabularyFiles, access: DataAccess) -> PieceFiles:
+    """Return the files of a vocabulary that was trained elsewhere. Raises DataError also for files that cannot be imported."""
+
+    def found(name: str) -> ExternalFile | None:
+        file = getattr(files, name)
+        if file is None:
+            return None
+        several = with_digests(resolved_text(PairFiles(source=(file,)), access).source, access)
+        if len(several) != 1:
+            raise DataError(f"vocabulary.{name}: expected one file, got {len(several)}; name one")
+        return several[0]
+
+    source, target, *dictionaries = map(found, VOCABULARY_FILES)
+    assert source is not None  # the key is required
+    pieces = PieceFiles(source, target, *dictionaries)
+    imported_models(pieces)
+    return pieces
 
 
 def with_digests(files: Sequence[File], access: DataAccess) -> tuple[ExternalFile, ...]:

@@ -17,14 +17,14 @@ from models.stepwise.system import StepwiseTeacher
 from models.training.recipe import TrainedSystem
 from pipeline.config.schema import Pinned, RunConfig
 from pipeline.config.systems import Distillation, UsedSystem
-from pipeline.config.texts import DistilledText, TextConfig
+from pipeline.config.texts import DistilledText, TextConfig, VocabularyFiles
 from pipeline.plan import stage_configs
 from pipeline.plan.analyses import analyse_dags, analyse_lattices, compare_minimal_pairs, measure_likelihood
 from pipeline.plan.counts import align_and_count, count_shortlist, estimate_language_model, texts_of_tables
 from pipeline.plan.flow import Built, Distilled, Encoded, Flow, Sources, Teachers, Texts, TrainingData
 from pipeline.plan.pins import pinned_distillation, pinned_teacher, pinned_vocabulary
 from pipeline.plan.step import Builder, Plan
-from pipeline.plan.text_files import local_file, monolingual_files, text_files
+from pipeline.plan.text_files import local_file, monolingual_files, piece_files, text_files
 from pipeline.store.artifacts import Store
 from stages import (
     benchmark,
@@ -126,10 +126,14 @@ def read_distilled_text(flow: Flow, text: DistilledText, texts: Texts) -> Text:
 
 
 def train_vocabulary(flow: Flow, text: Text) -> Vocabulary:
-    """Train the subword vocabulary, unless the config pins one."""
+    """Train the subword vocabulary, unless the config pins one or names files of one."""
     config = flow.config.vocabulary
     if isinstance(config, Pinned):
         return pinned_vocabulary(config, flow.store)
+    if isinstance(config, VocabularyFiles):
+        files = piece_files(config, flow.access)
+        inputs = vocabulary.VocabularyInputs(files=files)
+        return flow.steps.add(vocabulary.STAGE, "imported", inputs, vocabulary.VocabularyConfig())
     inputs = vocabulary.VocabularyInputs(text)
     return flow.steps.add(vocabulary.STAGE, "joint" if config.joint else "separate", inputs, config)
 

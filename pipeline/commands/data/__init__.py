@@ -25,9 +25,7 @@ class Action(StrEnum):
 
 
 def data(
-    action: Annotated[
-        Action, typer.Argument(help="fetch: download everything; pin: also print it with digests.", show_default=False)
-    ],
+    action: Annotated[Action, typer.Argument(help="Download the text, or also print it with its digests.", show_default=False)],
     config: ConfigFile,
     overrides: Overrides = None,
 ) -> None:
