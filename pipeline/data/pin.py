@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.schema import RunConfig
-from pipeline.config.texts import FORMATS, DistilledText, File, LocalFile, PairFiles, TextConfig
+from pipeline.config.texts import FORMATS, VOCABULARY_FILES, DistilledText, File, LocalFile, PairFiles, TextConfig, VocabularyFiles
 from pipeline.data.access import DataAccess
 from pipeline.data.resolve import resolved_text
 from pipeline.data.sacrebleu_sets import extracted
@@ -27,6 +27,8 @@ def downloaded_files(config: RunConfig, access: DataAccess) -> Iterator[tuple[st
             elif extracted_set and isinstance(file, Path):
                 found[ExternalFile(file, access.store.digest(file))] = None
         yield from ((".".join(path), file) for file in found)
+    for name, file in _vocabulary_files(config, access):
+        yield f"vocabulary.{name}", access.download(file)
 
 
 def pinned_texts(config: RunConfig, access: DataAccess) -> dict[str, Any]:
@@ -42,7 +44,8 @@ def pinned_texts(config: RunConfig, access: DataAccess) -> dict[str, Any]:
             place = place.setdefault(key, {})
         if pinned:
             place[path[-1]] = pinned
-    return result
+    vocabulary = {name: _plain(file, access) for name, file in _vocabulary_files(config, access)}
+    return result | ({"vocabulary": vocabulary} if vocabulary else {})
 
 
 def _texts(config: RunConfig) -> Iterator[tuple[tuple[str, ...], PairFiles]]:
@@ -53,6 +56,14 @@ def _texts(config: RunConfig) -> Iterator[tuple[tuple[str, ...], PairFiles]]:
         yield ("corpus", "test", name), text
     if isinstance(config.distillation, DistilledText):
         yield ("distillation",), config.distillation
+
+
+def _vocabulary_files(config: RunConfig, access: DataAccess) -> Iterator[tuple[str, RemoteFile]]:
+    """Yield the files of a vocabulary that are downloaded, with their keys."""
+    for name in VOCABULARY_FILES if isinstance(config.vocabulary, VocabularyFiles) else ():
+        file = getattr(config.vocabulary, name)
+        if isinstance(file, RemoteFile):
+            yield from ((name, found) for found in resolved_text(PairFiles(source=(file,)), access).source)  # type: ignore[misc]
 
 
 def _sides(text: PairFiles) -> list[Sequence[File]]:

@@ -1,16 +1,19 @@
 """`fewstep data`: everything is downloaded, and what it prints is a config of the same steps."""
 
 import hashlib
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 import yaml
+from sentencepiece import SentencePieceTrainer
 
 from pipeline.__main__ import main
 from pipeline.config.load import load_config
 from pipeline.data import opus
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
+from stages.corpus.embedded import pairs
 from tests.pipeline.data.packing import tarred, zipped
 from tests.pipeline.data.web import Site
 
@@ -21,6 +24,7 @@ corpus:
   validation: {{source: {{url: "{url}/v.tgz", member: v.en}}, target: {{url: "{url}/v.tgz", member: v.de}}}}
   test: {{t: {{embedded: 10}}}}
 distillation: {{source: "{url}/d.en", target: "{url}/d.de"}}
+vocabulary: {{source_pieces: "{url}/joint.model"}}
 systems: {{one: {{data: distilled}}}}
 store: {{path: {folder}/store}}
 """
@@ -33,9 +37,17 @@ def config(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     site.put("/v.tgz", tarred({"v.en": "validate\n", "v.de": "prüfen\n"}))
     for name, text in {"more.tsv": "a\tb\n", "d.en": "house\n", "d.de": "Häuschen\n"}.items():
         site.put(f"/{name}", text.encode())
+    site.put("/joint.model", model())
     (tmp_path / "own.parquet").write_bytes(b"local")
     (tmp_path / "c.yaml").write_text(CONFIG.format(url=site.url, folder=tmp_path))
     return tmp_path / "c.yaml"
+
+
+def model() -> bytes:
+    data = BytesIO()
+    lines = iter([line for pair in pairs("train", 0, 200) for line in pair])
+    SentencePieceTrainer.train(sentence_iterator=lines, model_writer=data, vocab_size=120, minloglevel=2)
+    return data.getvalue()
 
 
 def fingerprints(path: Path) -> dict[str, str]:
@@ -51,6 +63,7 @@ def test_a_pinned_config_has_the_same_steps(config: Path, site: Site, tmp_path: 
     archive = {"url": f"{site.url}/News/v1/de-en.zip", "sha256": digest}
     assert pinned["corpus"]["train"]["source"] == [{**archive, "member": "N.de-en.en"}]
     assert pinned["corpus"]["train"]["opus"] == []
+    assert pinned["vocabulary"]["source_pieces"]["sha256"] == hashlib.sha256(site.files["/joint.model"]).hexdigest()
     assert "parquet" not in pinned["corpus"]["train"]
     assert "test" not in pinned["corpus"]
     (tmp_path / "pinned.yaml").write_text(f"base: c.yaml\n{printed}")
@@ -80,6 +93,7 @@ def test_a_fetched_config_needs_no_network(config: Path, site: Site, capsys: pyt
         "corpus.train",
         "corpus.validation",
         *["distillation"] * 2,
+        "vocabulary.source_pieces",
     ]
     asked = len(site.requests)
     assert main(["plan", str(config), "--set", "store.offline=true"]) == 0
