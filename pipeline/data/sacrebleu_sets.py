@@ -6,7 +6,7 @@ Its own download keeps a file whose MD5 is wrong, and trusts it, or a truncated 
 from __future__ import annotations
 
 import hashlib
-import pickle
+import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -66,13 +66,18 @@ def _extract(name: str, dataset: Any, pair: str, pins: Sequence[str], access: Da
     archives = archives_of(name, dataset, pins, access)
     with tempfile.TemporaryDirectory() as folder:
         request = {
-            "dataset": dataset,
+            "module": type(dataset).__module__,
+            "kind": type(dataset).__name__,
+            "name": dataset.name,
+            "data": list(dataset.data),
+            "langpairs": {pair: dataset.langpairs[pair]},
+            "options": dataset.kwargs,
             "pair": pair,
             "archives": [str(file.path.absolute()) for file in archives],
             "directory": str(Path(folder) / "extracted"),
         }
         (Path(folder) / "extracted").mkdir()
-        answer = answer_of("extract_test_set", pickle.dumps(request), Path(folder), {"SACREBLEU": folder})
+        answer = answer_of("extract_test_set", json.dumps(request).encode(), Path(folder), {"SACREBLEU": folder})
         if "problem" in answer:
             raise DataError(f"{name}: expected a test set that sacrebleu can extract, got {answer['problem']}; choose another one")
         files = [keep_file(Path(path), Path(path).name, access.store).digest for path in (answer["source"], *answer["references"])]

@@ -11,6 +11,7 @@ import pytest
 from sacrebleu import dataset as sacrebleu_datasets
 from sacrebleu.dataset.fake_sgml import FakeSGMLDataset
 from sacrebleu.dataset.plain_text import PlainTextDataset
+from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 
 from pipeline.config.texts import SacrebleuText, TextConfig
 from pipeline.data import sacrebleu_sets
@@ -39,9 +40,11 @@ Plant = Callable[..., bytes]
 def plant(site: Site, monkeypatch: pytest.MonkeyPatch) -> Plant:
     """Return a function that serves a set with two references and makes sacrebleu know it as `t/full`."""
 
-    def put(data: bytes, kind: Any = FakeSGMLDataset, files: tuple[str, ...] = tuple(MEMBERS), md5: str = "") -> bytes:
+    def put(
+        data: bytes, kind: Any = FakeSGMLDataset, files: tuple[str, ...] = tuple(MEMBERS), md5: str = "", **options: Any
+    ) -> bytes:
         url = site.put("/test.tgz", data)
-        planted = kind("t/full", [url], md5=[md5 or hashlib.md5(data).hexdigest()], langpairs={"en-de": list(files)})
+        planted = kind("t/full", [url], md5=[md5 or hashlib.md5(data).hexdigest()], langpairs={"en-de": list(files)}, **options)
         monkeypatch.setitem(sacrebleu_datasets.DATASETS, "t/full", planted)
         return data
 
@@ -73,6 +76,23 @@ def test_a_test_set_comes_with_all_references(plant: Plant, site: Site, access: 
 def test_plain_text_sets(plant: Plant, access: DataAccess) -> None:
     plant(tarred({"a.en": "One\n", "a.de": "Eins\n"}), PlainTextDataset, ("a.en", "a.de"))
     assert texts(resolved_text(named(), access)) == [["One"], ["Eins"]]
+
+
+XML = """<?xml version='1.0' encoding='utf-8'?>
+<dataset id="t"><collection id="c"><doc id="d" origlang="en">
+<src lang="en"><p><seg id="1">One</seg><seg id="2">Two</seg></p></src>
+<ref lang="de" translator="A"><p><seg id="1">Eins</seg><seg id="2">Zwei</seg></p></ref>
+<ref lang="de" translator="B"><p><seg id="1">1</seg><seg id="2">2</seg></p></ref>
+<hyp system="s" language="de"><p><seg id="1">x</seg><seg id="2">y</seg></p></hyp>
+</doc></collection></dataset>"""
+
+
+@pytest.mark.parametrize(("refs", "expected"), [(["B"], [["1", "2"]]), (["A", "B"], [["Eins", "Zwei"], ["1", "2"]])])
+def test_sets_in_xml_have_the_translators_that_sacrebleu_chooses(
+    plant: Plant, access: DataAccess, refs: list[str], expected: list[list[str]]
+) -> None:
+    plant(tarred({"xml/t.xml": XML}), WMTXMLDataset, ("xml/t.xml",), refs=refs)
+    assert texts(resolved_text(named(), access)) == [["One", "Two"], *expected]
 
 
 def test_a_file_with_another_md5_is_not_kept(plant: Plant, site: Site, access: DataAccess) -> None:
