@@ -1,7 +1,7 @@
 """A process that lets sacrebleu extract a test set: `python extract_test_set.py < REQUEST > ANSWER`.
 
-The request is JSON: {module, kind, name, data, langpairs, options, pair, archives, directory}. The first six describe one of
-sacrebleu's objects, `archives` are the downloaded files in the order of `data`, and `directory` is empty. The answer is JSON: {source,
+The request is JSON: {module, kind, name, data, langpairs, options, pair, archives, directory}. The first six describe an object of
+sacrebleu, `archives` are the downloaded files in the order of `data`, and `directory` is empty. The answer is JSON: {source,
 references}, paths of text files, or {problem}.
 """
 

@@ -24,7 +24,8 @@ def resolved_text(text: P, access: DataAccess) -> P:
 
     Raises DataError for a name that does not exist or cannot be used, StageError for a server that cannot be reached.
     """
-    text = replace(text, **{kind: _without_hub_names(getattr(text, kind), access) for kind in FORMATS})
+    found: dict[str, Any] = {kind: _without_hub_names(getattr(text, kind), access) for kind in FORMATS}
+    text = replace(text, **found)
     if not isinstance(text, TextConfig):
         return text
     if text.sacrebleu is not None:
@@ -34,7 +35,7 @@ def resolved_text(text: P, access: DataAccess) -> P:
     for name in text.opus:
         with about(name):
             parts.append(opus_text(name, access))
-    joined = {kind: sum((getattr(part, kind) for part in (text, *parts)), ()) for kind in FORMATS}
+    joined: dict[str, Any] = {kind: sum((getattr(part, kind) for part in (text, *parts)), ()) for kind in FORMATS}
     references = tuple(_without_hub_names(side, access) for side in text.references)
     return replace(text, **joined, references=references, mtdata=(), opus=())
 

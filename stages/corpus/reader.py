@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -56,13 +56,15 @@ class Reader:
                 "corpus files: expected source and target, tsv or parquet, and references beside one of them alone, got "
                 f"{', '.join(formats) or 'none of them'}; correct the files of the text"
             )
-        references = {f"reference {number}": (side, self._lines) for number, side in enumerate(files.references, 2)}
-        sides = {"source": (files.source, self._lines), "target": (files.target, self._lines)}
+        references: dict[str, tuple[Side, Read]] = {
+            f"reference {number}": (side, self._lines) for number, side in enumerate(files.references, 2)
+        }
+        sides: dict[str, tuple[Side, Read]] = {"source": (files.source, self._lines), "target": (files.target, self._lines)}
         for given in (sides if files.source else {}, {"tsv": (files.tsv, self._tsv)}, {"parquet": (files.parquet, self._parquet)}):
             if any(side for side, _ in given.values()):
                 yield from self._joined(given | references)
 
-    def _joined(self, sides: dict[str, tuple[Side, Read]]) -> Iterator[pa.Table]:
+    def _joined(self, sides: Mapping[str, tuple[Side, Read]]) -> Iterator[pa.Table]:
         """Join the sides row by row.
 
         If all sides have the same number of files, corresponding files must have the same number of lines; otherwise the totals

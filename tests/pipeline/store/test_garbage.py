@@ -203,6 +203,16 @@ def test_downloads_without_a_run_are_removed(store: Store) -> None:
     assert set(taken(store)) == {f"downloads/{B * 2}", *partial, str(note)}
 
 
+def test_downloads_that_artifacts_were_made_from_are_kept(store: Store) -> None:
+    """A data set by name stands in a config without its address."""
+    used, other = (write(downloads_folder(store) / digest / "de-en.zip").parent for digest in (B * 2, C * 2))
+    artifact(store, A, **{"files.source.0.digest": B * 2, "files.source.0.member": "a.en"})
+    run(store, "one", A, config={"corpus": {"train": {"opus": ["News/v1"]}}})
+    old(downloads_folder(store))
+    assert set(taken(store)) == {f"downloads/{other.name}"}
+    assert used.exists()
+
+
 def test_an_active_fetch_is_kept(store: Store) -> None:
     young = write(store.directory("train", A).with_name(f"{A}.01234567.fetching") / "model").parent
     run(store, "one", A)
