@@ -30,7 +30,10 @@ def extract(request: dict[str, Any]) -> dict[str, Any]:
         os.symlink(archive, own)
         extract_tarball(own, dataset._rawdir)
     dataset.process_to_text(pair)
-    return {"source": dataset.get_source_file(pair), "references": dataset.get_reference_files(pair)}
+    references = sorted(
+        dataset.get_reference_files(pair)
+    )  # in XML, sacrebleu gives them in an order that changes with each process
+    return {"source": dataset.get_source_file(pair), "references": references}
 
 
 if __name__ == "__main__":
