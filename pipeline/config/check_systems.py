@@ -15,6 +15,7 @@ from models.training.recipe import Companion, TrainedSystem
 from pipeline.config.rules import Rule, broken, overlap, placed
 from pipeline.config.schema import Pinned, RunConfig, network_of
 from pipeline.config.systems import UsedSystem
+from pipeline.config.texts import DistilledText
 from stages.decoding.engines import missing_engine
 from stages.ngram import NgramConfig
 from stages.score.tasks import TASKS
@@ -50,7 +51,7 @@ def _teacher(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
 
 def _distillation(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
     settings, path = config.distillation, ("distillation",)
-    if isinstance(settings, Pinned) or _is_wrong(path, pruned):
+    if isinstance(settings, Pinned | DistilledText) or _is_wrong(path, pruned):
         return
     if settings.choose == "reference" and settings.n_best == 1:
         yield broken((*path, "n_best"), "at least 2, to choose from, with choose: reference", settings.n_best)
@@ -197,7 +198,7 @@ def _teachers(config: RunConfig) -> int:
 
 def _distils(config: RunConfig) -> bool:
     """Return whether the config provides distilled targets."""
-    return config.teacher is not None or isinstance(config.distillation, Pinned)
+    return config.teacher is not None or isinstance(config.distillation, Pinned | DistilledText)
 
 
 def _is_wrong(path: KeyPath, pruned: Sequence[KeyPath], but: str = "") -> bool:

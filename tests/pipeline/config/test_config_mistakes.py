@@ -149,13 +149,13 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(tmp_path, monke
         ),
         (
             "corpus: {train: {}, validation: {embedded: 1}}",
-            "c.yaml:1: corpus.train: expected exactly one of source and target, tsv, parquet, embedded, got none of them",
+            "mtdata, opus, got none of them",
         ),
         (
             "corpus: {filters: {}}",
             "corpus: expected texts: train, validation and test, or train: {embedded: 20000} for the built-in corpus, got none",
         ),
-        ("corpus: {train: {embedded: 1, tsv: a}}", "tsv, parquet, embedded, got embedded, tsv"),
+        ("corpus: {train: {embedded: 1, tsv: a}}", "mtdata, opus, got embedded, tsv"),
         ("corpus: {train: {source: a}}", "c.yaml:1: corpus.train.target: expected files of both sides, got no target"),
         (
             "corpus: {train: {source: a, target: b, references: [c]}}",
