@@ -56,7 +56,7 @@ def _write(found: Filled, states: Tensor, hidden: Tensor, sentences: Tensor, ran
 
 def _least_certain(found: Filled, real: Tensor, counts: Tensor) -> Tensor:
     """Return a mask [N,T] of the `counts` [N] least certain slots."""
-    certainty, order = found.log_probs.masked_fill(~real, torch.inf).sort(1, stable=True)
+    certainty, order = found.log_probs.masked_fill(~real, torch.inf).sort(dim=1, stable=True)
     gaps = certainty.diff(dim=1, append=certainty.new_full((len(real), 1), torch.inf)).gather(1, counts[:, None] - 1)[:, 0]
     torch.minimum(found.margins, gaps.nan_to_num(nan=torch.inf), out=found.margins)
     chosen = torch.arange(real.size(1), device=real.device) < counts[:, None]

@@ -28,7 +28,7 @@ def length_candidates(
     The first length is the most probable one. Lengths without slots are moved to the nearest one that has them.
     """
     count = min(count, LENGTH_CLASSES)
-    classes = logits.sort(1, descending=True, stable=True).indices
+    classes = logits.sort(dim=1, descending=True, stable=True).indices
     if choice == "around":
         classes = classes[:, :1] - count // 2 + torch.arange(count, device=logits.device)
         order = (torch.arange(count, device=logits.device) - count // 2).abs().argsort(stable=True)

@@ -45,9 +45,14 @@ class ParallelSystem(StandaloneSystem, ParallelConfig):
     def companion_problems(self, companions: Mapping[str, Companion]) -> Iterator[Problem]:
         """Yield the options that are not valid with the system that rescores."""
         rescorer = companions.get(RESCORER)
-        if rescorer is not None and rescorer.family != RESCORER_FAMILY:
+        if rescorer is None:
+            return
+        if rescorer.family != RESCORER_FAMILY:
             got = f"{rescorer.name!r} of family {rescorer.family}"
             yield Problem(("rescorer",), f"a system of family {RESCORER_FAMILY}", got)
+        elif rescorer.network is not None and rescorer.network.max_positions < self.max_positions:
+            expected = f"at most {rescorer.network.max_positions}, as {rescorer.name!r} has, to score all outputs"
+            yield Problem(("max_positions",), expected, self.max_positions)
 
 
 SYSTEM = ParallelSystem

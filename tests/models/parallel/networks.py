@@ -1,0 +1,34 @@
+"""Small networks and pairs that several tests share."""
+
+import dataclasses
+
+import torch
+
+from fewstep.config.network import Sizes
+from fewstep.families.parallel.config import ParallelConfig
+from models.parallel.model import ParallelModel
+from models.training.batch import collate
+
+SMALL = ParallelConfig(
+    width=16, feed_forward=24, heads=2, encoder_layers=1, decoder_layers=2, dropout=0.0, max_positions=40, objective="nat"
+)
+SIZES = Sizes(16, 16, True)
+OBJECTIVES = ("nat", "glat", "ctc", "ctc-glat", "cmlm")
+PAIRS = [([8, 9, 10], [7, 11]), ([7], [12]), ([12, 13], [9, 9, 8]), ([11, 14, 15, 7, 8], [10, 3, 12, 9])]
+
+
+def network(**changes):
+    """Return an untrained network with an opinion, in evaluation mode."""
+    torch.manual_seed(0)
+    model = ParallelModel(dataclasses.replace(SMALL, **changes), changes.get("sizes", SIZES)).eval()
+    with torch.no_grad():
+        for name, values in model.named_parameters():
+            if name.endswith((".bias", "norm.weight")):
+                values.add_(torch.randn_like(values) * 0.1)
+        model.target_embedding.weight.mul_(2.0)
+    return model
+
+
+def batch_of(pairs, ids=None):
+    """Return a batch of pairs of source and target ids."""
+    return collate(ids or range(len(pairs)), [source for source, _ in pairs], [target for _, target in pairs])
