@@ -43,13 +43,15 @@ class _LogLikelihood(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, targets: Tensor, target_lengths: Tensor, lengths: Tensor, possible: Tensor) -> Tensor:
+        trained = ctx.needs_input_grad[0]
         with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
-            given = scores.detach().permute(2, 0, 1).contiguous().requires_grad_()
-            costs = F.ctc_loss(given, _classes(targets), lengths, target_lengths, blank=0, reduction="none", zero_infinity=True)
-            (gradient,) = torch.autograd.grad(costs.sum(), given)
-        real = torch.arange(scores.size(2), device=scores.device) < lengths[:, None]
-        posteriors = (given.detach().exp() - gradient).permute(1, 2, 0)
-        ctx.save_for_backward(posteriors.where((real & possible[:, None])[:, None], 0.0))
+            given = scores.detach().permute(2, 0, 1).contiguous().requires_grad_(trained)
+            costs = F.ctc_loss(given, _classes(targets), lengths, target_lengths, reduction="none", zero_infinity=True)
+        if trained:
+            (gradient,) = torch.autograd.grad(costs, given, torch.ones_like(costs))
+            real = torch.arange(scores.size(2), device=scores.device) < lengths[:, None]
+            posteriors = (given.detach().exp() - gradient).permute(1, 2, 0)
+            ctx.save_for_backward(posteriors.where((real & possible[:, None])[:, None], 0.0))
         return -costs.detach().masked_fill(~possible, torch.inf)
 
     @staticmethod

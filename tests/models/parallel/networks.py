@@ -26,6 +26,10 @@ def network(**changes):
             if name.endswith((".bias", "norm.weight")):
                 values.add_(torch.randn_like(values) * 0.1)
         model.target_embedding.weight.mul_(2.0)
+        if model.length is not None:  # outputs are about as long as sources
+            near = torch.zeros(len(model.length.weight), 1)
+            near[125:134] = 3.0
+            model.length.weight.mul_(near)
     return model
 
 

@@ -59,7 +59,7 @@ def test_a_pair_scores_all_its_alignments(slot_input):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_the_loss_is_the_sum_of_its_parts(objective):
     model = network(objective=objective)
-    with torch.no_grad():
+    with torch.inference_mode():
         result = loss(model, batch_of(PAIRS), 1, 0.0)
         whole = log_probability(model, batch_of(PAIRS))
     tokens = sum(len(target) for _, target in PAIRS)
