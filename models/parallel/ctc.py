@@ -26,8 +26,8 @@ def slots_needed(targets: Tensor, target_lengths: Tensor) -> Tensor:
 def ctc_log_likelihood(scores: Tensor, targets: Tensor, target_lengths: Tensor, lengths: Tensor) -> Tensor:
     """Return log P(target) [B], the sum over all alignments; minus infinity where the slots do not suffice.
 
-    `scores` are [B,M+1,T], targets [B,M] with `target_lengths` [B] tokens, and `lengths` [B] the numbers of slots. The gradient with
-    respect to the scores is the posterior probability of each token at each slot, and 0 where the slots do not suffice.
+    `scores` are [B,M+1,T], targets [B,M] with `target_lengths` [B] tokens, and `lengths` [B] the numbers of slots. The gradient of
+    the scores is the posterior probability of each token at each slot, and 0 where the slots do not suffice.
     """
     possible = lengths >= slots_needed(targets, target_lengths)
     found: Tensor = _LogLikelihood.apply(scores, targets, target_lengths, lengths, possible)  # type: ignore[no-untyped-call]

@@ -100,7 +100,7 @@ def _glance(model: ParallelModel, source: Source, target: Targets, ids: Tensor, 
 def _spread(model: ParallelModel, states: Tensor, blanks: Tensor, slots: Tensor) -> Tensor:
     """Return the sum over the first `slots` [B] slots of mean_v (-log p(v)), from the scores [B,T] of blanks.
 
-    -log p(v) is the score of the blank's logit less that of v, minus the blank's log-probability; the mean needs the mean logit only.
+    -log p(v) is the blank's logit less that of v, minus the blank's log-probability; the mean needs the mean logit alone.
     """
     weight = model.output_weight().float()
     blank = model.output_index[BLANK]

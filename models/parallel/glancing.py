@@ -13,8 +13,8 @@ from models.common.noise import uniform_noise
 def shown_slots(config: ParallelConfig, update: int, wrong: Tensor, real: Tensor, ids: Tensor) -> Tensor:
     """Return a mask [B,T] of the slots that are shown.
 
-    `wrong` and `real` [B,T] are True at slots where the network ranks another token first, and at all slots that may be shown; `ids`
-    [B] are those of the pairs. With a ratio p and d wrong slots, `floor` shows floor(p d) random real slots, right or wrong;
+    `wrong` and `real` [B,T] are True at slots where the network ranks another token first, and at all slots that may be shown;
+    `ids` [B] are those of the pairs. With a ratio p and d wrong slots, `floor` shows floor(p d) random real slots, right or wrong;
     `poisson` shows a random number with this mean; `bernoulli` shows each of T real slots with probability p d / T. One slot is
     never shown by the first two.
     """

@@ -17,8 +17,8 @@ class Ranking:
     """The tokens that the sentences of a batch may write."""
 
     def __init__(self, model: ParallelModel, allowed: Tensor | None, *, allow_unknown: bool) -> None:
-        """`allowed` [B,V] are shortlists, which probabilities are normalised over (None: all tokens). The unknown token takes part in
-        the normalisation even if it is not written."""
+        """Take shortlists `allowed` [B,V], which probabilities are normalised over (None: all tokens). The unknown token takes part
+        in the normalisation even if it is not written."""
         self._model, self._allowed, self._allow_unknown = model, allowed, allow_unknown
         self._never = impossible(model.config)
         if allowed is not None:

@@ -6,7 +6,7 @@ Legend: B batch, N targets of a batch (several lengths for a sentence), T slots,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -86,14 +86,14 @@ def choose_lengths(
     """
     texts = [_text(row[:size], search) for row, size in zip(filled.ids.tolist(), filled.lengths.tolist(), strict=True)]
     if rescore is None:
-        sums = np.where(np.arange(filled.ids.shape[1]) < filled.lengths[:, None], filled.log_probs, 0.0).sum(1)
-        scores = (sums / filled.lengths).tolist()
+        rows = zip(filled.log_probs.tolist(), filled.lengths.tolist(), strict=True)
+        scores = [sum(row[:size]) / size for row, size in rows]  # an array's sum would depend on the padding
     else:
         log_probs = rescore(filled.sentences.tolist(), texts)
         scores = [score / (len(text) + 1) for score, text in zip(log_probs, texts, strict=True)]
     found: list[list[Hypothesis]] = [[] for _ in range(sentences)]
-    for sentence, rows in groupby(range(len(texts)), key=lambda row: int(filled.sentences[row])):
-        found[sentence] = _ranked(list(rows), filled, texts, scores, search.n_best, steps)
+    for sentence, targets in groupby(range(len(texts)), key=lambda row: int(filled.sentences[row])):
+        found[sentence] = _ranked(list(targets), filled, texts, scores, search.n_best, steps)
     return found
 
 
@@ -117,7 +117,7 @@ def _ranked(
     best = [row for row in ordered if distinct[tuple(texts[row])] == row]
     statistics: dict[str, Any] = {}
     if filled.margins is not None:
-        gaps = [scores[one] - scores[other] for one, other in zip(best, best[1:], strict=False)]
+        gaps = [scores[one] - scores[other] for one, other in pairwise(best)]
         statistics["margin"] = min(float(min(filled.margins[list(rows)])), *gaps[:n_best], float("inf"))
     return [Hypothesis(texts[row], scores[row], steps, dict(statistics)) for row in best[:n_best]]
 
@@ -141,9 +141,8 @@ def _best_alignments(slots: RankedSlots) -> list[Hypothesis]:
     """Return the texts of the best alignments, which score the alignment's log-probability; a blank wins ties."""
     tokens, best = slots.ids[..., 0], slots.scores[..., 0]
     written = np.where(slots.blanks >= best, BLANK, tokens)
-    scores = np.where(np.arange(written.shape[1]) < slots.lengths[:, None], np.maximum(slots.blanks, best), 0.0).sum(1)
-    rows = zip(written.tolist(), slots.lengths.tolist(), scores.tolist(), strict=True)
-    return [Hypothesis(collapse(row[:size]), score, 1) for row, size, score in rows]
+    rows = zip(written.tolist(), np.maximum(slots.blanks, best).tolist(), slots.lengths.tolist(), strict=True)
+    return [Hypothesis(collapse(row[:size]), float(sum(scores[:size])), 1) for row, scores, size in rows]
 
 
 def collapse(row: Sequence[int]) -> list[int]:

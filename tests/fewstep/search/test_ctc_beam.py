@@ -1,6 +1,7 @@
 """Prefix beam search against enumeration of all paths."""
 
 import math
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ EVERY = 10**6
 class Bigrams:
     """A language model over the two tokens: p(a), p(b) and p(end) at the start, after a and after b."""
 
-    rows = {0: (0.2, 0.7, 0.1), A: (0.1, 0.3, 0.6), B: (0.5, 0.1, 0.4)}
+    rows: ClassVar = {0: (0.2, 0.7, 0.1), A: (0.1, 0.3, 0.6), B: (0.5, 0.1, 0.4)}
     begin = 0
 
     def step(self, state, token):

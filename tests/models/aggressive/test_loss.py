@@ -14,13 +14,13 @@ from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.system.format import WEIGHTS
 from fewstep.vocabulary import EOS, MASK, PAD
 from models.aggressive import glancing
-from models.common.glancing import ratio
 from models.aggressive.decode import AggressiveDecoder, DraftDecoder
 from models.aggressive.family import FAMILY
 from models.aggressive.head_loss import loss as head_loss
 from models.aggressive.loss import draw, loss
 from models.aggressive.model import AggressiveModel, fits, sequences
 from models.bundle.weights import load_matching_weights, save_weights
+from models.common.glancing import ratio
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.loss import loss as stepwise_loss
 from models.stepwise.model import StepwiseModel

@@ -17,15 +17,19 @@ OBJECTIVES = ("nat", "glat", "ctc", "ctc-glat", "cmlm")
 PAIRS = [([8, 9, 10], [7, 11]), ([7], [12]), ([12, 13], [9, 9, 8]), ([11, 14, 15, 7, 8], [10, 3, 12, 9])]
 
 
-def network(**changes):
+def network(sizes=SIZES, **changes):
     """Return an untrained network with an opinion, in evaluation mode."""
     torch.manual_seed(0)
-    model = ParallelModel(dataclasses.replace(SMALL, **changes), changes.get("sizes", SIZES)).eval()
+    model = ParallelModel(dataclasses.replace(SMALL, **changes), sizes).eval()
     with torch.no_grad():
         for name, values in model.named_parameters():
             if name.endswith((".bias", "norm.weight")):
                 values.add_(torch.randn_like(values) * 0.1)
         model.target_embedding.weight.mul_(2.0)
+        for layer in model.decoder.layers:  # outputs depend on the source and on the slot
+            layer.cross_attention.output.weight.mul_(3.0)
+            layer.cross_attention.queries.weight.mul_(6.0)
+            layer.feed_forward.narrow.weight.mul_(4.0)
         if model.length is not None:  # outputs are about as long as sources
             near = torch.zeros(len(model.length.weight), 1)
             near[125:134] = 3.0

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "csrc/base/simd_f32.h"
@@ -12,9 +11,7 @@ namespace fewstep {
 ParallelNetwork::ParallelNetwork(Transformer transformer, Precision precision, const Slots& slots, std::vector<float> lengths,
                                  std::span<const std::int64_t> impossible)
     : network(std::move(transformer)), slots(slots), lengths(std::move(lengths)) {
-    std::vector<float> bias(network.shape.target_vocabulary, 0.0F);
-    for (const std::int64_t token : impossible) bias[static_cast<std::size_t>(token)] = -std::numeric_limits<float>::infinity();
-    network.vocabulary = {network.target_embedding.data(), bias.data(), network.shape.target_vocabulary, network.shape.width};
+    network.exclude(impossible);
     network.quantize(precision);
 }
 
