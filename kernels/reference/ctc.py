@@ -47,7 +47,7 @@ def log_likelihood(log_probs: Sequence[Sequence[float]], target: Sequence[int], 
 
 
 def best_path(log_probs: Sequence[Sequence[float]], target: Sequence[int], blank: int) -> float:
-    """Return the log-probability of the best path that writes a target; minus infinity if there is none."""
+    """Return the log-probability of the best path that writes a target; minus infinity without such a path."""
     return max((log_prob for path, log_prob in paths(log_probs) if collapse(path, blank) == tuple(target)), default=-math.inf)
 
 

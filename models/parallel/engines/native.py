@@ -27,7 +27,7 @@ class NativeEngine:
         self.decoder = decoder
 
     def problems(self, search: ParallelSearch, network: ParallelConfig) -> list[Problem]:
-        """Return the reasons why native code cannot run a search: there are none."""
+        """Return an empty list, since native code runs every search of the family."""
         return []
 
     def decode(
