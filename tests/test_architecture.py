@@ -17,7 +17,7 @@ KNOWN = modules()
 
 NATIVE = {
     "base": [""],
-    "inference": ["ngram", "gemm", "candidates", "network", "dag", "lattice", "stepwise", "aggressive"],
+    "inference": ["ngram", "gemm", "candidates", "network", "dag", "lattice", "stepwise", "aggressive", "parallel"],
     "ops": ["align", "candidates", "ngram", "dag", "training"],
 }
 """The rooms of `kernels/csrc` and their folders: a file may include its own folder, earlier ones of its room, and earlier rooms."""

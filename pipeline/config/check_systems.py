@@ -121,6 +121,7 @@ def _searches(path: KeyPath, config: RunConfig, pruned: Sequence[KeyPath]) -> It
         ngram=None if _is_wrong(("ngram",), pruned) else config.ngram is not None,
         tables=True,
         drafter="drafter" in system.companions,
+        rescorer="rescorer" in system.companions,
         networks=_networks(config, name),
     )
     yield from _labels((*path, "search"), system.search)
