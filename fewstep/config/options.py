@@ -13,6 +13,7 @@ from fewstep.config.bounds import Ge, Gt, Le
 from fewstep.config.problems import Problem
 
 Precision = Literal["float32", "bfloat16", "float16", "int8"]
+HALF_PRECISIONS = ("float16", "bfloat16")
 """The arithmetic of products with weights, in training and in decoding alike."""
 
 MAX_SHORTLIST_TOKENS = 4096

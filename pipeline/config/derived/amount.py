@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from fewstep.config.problems import KeyPath
-from pipeline.config.expand import FILES, long_text
+from pipeline.config.expand import long_text
+from pipeline.config.texts import FORMATS
 from pipeline.config.tree import Node, dotted
 from stages.errors import DataError
 
@@ -135,7 +136,7 @@ def _counts(text: Node) -> Iterator[int]:
     """Yield the numbers of pairs of the parts of a text; nothing for those that are not on this machine."""
     if isinstance(embedded := _value(text, "embedded"), int):
         yield embedded
-    for kind in (key for key in FILES if key != "target"):
+    for kind in (key for key in FORMATS if key != "target"):
         files = text.map[kind].value if kind in text.map else []
         for file in files if isinstance(files, list) else []:
             if isinstance(file.value, str):
