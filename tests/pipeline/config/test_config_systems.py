@@ -94,7 +94,7 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
         (f"{GRAPH}, search: {{lookahead: {{n_best: 2}}}}}}}}", "n_best: expected 1 with lookahead, got 2"),
         (
             f"{GRAPH}, search: {{greedy: {{precision: int8, engine: torch}}}}}}}}",
-            "precision: expected float32 with engine torch, got int8",
+            "precision: expected float32, float16 or bfloat16 with engine torch, got int8",
         ),
         (f"{GRAPH}, search: {{sample: {{precision: bfloat16}}}}}}}}", "precision: expected float32 for sampling, got bfloat16"),
         (
