@@ -72,4 +72,6 @@ class CorpusConfig:
     """Pairs in a shard."""
 
 
-STAGE: Stage[CorpusInputs, CorpusConfig, Text] = Stage(name="corpus", version=2, run=Implementation(__name__), output=Text)
+STAGE: Stage[CorpusInputs, CorpusConfig, Text] = Stage(
+    name="corpus", version=2, run=Implementation(__name__), output=Text, distributes=True
+)

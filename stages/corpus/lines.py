@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,14 +15,26 @@ from stages.errors import DataError
 
 BLOCK_BYTES = 4 << 20
 
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+"""Arrow's names of the compressions, by the suffix of a file."""
+
 
 def read_lines(path: Path) -> Iterator[pa.StringArray]:
     """Yield the lines of a text file in order, each with its line feed. Files ending in `.gz` and `.zst` are decompressed.
 
     Only a line feed ends a line. Raises DataError for a file that cannot be read and for invalid UTF-8, with line and byte.
     """
-    line, position, rest = 0, 0, b""
-    for block in _blocks(path):
+    return decoded_lines(path, blocks_of(path))
+
+
+def decoded_lines(path: Path, blocks: Iterable[bytes], line: int = 0, position: int = 0) -> Iterator[pa.StringArray]:
+    """Yield the lines in the blocks of the text of a file, each with its line feed. The text begins at byte `position` after
+    `line` lines, which errors name.
+
+    Raises DataError for invalid UTF-8 and for a line that is too long.
+    """
+    rest = b""
+    for block in blocks:
         head, feed, tail = block.rpartition(b"\n")
         if not feed:
             rest += block
@@ -54,7 +66,8 @@ def _decoded(path: Path, data: bytes, line: int, position: int) -> pa.StringArra
     return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
+def blocks_of(path: Path) -> Iterator[bytes]:
+    """Yield the text of a file, decompressed, in blocks of at most `BLOCK_BYTES`. Raises DataError for an unreadable file."""
     with readable(path):
         require_regular(path)
         with _open(path) as file:
@@ -62,8 +75,7 @@ def _blocks(path: Path) -> Iterator[bytes]:
 
 
 def _open(path: Path) -> pa.NativeFile:
-    compression = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix)
-    return pa.input_stream(path, compression=compression)
+    return pa.input_stream(path, compression=COMPRESSIONS.get(path.suffix))
 
 
 @contextmanager

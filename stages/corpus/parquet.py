@@ -19,18 +19,20 @@ PART_BYTES = 64 << 20
 """Bytes of the texts of one table, beside its last row."""
 
 
-def read_parquet(path: Path, languages: tuple[str, str]) -> Iterator[pa.Table]:
-    """Yield the rows of a file in order, with the columns source and target. A missing value becomes an empty string.
+def group_rows(path: Path, languages: tuple[str, str]) -> list[int]:
+    """Return the number of rows of each row group of a file. Raises DataError for a file that `read_parquet` refuses unread."""
+    metadata = _open(path, languages)[0].metadata
+    return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
-    Raises DataError for a file that cannot be read, without two columns of strings, with invalid UTF-8, or with long texts.
+
+def read_parquet(path: Path, languages: tuple[str, str], groups: range, row: int) -> Iterator[pa.Table]:
+    """Yield the rows of row groups in order, with the columns source and target. A missing value becomes an empty string.
+
+    `row` is the number of rows before these groups. Raises DataError for a file that cannot be read, without two columns of
+    strings, with invalid UTF-8, or with long texts.
     """
-    with readable(path):
-        require_regular(path)
-        names = _columns(path, pq.read_schema(path), languages)
-        # A text that a dictionary holds once may stand in every row, so it is written out only after its rows were counted.
-        parquet = pq.ParquetFile(path, read_dictionary=list(names))
-        check_row_groups(path, parquet.metadata, names)
-    batches, row = parquet.iter_batches(BATCH_ROWS, columns=list(names)), 0
+    parquet, names = _open(path, languages)
+    batches = parquet.iter_batches(BATCH_ROWS, row_groups=list(groups), columns=list(names))
     while True:
         with readable(path):
             batch = next(batches, None)
@@ -40,6 +42,17 @@ def read_parquet(path: Path, languages: tuple[str, str]) -> Iterator[pa.Table]:
             columns = [_strings(part.column(name), path, name, row) for name in names]
             row += part.num_rows
             yield pa.table(columns, ["source", "target"])
+
+
+def _open(path: Path, languages: tuple[str, str]) -> tuple[pq.ParquetFile, tuple[str, str]]:
+    """Return a file and the names of its columns of source and target."""
+    with readable(path):
+        require_regular(path)
+        names = _columns(path, pq.read_schema(path), languages)
+        # A text that a dictionary holds once may stand in every row, so it is written out only after its rows were counted.
+        parquet = pq.ParquetFile(path, read_dictionary=list(names))
+        check_row_groups(path, parquet.metadata, names)
+    return parquet, names
 
 
 def _columns(path: Path, schema: pa.Schema, languages: tuple[str, str]) -> tuple[str, str]:
