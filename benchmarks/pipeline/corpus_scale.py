@@ -1,5 +1,5 @@
 """Time and memory of preparing text: the whole command up to token shards on growing numbers of synthetic pairs. For each step
-seconds, pairs per second and the peak memory of all its processes together (proportional set size). The clean text must have the
+seconds, CPU seconds, pairs per second and the peak memory of all its processes together (proportional set size). The clean text must have the
 same bytes for any number of workers; one worker is the process of the step, without an actor.
 
     python -m benchmarks.pipeline.corpus_scale --pairs 1000000 5000000 --cpus 1 2 4 --json build/corpus_scale.json
@@ -81,11 +81,14 @@ def write_side(path: Path, pairs: int, seed: int) -> None:
             file.write("\n".join(lines) + "\n")
 
 
-class Memory:
-    """A thread that samples the memory of a process and all of its descendants."""
+class Usage:
+    """A thread that samples the memory and CPU time of a process and all of its descendants."""
 
     def __init__(self, pid: int) -> None:
-        self.samples: list[tuple[float, int]] = []
+        self.samples: list[tuple[float, int, float]] = []
+        """Times, bytes of memory, and CPU seconds since the start."""
+        self._cpu: dict[int, float] = {}
+        """CPU seconds by process, also of those that have ended."""
         self._root = pid
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
@@ -97,14 +100,18 @@ class Memory:
 
     def peak(self, start: float, end: float) -> float:
         """Return the highest number of MiB between two moments."""
-        return max((used for moment, used in self.samples if start <= moment <= end), default=0) / 2**20
+        return max((used for moment, used, _ in self.samples if start <= moment <= end), default=0) / 2**20
+
+    def cpu_seconds(self, start: float, end: float) -> float:
+        """Return the CPU seconds of all processes between two moments."""
+        inside = [seconds for moment, _, seconds in self.samples if start <= moment <= end]
+        return max(inside, default=0.0) - min(inside, default=0.0)
 
     def _sample(self) -> None:
         while not self._over.wait(SAMPLE_SECONDS):
-            self.samples.append((time.time(), self._used()))
-
-    def _used(self) -> int:
-        return sum(map(_proportional_set_size, _descendants(self._root)))
+            processes = _descendants(self._root)
+            self._cpu.update({pid: _cpu_seconds(pid) or self._cpu.get(pid, 0.0) for pid in processes})
+            self.samples.append((time.time(), sum(map(_proportional_set_size, processes)), sum(self._cpu.values())))
 
 
 def _descendants(root: int) -> set[int]:
@@ -127,6 +134,14 @@ def _proportional_set_size(pid: int) -> int:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         return 1024 * int(next(line for line in lines if line.startswith("Pss:")).split()[1])
     return 0
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds of a process, 0 if it has ended (Linux, proc(5), stat)."""
+    with suppress(OSError):
+        user, system = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 def measure(pairs: int, cpus: int, steps_measured: Sequence[str], folder: Path) -> dict[str, Any]:
@@ -152,11 +167,11 @@ def measure(pairs: int, cpus: int, steps_measured: Sequence[str], folder: Path) 
     path.write_text(json.dumps(config), encoding="utf-8")
     command = [sys.executable, "-m", "pipeline", "run", str(path), "--until", steps_measured[-1]]
     process = subprocess.Popen(command, start_new_session=True)
-    memory = Memory(process.pid)
+    usage = Usage(process.pid)
     try:
         code = process.wait()
     finally:
-        memory.stop()
+        usage.stop()
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     if code:
@@ -167,14 +182,19 @@ def measure(pairs: int, cpus: int, steps_measured: Sequence[str], folder: Path) 
         "pairs": pairs,
         "cpus": cpus,
         "text_bytes": size,
-        "peak_mib": memory.peak(0, time.time()),
+        "peak_mib": usage.peak(0, time.time()),
         "corpus_sha256": clean_text_digest(store),
         "steps": {},
     }
     for name, step in steps.items():
         start, end = step.started or 0.0, step.finished or 0.0
         seconds = step.seconds or 0.0
-        result["steps"][name] = {"seconds": seconds, "pairs_per_second": pairs / seconds, "peak_mib": memory.peak(start, end)}
+        result["steps"][name] = {
+            "seconds": seconds,
+            "cpu_seconds": usage.cpu_seconds(start, end),
+            "pairs_per_second": pairs / seconds,
+            "peak_mib": usage.peak(start, end),
+        }
     result["store_bytes"] = sum(p.stat().st_size for p in store.rglob("*") if p.is_file() and not p.is_symlink())
     shutil.rmtree(store)
     for used in (*files.values(), path):
@@ -190,7 +210,10 @@ def clean_text_digest(store: Path) -> str:
 
 
 def row(result: dict[str, Any]) -> list[str]:
-    cells = [f"{one['seconds']:.1f} s, {one['pairs_per_second']:,.0f}/s" for one in result["steps"].values()]
+    cells = [
+        f"{one['seconds']:.1f} s ({one['cpu_seconds']:.1f} CPU s), {one['pairs_per_second']:,.0f}/s"
+        for one in result["steps"].values()
+    ]
     return [f"{result['pairs']:,}, {result['cpus']}", *cells, f"{result['peak_mib']:,.0f} MiB"]
 
 
@@ -207,7 +230,7 @@ def main() -> None:
     publish(
         args,
         section="The machinery",
-        explanation="Preparing synthetic text: time, pairs a second, and the peak memory of all processes together.",
+        explanation="Preparing synthetic text: time, CPU time and pairs a second of each step, and the peak memory of all processes together.",
         columns=["pairs, workers", *(f"`{step.partition(':')[0]}`" for step in args.steps), "memory"],
         rows=[row(result) for result in results],
         seed=1,
