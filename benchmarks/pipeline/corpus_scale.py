@@ -1,6 +1,6 @@
 """Time and memory of preparing text: the whole command up to token shards on growing numbers of synthetic pairs. For each step
-seconds, CPU seconds, pairs per second and the peak memory of all its processes together (proportional set size). The clean text must have the
-same bytes for any number of workers; one worker is the process of the step, without an actor.
+seconds, CPU seconds, pairs per second and the peak memory of all its processes together (proportional set size). The clean text
+must have the same bytes for any number of workers; one worker is the process of the step, without an actor.
 
     python -m benchmarks.pipeline.corpus_scale --pairs 1000000 5000000 --cpus 1 2 4 --json build/corpus_scale.json
     python -m benchmarks.pipeline.corpus_scale --pairs 20000000 --steps corpus:train
@@ -230,7 +230,7 @@ def main() -> None:
     publish(
         args,
         section="The machinery",
-        explanation="Preparing synthetic text: time, CPU time and pairs a second of each step, and the peak memory of all processes together.",
+        explanation="Preparing synthetic text: time and pairs a second of each step, and the peak memory of all processes together.",
         columns=["pairs, workers", *(f"`{step.partition(':')[0]}`" for step in args.steps), "memory"],
         rows=[row(result) for result in results],
         seed=1,
