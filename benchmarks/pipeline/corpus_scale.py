@@ -230,7 +230,7 @@ def main() -> None:
     publish(
         args,
         section="The machinery",
-        explanation="Preparing synthetic text: time and pairs a second of each step, and the peak memory of all processes together.",
+        explanation="Preparing synthetic text: time and pairs a second of each step, the peak memory of all processes together.",
         columns=["pairs, workers", *(f"`{step.partition(':')[0]}`" for step in args.steps), "memory"],
         rows=[row(result) for result in results],
         seed=1,

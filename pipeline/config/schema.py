@@ -70,7 +70,8 @@ File = Annotated[Annotated[RemoteFile, Tag("<RemoteFile>")] | Annotated[Path, Ta
 class TextConfig:
     """One parallel text, given in exactly one way. A single file may stand for a list of one; several are joined in order.
 
-    Files are plain text, gzip or zstd by their suffix, UTF-8: paths, URLs, or maps of `url` and `sha256`.
+    Files are plain text, gzip or zstd by their suffix, UTF-8: paths, URLs, or maps of `url` and `sha256`. A path may be a pattern
+    such as `part-*.en.zst`, which stands for all files that match it, sorted by name.
     """
 
     embedded: Annotated[int, Ge(0)] = 0

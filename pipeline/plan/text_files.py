@@ -5,6 +5,7 @@ All functions raise DataError for a file that cannot be read and StageError for 
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pipeline.store.downloads import RemoteFile, download
 from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles
 from stages.corpus.limits import require_regular
+from stages.errors import DataError
 
 
 def text_files(text: TextConfig, store: Store) -> TextFiles:
@@ -34,8 +36,24 @@ def monolingual_files(paths: Sequence[Path], store: Store) -> TextFiles:
 
 
 def with_digests(files: Sequence[Path | RemoteFile], store: Store) -> tuple[ExternalFile, ...]:
-    """Return local files, each with the digest of its content."""
-    return tuple(download(file, store) if isinstance(file, RemoteFile) else _local(file, store) for file in files)
+    """Return local files, each with the digest of its content; for a pattern, the files that match it."""
+    found: list[ExternalFile] = []
+    for file in files:
+        found += [download(file, store)] if isinstance(file, RemoteFile) else [_local(path, store) for path in matching(file)]
+    return tuple(found)
+
+
+def matching(path: Path) -> list[Path]:
+    """Return the files that match a pattern (`*`, `?`, `[...]`, `**`), sorted by name, or the path itself if it is no pattern.
+
+    A file whose own name has such characters is taken for itself.
+    """
+    if not glob.has_magic(str(path)) or path.exists():
+        return [path]
+    found = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
+    if not (files := [match for match in found if not match.is_dir()]):
+        raise DataError(f"{path}: expected files that match the pattern, got none; check the path in the config")
+    return files
 
 
 def _local(file: Path, store: Store) -> ExternalFile:
