@@ -17,10 +17,13 @@ import pyarrow.compute as pc
 
 from stages.artifacts import Text
 from stages.context import json_text
+from stages.corpus import CorpusConfig
 from stages.corpus.filters import Cleaner, comparison_keys, normalise
 from stages.corpus.job import Job
+from stages.corpus.language import OtherLanguage
 from stages.corpus.ledger import Ledger
 from stages.corpus.length_ratio import sampled_rows, usual_ratio
+from stages.corpus.similarity import band_hashes
 from stages.errors import DataError
 from stages.shards import read_shards
 
@@ -36,12 +39,14 @@ class CleanPiece:
     """The pairs that are left, in batches of an Arrow IPC file: row int64, source, target, for test texts also references."""
     hashes: Path
     """uint64 [2, N]: the hashes of these pairs, ascending, and the position of each pair in `rows`; equal hashes by position."""
+    bands: Path
+    """The same of the bands of these pairs, if near-duplicates are dropped (`stages.corpus.similarity`)."""
     ledger: Path
     """The account of the piece, which is written last."""
 
     @staticmethod
     def of(job: Job, piece: int) -> CleanPiece:
-        return CleanPiece(*(job.file(kind, piece) for kind in ("rows", "hashes", "ledger")))
+        return CleanPiece(*(job.file(kind, piece) for kind in ("rows", "hashes", "bands", "ledger")))
 
 
 def measured_ratio(job: Job) -> float:
@@ -55,15 +60,16 @@ def make_cleaner(argument: tuple[Job, float]) -> Callable[[int], Ledger]:
     config = job.config
     if config.filters is None:
         return partial(_clean, job, None)
-    excluded = excluded_keys(job.inputs.exclude)
-    return partial(_clean, job, Cleaner(config.filters, config.source_language, config.target_language, excluded, ratio))
+    excluded, most = excluded_keys(job.inputs.exclude), config.filters.max_other_language
+    other = OtherLanguage.of(config.languages, most) if most < 1 else None
+    return partial(_clean, job, Cleaner(config.filters, *config.languages, excluded, ratio, other))
 
 
 def _clean(job: Job, cleaner: Cleaner | None, piece: int) -> Ledger:
     files, ledger = CleanPiece.of(job, piece), Ledger()
     if files.ledger.exists():
         return Ledger(**json.loads(files.ledger.read_text(encoding="utf-8")))
-    hashes = [np.empty(0, np.uint64)]
+    keys = Keys.of(job)
 
     def write_rows(path: Path) -> None:
         writer, start = None, job.rows_of(piece).start
@@ -72,14 +78,15 @@ def _clean(job: Job, cleaner: Cleaner | None, piece: int) -> Ledger:
                 kept = _kept(table, cleaner, ledger, start)
                 writer = writer or pa.ipc.new_file(file, kept.schema)
                 writer.write_table(kept)
-                hashes.append(pair_hashes(kept) if cleaner and cleaner.filters.drop_duplicates else hashes[0])
+                keys.add(kept)
                 start += table.num_rows
             if writer:
                 writer.close()
 
     job.write(files.rows, write_rows)
-    if cleaner and cleaner.filters.drop_duplicates:
-        job.write(files.hashes, partial(_write_hashes, np.concatenate(hashes)))
+    for path, values in ((files.hashes, keys.pairs), (files.bands, keys.bands)):
+        if values:
+            job.write(path, partial(_write_keys, values))
     job.write(files.ledger, lambda path: path.write_text(json_text(ledger.to_json()), encoding="utf-8"))
     return ledger
 
@@ -101,6 +108,27 @@ def _normalised(table: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
+@dataclass(frozen=True)
+class Keys:
+    """The keys by which equal and similar pairs are found: an array [N, keys of a pair] for each table of a piece."""
+
+    config: CorpusConfig
+    pairs: list[npt.NDArray[np.uint64]]
+    bands: list[npt.NDArray[np.uint64]]
+
+    @staticmethod
+    def of(job: Job) -> Keys:
+        return Keys(job.config, [], [])
+
+    def add(self, table: pa.Table) -> None:
+        """Add the keys that the filters of the config need."""
+        filters = self.config.filters
+        if filters and filters.drop_duplicates:
+            self.pairs.append(pair_hashes(table)[:, None])
+        if filters and filters.max_similarity < 1:
+            self.bands.append(band_hashes(table, self.config.languages, filters.max_similarity))
+
+
 def pair_hashes(table: pa.Table) -> npt.NDArray[np.uint64]:
     """Return a 64-bit hash of each pair [N]."""
     pairs = zip(table["source"].to_pylist(), table["target"].to_pylist(), strict=True)
@@ -108,10 +136,11 @@ def pair_hashes(table: pa.Table) -> npt.NDArray[np.uint64]:
     return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
 
 
-def _write_hashes(hashes: npt.NDArray[np.uint64], path: Path) -> None:
-    order = np.argsort(hashes, kind="stable")
+def _write_keys(tables: list[npt.NDArray[np.uint64]], path: Path) -> None:
+    keys = np.concatenate(tables)
+    order = np.argsort(keys, axis=None, kind="stable")
     with path.open("wb") as file:  # np.save would append a suffix to the path
-        np.save(file, np.stack([hashes[order], order.astype(np.uint64)]))
+        np.save(file, np.stack([keys.ravel()[order], order.astype(np.uint64) // np.uint64(keys.shape[1])]))
 
 
 def excluded_keys(texts: Iterable[Text]) -> pa.StringArray:

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stages.corpus import Filters
-from stages.corpus.ledger import REASONS, Mask
+from stages.corpus.language import OtherLanguage
+from stages.corpus.ledger import OPTIONAL_REASONS, REASONS, Mask
 
 WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "bo", "yue"})
 """Languages whose lengths are in characters."""
@@ -96,6 +97,7 @@ class Cleaner:
     """`comparison_keys` of all sides of validation and test texts."""
     usual_ratio: float
     """The text's own ratio of target to source lengths, in characters."""
+    other_language: OtherLanguage | None = None
 
     def masks(self, table: pa.Table) -> dict[str, Mask]:
         filters = self.filters
@@ -122,7 +124,17 @@ class Cleaner:
         }
         if filters.drop_identical:
             masks["identical"] = _numpy(pc.equal(*sides))
-        return {reason: masks[reason] for reason in REASONS if reason in masks}
+        if self.other_language:
+            masks["language"] = self._other_language(table, ~np.logical_or.reduce(list(masks.values())))
+        return {reason: masks[reason] for reason in (*REASONS, *OPTIONAL_REASONS) if reason in masks}
+
+    def _other_language(self, table: pa.Table, remaining: Mask) -> Mask:
+        """Return which of the remaining rows [N] are in another language."""
+        assert self.other_language
+        pairs = table.filter(pa.array(remaining))
+        mask = np.zeros(table.num_rows, bool)
+        mask[remaining] = self.other_language.mask(pairs["source"].to_pylist(), pairs["target"].to_pylist())
+        return mask
 
     def _unequal(self, source: Any, target: Any) -> Mask:
         """Return for which lengths [N], in characters, the ratio is above the limit."""

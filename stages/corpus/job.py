@@ -71,7 +71,7 @@ def open_job(inputs: CorpusInputs, config: CorpusConfig, context: StepContext, p
     if config.embedded:
         text: IndexedText | EmbeddedText = EmbeddedText.of(config)
     else:
-        text = open_text(inputs.files, (config.source_language, config.target_language), folder, Phases(context))
+        text = open_text(inputs.files, config.languages, folder, Phases(context))
     digests = [(side, file.file.digest, file.rows) for side, file in text.counts()]
     excluded = [exclude.fingerprint for exclude in inputs.exclude]
     recipe = repr((STAGE.version, config, digests, excluded, piece_rows))

@@ -11,6 +11,9 @@ import pyarrow as pa
 
 REASONS = ("empty", "length", "ratio", "letters", "identical", "overlap", "duplicate")
 """Reasons to drop a pair. A pair is counted under the first that applies."""
+OPTIONAL_REASONS = ("language", "similar")
+"""Further reasons, of filters that are off by default: another language, and similarity to an earlier pair. They come last, and
+are in the ledger only if they were asked for."""
 
 SAMPLES = 5
 """Dropped pairs of each reason that the ledger holds."""
@@ -49,7 +52,7 @@ class Ledger:
 
     def drop(self, reason: str, pairs: int) -> None:
         """Count pairs as dropped."""
-        self.dropped[reason] += pairs
+        self.dropped[reason] = self.dropped.get(reason, 0) + pairs
 
     def add(self, part: Ledger) -> None:
         """Add the ledger of a part of the text. Parts may come in any order."""

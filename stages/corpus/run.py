@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 from stages.context import StepContext
 from stages.corpus import CorpusConfig, CorpusInputs
 from stages.corpus.clean import make_cleaner, measured_ratio
-from stages.corpus.duplicates import Duplicates, make_finder, partitions
+from stages.corpus.duplicates import Found, Search, make_counter, make_finder, searches
 from stages.corpus.job import PIECE_ROWS, Job, open_job
 from stages.corpus.ledger import Ledger
 from stages.corpus.phases import Phases
@@ -26,13 +27,12 @@ def run(inputs: CorpusInputs, config: CorpusConfig, context: StepContext, piece_
     job = open_job(inputs, config, context, piece_rows)
     ratio = measured_ratio(job) if config.filters else 1.0
     ledger, pairs = _clean(job, ratio, context)
-    duplicates, number = Duplicates.none(job.pieces), 0
-    if config.filters and config.filters.drop_duplicates:
-        duplicates, number = _find_duplicates(job, pairs, context)
-    layout = Layout.of(pairs, duplicates, number, config.shard_rows)
-    if len(duplicates.first):
-        ledger.drop("duplicate", ledger.pairs_out - layout.rows)
-        ledger.samples["duplicate"] = samples_at(job, layout, duplicates.first)
+    found = _find_repetitions(searches(job, pairs), context)
+    layout = Layout.of(pairs, found, config.shard_rows)
+    for search, repetitions in found:
+        ledger.drop(search.kind, int(repetitions.by_piece.sum()))
+        if len(repetitions.first):
+            ledger.samples[search.kind] = samples_at(job, layout, repetitions.first)
     ledger.pairs_out = layout.rows
     _check_kept(job, ledger, ratio)
     _write(job, layout, context)
@@ -49,12 +49,19 @@ def _clean(job: Job, ratio: float, context: StepContext) -> tuple[Ledger, list[i
     return ledger, pairs
 
 
-def _find_duplicates(job: Job, pairs: list[int], context: StepContext) -> tuple[Duplicates, int]:
-    """Return the repetitions in the text, and the number of partitions in which their positions are."""
-    number, found = partitions(sum(pairs)), Duplicates.none(job.pieces)
-    for _, part in Phases(context).map(make_finder, (job, pairs, number), range(number)):
-        found += part
-    return found, number
+def _find_repetitions(searches: list[Search], context: StepContext) -> list[tuple[Search, Found]]:
+    """Return the repetitions that each search finds. A pair is counted in the first of them."""
+    found = []
+    for number, search in enumerate(searches):
+        repetitions = _sum(Phases(context).map(make_finder, search, range(search.partitions)), search)
+        if search.kind == "similar":  # a pair may repeat several bands, and an equal pair repeats all
+            repetitions = _sum(Phases(context).map(make_counter, searches[: number + 1], range(search.pieces)), search)
+        found.append((search, repetitions))
+    return found
+
+
+def _sum(parts: Iterable[tuple[int, Found]], search: Search) -> Found:
+    return sum((part for _, part in parts), Found.none(search.pieces))
 
 
 def _write(job: Job, layout: Layout, context: StepContext) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from stages.corpus.clean import ROW, CleanPiece, excluded_keys
-from stages.corpus.duplicates import Duplicates, partition_file
+from stages.corpus.duplicates import Found, Search
 from stages.corpus.filters import overlap
 from stages.corpus.job import Job
 from stages.corpus.ledger import sample
@@ -27,14 +27,15 @@ class Layout:
     """Pairs in earlier pieces, repetitions included [pieces + 1]."""
     kept: npt.NDArray[np.int64]
     """Pairs in earlier pieces, repetitions left out [pieces + 1]."""
-    partitions: int
-    """Files with positions of repetitions."""
+    searches: tuple[Search, ...]
+    """The searches whose repetitions are left out."""
     shard_rows: int
 
     @staticmethod
-    def of(pairs: Sequence[int], duplicates: Duplicates, partitions: int, shard_rows: int) -> Layout:
-        positions = np.cumsum([0, *pairs]).astype(np.int64)
-        return Layout(positions, positions - np.cumsum([0, *duplicates.by_piece]), partitions, shard_rows)
+    def of(pairs: Sequence[int], found: Sequence[tuple[Search, Found]], shard_rows: int) -> Layout:
+        left = np.array(pairs, np.int64) - sum(one.by_piece for _, one in found)
+        starts = [np.cumsum([0, *numbers]).astype(np.int64) for numbers in (pairs, left)]
+        return Layout(*starts, tuple(search for search, _ in found), shard_rows)
 
     @property
     def rows(self) -> int:
@@ -88,20 +89,13 @@ def _numbered(job: Job, layout: Layout, piece: int, start: int, stop: int) -> It
 
 def _without_duplicates(job: Job, layout: Layout, piece: int) -> Iterator[pa.Table]:
     position = int(layout.positions[piece])
-    dropped = np.concatenate([_repeated(job, layout, piece, partition) for partition in range(layout.partitions)] or [[]])
+    dropped = np.concatenate([np.empty(0, np.int64), *(search.in_piece(piece).astype(np.int64) for search in layout.searches)])
     for table in _batches(job, piece):
         kept = np.ones(table.num_rows, bool)
         inside = dropped[(dropped >= position) & (dropped < position + table.num_rows)]
         kept[(inside - position).astype(np.int64)] = False
         yield table.filter(pa.array(kept))
         position += table.num_rows
-
-
-def _repeated(job: Job, layout: Layout, piece: int, partition: int) -> npt.NDArray[np.int64]:
-    """Return the positions of the repetitions of a partition in a piece."""
-    found = np.load(partition_file(job, partition, layout.partitions), mmap_mode="r")
-    begin, end = np.searchsorted(found, layout.positions[piece : piece + 2].astype(np.uint64))
-    return np.array(found[begin:end]).astype(np.int64)
 
 
 def _batches(job: Job, piece: int) -> Iterator[pa.Table]:

@@ -90,7 +90,7 @@ def simplest(pairs: Sequence[tuple[str, str]], excluded: list[str]) -> tuple[lis
     return kept, {"pairs_in": len(rows), "pairs_out": len(kept), "dropped": dropped, "samples": first}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     pairs=PAIRS,
     cut=st.integers(0, 40),
@@ -118,7 +118,7 @@ def test_any_pieces_and_workers_give_the_bytes_of_one_process(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(line_index, "BLOCK_BYTES", block)
         patch.setattr(line_index, "SPAN_BLOCKS", 2)
-        patch.setattr(duplicates, "PARTITION_PAIRS", partition)
+        patch.setattr(duplicates, "PARTITION_KEYS", partition)
         run(inputs, CONFIG, context_in(folder / "many", workers=Shuffled(workers)), piece_rows)
     assert results(folder / "many") == results(folder / "one")
     kept, account = simplest(pairs, ["the house", "das haus b"])
@@ -203,10 +203,10 @@ def test_the_driver_is_given_a_few_numbers_for_each_piece(tmp_path: Path) -> Non
         )
         return workers
 
-    small, large = traffic(2_000), traffic(20_000)
+    small, large = traffic(1_000), traffic(6_000)
     assert max(large.results) < 4000
-    assert max(large.arguments) - max(small.arguments) <= 32 * 90
-    assert len(large.results) < 10 * len(small.results) + 10
+    assert max(large.arguments) - max(small.arguments) <= 32 * 25
+    assert len(large.results) < 6 * len(small.results) + 6
 
 
 def test_a_changed_file_is_noticed(tmp_path: Path) -> None:
