@@ -18,34 +18,7 @@ from stages.errors import DataError
 from stages.shards import read_shards
 from tests.stages.corpus.texts import context_in
 
-LONG = (
-    "the quick brown fox that jumped over the lazy dog went on to the old farm behind the hill and slept there until noon"
-).split()
-    "the",
-    "quick",
-    "brown",
-    "fox",
-    "that",
-    "jumped",
-    "over",
-    "the",
-    "lazy",
-    "dog",
-    "went",
-    "on",
-    "to",
-    "the",
-    "old",
-    "farm",
-    "behind",
-    "the",
-    "hill",
-    "and",
-    "slept",
-    "there",
-    "until",
-    "noon",
-]
+LONG = ["the", "quick", "brown", "fox", "that", "jumped", "over", "the", "lazy", "dog", "went", "on", "to", "the", "old", "farm", "behind", "the", "hill", "and", "slept", "there", "until", "noon"]
 
 
 def write(folder: Path, pairs: list[tuple[str, str]], piece_rows: int = 1000, **filters: Any) -> tuple[list[str], dict[str, Any]]:
