@@ -1,6 +1,7 @@
 """Filters that are off by default: other languages, and near-duplicates, which are found whatever the pieces."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels import durable
 from stages.artifacts import ExternalFile
 from stages.corpus import CorpusConfig, CorpusInputs, Filters, TextFiles, duplicates
 from stages.corpus.run import run
@@ -18,7 +20,40 @@ from stages.errors import DataError
 from stages.shards import read_shards
 from tests.stages.corpus.texts import context_in
 
-LONG = ["the", "quick", "brown", "fox", "that", "jumped", "over", "the", "lazy", "dog", "went", "on", "to", "the", "old", "farm", "behind", "the", "hill", "and", "slept", "there", "until", "noon"]
+LONG = [
+    "the",
+    "quick",
+    "brown",
+    "fox",
+    "that",
+    "jumped",
+    "over",
+    "the",
+    "lazy",
+    "dog",
+    "went",
+    "on",
+    "to",
+    "the",
+    "old",
+    "farm",
+    "behind",
+    "the",
+    "hill",
+    "and",
+    "slept",
+    "there",
+    "until",
+    "noon",
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick_disk() -> Iterator[None]:
+    """Leave out the syncs, which many small files would wait for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(durable.RealDisk, "sync", lambda self, path: None)
+        yield
 
 
 def write(folder: Path, pairs: list[tuple[str, str]], piece_rows: int = 1000, **filters: Any) -> tuple[list[str], dict[str, Any]]:

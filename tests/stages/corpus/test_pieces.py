@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels import durable
 from stages.artifacts import CHECKPOINTS, STOP, ExternalFile, Text
 from stages.corpus import CorpusConfig, CorpusInputs, Filters, TextFiles, duplicates, line_index
 from stages.corpus.filters import Cleaner, comparison_keys, normalise
@@ -28,6 +29,14 @@ WORDS = st.sampled_from(["a", "B", "ß", "1", ".", "\u3000", "the house", "das H
 SENTENCE = st.lists(WORDS, max_size=3).map(" ".join)
 PAIRS = st.lists(st.tuples(SENTENCE, SENTENCE), min_size=1, max_size=40)
 CONFIG = CorpusConfig(source_language="en", target_language="de", filters=Filters(min_letters=0.3), shard_rows=3)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick_disk() -> Iterator[None]:
+    """Leave out the syncs, which many small files would wait for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(durable.RealDisk, "sync", lambda self, path: None)
+        yield
 
 
 class Shuffled:
