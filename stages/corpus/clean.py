@@ -38,7 +38,7 @@ class CleanPiece:
     rows: Path
     """The pairs that are left, in batches of an Arrow IPC file: row int64, source, target, for test texts also references."""
     hashes: Path
-    """uint64 [2, N]: the hashes of these pairs, ascending, and the position of each pair in `rows`; equal hashes by position."""
+    """An array uint64 [2, N]: hashes of these pairs, ascending, and the position of each pair in `rows`; equal hashes by position."""
     bands: Path
     """The same of the bands of these pairs, if near-duplicates are dropped (`stages.corpus.similarity`)."""
     ledger: Path

@@ -73,7 +73,10 @@ def results(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in paths}
 
 
-def exclude(folder: Path) -> Text:
+@pytest.fixture(scope="module")
+def excluded(tmp_path_factory: pytest.TempPathFactory) -> Text:
+    """A test text of one pair."""
+    folder = tmp_path_factory.mktemp("test")
     test = files(folder / "files", [("The HOUSE!", "das Haus B")])
     run(CorpusInputs(test), CorpusConfig(source_language="en", target_language="de"), context_in(folder / "text"))
     return Text(folder / "text", "test")
@@ -111,6 +114,7 @@ def simplest(pairs: Sequence[tuple[str, str]], excluded: list[str]) -> tuple[lis
 )
 def test_any_pieces_and_workers_give_the_bytes_of_one_process(
     tmp_path_factory: pytest.TempPathFactory,
+    excluded: Text,
     pairs: list[tuple[str, str]],
     cut: int,
     packed: bool,
@@ -121,8 +125,7 @@ def test_any_pieces_and_workers_give_the_bytes_of_one_process(
 ) -> None:
     pairs = [*pairs, ("always kept", "immer dabei")]
     folder = tmp_path_factory.mktemp("pieces")
-    test = exclude(folder)
-    inputs = CorpusInputs(files(folder / "in", pairs, cut, packed), (test,))
+    inputs = CorpusInputs(files(folder / "in", pairs, cut, packed), (excluded,))
     run(inputs, CONFIG, context_in(folder / "one"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(line_index, "BLOCK_BYTES", block)
