@@ -22,7 +22,7 @@ from stages.corpus.filters import Cleaner, comparison_keys, normalise
 from stages.corpus.job import Job
 from stages.corpus.language import OtherLanguage
 from stages.corpus.ledger import Ledger
-from stages.corpus.length_ratio import sampled_rows, usual_ratio
+from stages.corpus.length_ratio import usual_ratio
 from stages.corpus.similarity import band_hashes
 from stages.errors import DataError
 from stages.shards import read_shards
@@ -38,7 +38,7 @@ class CleanPiece:
     rows: Path
     """The pairs that are left, in batches of an Arrow IPC file: row int64, source, target, for test texts also references."""
     hashes: Path
-    """An array uint64 [2, N]: hashes of these pairs, ascending, and the position of each pair in `rows`; equal hashes by position."""
+    """An array uint64 [2, N]: hashes of these pairs, ascending, and the position of each in `rows`, ascending for equal hashes."""
     bands: Path
     """The same of the bands of these pairs, if near-duplicates are dropped (`stages.corpus.similarity`)."""
     ledger: Path
@@ -49,9 +49,9 @@ class CleanPiece:
         return CleanPiece(*(job.file(kind, piece) for kind in ("rows", "hashes", "bands", "ledger")))
 
 
-def measured_ratio(job: Job) -> float:
-    """Return the usual ratio of the lengths of both sides, from the beginning of the text."""
-    return usual_ratio(map(_normalised, job.text.read(0, sampled_rows(job.text.batches()))))
+def make_measurer(job: Job) -> Callable[[int], float]:
+    """Return a function that measures the usual ratio of the lengths of both sides in a number of rows from the beginning."""
+    return lambda rows: usual_ratio(map(_normalised, job.text.read(0, rows)))
 
 
 def make_cleaner(argument: tuple[Job, float]) -> Callable[[int], Ledger]:

@@ -48,7 +48,7 @@ class OtherLanguage:
             [self._is_other(text, language) for text in texts]
             for language, texts in zip(self.languages, (sources, targets), strict=True)
         ]
-        return np.array(sides[0], bool) | np.array(sides[1], bool)
+        return np.any(np.array(sides, bool), axis=0)
 
     def _is_other(self, text: str, language: str) -> bool:
         found, probability = self.identifier.classify(text)

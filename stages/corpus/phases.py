@@ -21,13 +21,17 @@ class Phases:
 
     context: StepContext
 
-    def map(self, make: Callable[[A], Callable[[T], R]], argument: A, parts: Sequence[T]) -> Iterator[tuple[int, R]]:
+    def map(
+        self, make: Callable[[A], Callable[[T], R]], argument: A, parts: Sequence[T], *, quick: bool = False
+    ) -> Iterator[tuple[int, R]]:
         """Apply the function `make(argument)` to every part; see `stages.workers.Workers.map`.
 
-        A single part is processed in this process, since no worker would be ready sooner. Raises TransientError when the step was
-        asked to stop; finished parts are kept.
+        A single part, and parts that are `quick` together, are processed in this process, since no worker would be ready sooner;
+        but not if the workers are on machines with a resource that this one may lack, such as the user's files. Raises
+        TransientError when the step was asked to stop; finished parts are kept.
         """
-        workers = self.context.workers if len(parts) > 1 else LocalWorkers()
+        here = (quick or len(parts) == 1) and not self.context.resources.custom
+        workers = LocalWorkers() if here else self.context.workers
         for done, (index, result) in enumerate(workers.map(make, argument, parts), 1):
             yield index, result
             if done < len(parts) and self.context.stop_requested():

@@ -25,6 +25,9 @@ from stages.shards import rechunk
 
 BATCH_ROWS = 16384
 
+QUICK_BYTES, MAX_QUICK_FILES = 32 << 20, 20
+"""Size of files that are decompressed or counted sooner than workers are ready, together, and their number."""
+
 
 @dataclass(frozen=True)
 class Side:
@@ -108,18 +111,25 @@ def open_text(files: TextFiles, languages: tuple[str, str], folder: Path, phases
     """
     sides = _sides(files)
     texts = _texts(sides, folder, phases)
-    parts = {
-        (kind, file): [Span(file.path, file.path, languages=languages)] if kind == "parquet" else spans(file.path, texts[file.path])
-        for kind, side in sides.values()
-        for file in side
-    }
-    counts: dict[int, list[int]] = dict(phases.map(make_counter, None, [span for spans in parts.values() for span in spans]))
+    entries = list(dict.fromkeys((kind, file) for kind, side in sides.values() for file in side))
+    wanted = [(file.path, texts.get(file.path, file.path), languages if kind == "parquet" else None) for kind, file in entries]
+    ((_, parts),) = phases.map(make_lister, None, [wanted])
+    every = [span for its_spans in parts for span in its_spans]
+    quick = sum(span.stop - span.start for span in every) <= QUICK_BYTES and len(every) <= MAX_QUICK_FILES
+    counts: dict[int, list[int]] = dict(phases.map(make_counter, None, every, quick=quick))
     index, first = dict[tuple[str, ExternalFile], IndexedFile](), 0
-    for (kind, file), its_spans in parts.items():
+    for (kind, file), its_spans in zip(entries, parts, strict=True):
         found = [rows for number in range(first, first + len(its_spans)) for rows in counts.pop(number)]
         index[kind, file] = indexed(file, texts.get(file.path, file.path), found)
         first += len(its_spans)
     return IndexedText(languages, tuple(_groups({n: Side(n, k, tuple(index[k, f] for f in s)) for n, (k, s) in sides.items()})))
+
+
+def make_lister(_: None) -> Any:
+    """Return a function that returns the spans of each of some files."""
+    return lambda files: [
+        spans(file, text) if languages is None else [Span(file, text, languages=languages)] for file, text, languages in files
+    ]
 
 
 def make_counter(_: None) -> Any:
@@ -145,9 +155,18 @@ def _texts(sides: dict[str, tuple[str, tuple[ExternalFile, ...]]], folder: Path,
         if kind != "parquet"
     }
     missing = [(path, text) for path, text in texts.items() if path != text and not text.exists()]
-    for _ in phases.map(make_unpacker, phases.context.for_workers(), missing):
+    quick = len(missing) <= MAX_QUICK_FILES and sum(_size(path) for path, _ in missing) <= QUICK_BYTES
+    for _ in phases.map(make_unpacker, phases.context.for_workers(), missing, quick=quick):
         pass
     return texts
+
+
+def _size(path: Path) -> int:
+    """Return the bytes of a file; 0 if it cannot be read, which is reported where it is opened."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _sides(files: TextFiles) -> dict[str, tuple[str, tuple[ExternalFile, ...]]]:

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 
 from stages.context import StepContext
 from stages.corpus import CorpusConfig, CorpusInputs
-from stages.corpus.clean import make_cleaner, measured_ratio
+from stages.corpus.clean import make_cleaner, make_measurer
 from stages.corpus.duplicates import Found, Search, make_counter, make_finder, searches
 from stages.corpus.job import PIECE_ROWS, Job, open_job
 from stages.corpus.ledger import Ledger
+from stages.corpus.length_ratio import sampled_rows
 from stages.corpus.phases import Phases
 from stages.corpus.write import Layout, make_writer, samples_at
 from stages.errors import DataError, StageError
@@ -25,7 +26,7 @@ def run(inputs: CorpusInputs, config: CorpusConfig, context: StepContext, piece_
     pieces are kept.
     """
     job = open_job(inputs, config, context, piece_rows)
-    ratio = measured_ratio(job) if config.filters else 1.0
+    ratio = _usual_ratio(job, context) if config.filters else 1.0
     ledger, pairs = _clean(job, ratio, context)
     found = _find_repetitions(searches(job, pairs), context)
     layout = Layout.of(pairs, found, config.shard_rows)
@@ -37,6 +38,11 @@ def run(inputs: CorpusInputs, config: CorpusConfig, context: StepContext, piece_
     _check_kept(job, ledger, ratio)
     _write(job, layout, context)
     _describe(job, layout, ledger, ratio, context)
+
+
+def _usual_ratio(job: Job, context: StepContext) -> float:
+    ((_, ratio),) = Phases(context).map(make_measurer, job, [sampled_rows(job.text.batches())])
+    return ratio
 
 
 def _clean(job: Job, ratio: float, context: StepContext) -> tuple[Ledger, list[int]]:

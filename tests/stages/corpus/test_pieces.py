@@ -221,6 +221,16 @@ def test_the_driver_is_given_a_few_numbers_for_each_piece(tmp_path: Path) -> Non
     assert len(large.results) < 6 * len(small.results) + 6
 
 
+@pytest.mark.parametrize(("custom", "maps"), [({}, 0), ({"fast_disk": 1.0}, 7)])
+def test_workers_with_resources_of_their_own_read_even_small_text(tmp_path: Path, custom: dict[str, float], maps: int) -> None:
+    """The user's files may be on these machines alone."""
+    inputs = CorpusInputs(files(tmp_path / "in", [("a small text", "ein kleiner Text")], packed=True))
+    workers = Recorded(tmp_path)
+    context = context_in(tmp_path / "out", workers=workers)
+    run(inputs, CONFIG, replace(context, resources=replace(context.resources, custom=custom)))
+    assert len(workers.arguments) == maps
+
+
 def test_a_changed_file_is_noticed(tmp_path: Path) -> None:
     inputs = CorpusInputs(files(tmp_path / "in", [(f"s {n}", f"t {n}") for n in range(50)]))
     text = opened(inputs.files, tmp_path)
