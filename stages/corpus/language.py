@@ -48,7 +48,8 @@ class OtherLanguage:
             [self._is_other(text, language) for text in texts]
             for language, texts in zip(self.languages, (sources, targets), strict=True)
         ]
-        return np.any(np.array(sides, bool), axis=0)
+        found: Mask = np.any(np.array(sides, bool), axis=0)
+        return found
 
     def _is_other(self, text: str, language: str) -> bool:
         found, probability = self.identifier.classify(text)

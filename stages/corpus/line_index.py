@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fewstep.streams import MAX_LINE_BYTES
 from kernels import durable
 from stages.artifacts import ExternalFile
 from stages.context import Context
-from stages.corpus.limits import MAX_LINE_BYTES, check_line, require_regular
+from stages.corpus.limits import check_line, require_regular
 from stages.corpus.lines import BLOCK_BYTES, COMPRESSIONS, blocks_of, decoded_lines, readable
 from stages.corpus.parquet import group_rows, read_parquet
 from stages.errors import DataError, unwritable

@@ -232,7 +232,7 @@ def _side_by_side(group: tuple[Side, ...], rows: Iterable[tuple[pa.Table | None,
             raise _changed(group)
         columns: dict[str, Any] = {}
         for table in tables:
-            columns.update(zip(table.column_names, table.columns, strict=True))
+            columns.update(zip(table.column_names, table.columns, strict=True) if table else {})
         yield pa.table(columns)
     if found != expected:
         raise _changed(group)

@@ -34,8 +34,8 @@ class Layout:
     @staticmethod
     def of(pairs: Sequence[int], found: Sequence[tuple[Search, Found]], shard_rows: int) -> Layout:
         left = np.array(pairs, np.int64) - sum(one.by_piece for _, one in found)
-        starts = [np.cumsum([0, *numbers]).astype(np.int64) for numbers in (pairs, left)]
-        return Layout(*starts, tuple(search for search, _ in found), shard_rows)
+        positions, kept = (np.cumsum([0, *numbers]).astype(np.int64) for numbers in (pairs, left))
+        return Layout(positions, kept, tuple(search for search, _ in found), shard_rows)
 
     @property
     def rows(self) -> int:
