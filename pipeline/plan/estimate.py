@@ -132,7 +132,8 @@ def _text_rows(step: Step) -> int:
     from stages.corpus.line_index import count_rows
 
     files, languages = inputs.files, (config.source_language, config.target_language)
-    return sum(count_rows(file.path, languages if files.parquet else None) for file in files.source or files.tsv or files.parquet)
+    lines = sum(count_rows(file, None) for file in (*files.source, *files.tsv))
+    return lines + sum(count_rows(file, languages) for file in files.parquet)
 
 
 def _rows(directory: Path) -> int | None:

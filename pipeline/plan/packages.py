@@ -25,6 +25,9 @@ def _missing(config: RunConfig) -> Iterator[str]:
     except DataError as error:
         yield str(error)
     yield from _filters(config)
+    if find_spec("mtdata") is None and not config.store.offline:
+        for place in _with_mtdata(config):
+            yield f"{place} needs the package mtdata, which is not installed; run: pip install --group data"
     if find_spec("ctranslate2") is None:
         for place in _with_ctranslate2(config):
             yield (
@@ -45,6 +48,13 @@ def _filters(config: RunConfig) -> Iterator[str]:
 
         if problem := language_problem((languages.source, languages.target)):
             yield f"corpus.filters.max_other_language {problem}"
+
+
+def _with_mtdata(config: RunConfig) -> Iterator[str]:
+    """Yield the keys of the texts that name data sets of mtdata."""
+    texts = {"train": config.corpus.train, "validation": config.corpus.validation}
+    texts |= {f"test.{name}": text for name, text in config.corpus.test.items()}
+    yield from (f"corpus.{part}.mtdata" for part, text in texts.items() if text.mtdata)
 
 
 def _with_ctranslate2(config: RunConfig) -> Iterator[str]:

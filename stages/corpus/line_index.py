@@ -32,7 +32,7 @@ SPAN_BLOCKS = 64
 class Span(NamedTuple):
     """A range of blocks of a text file, or a whole Parquet file."""
 
-    file: Path
+    file: ExternalFile
     text: Path
     """The file with its lines: `file`, or its decompressed copy."""
     start: int = 0
@@ -52,17 +52,22 @@ class IndexedFile:
     starts: npt.NDArray[np.int64]
     """Rows before each block of `BLOCK_BYTES` bytes, or before each row group."""
 
+    @property
+    def shown(self) -> Path:
+        """The name of the file in errors and records."""
+        return self.file.path / self.file.member
+
     def lines(self, start: int, stop: int) -> Iterator[pa.StringArray]:
         """Yield the lines `start` to `stop` of a text file, as `read_lines` does, with the same errors."""
         begin, end = self._offset(start), self._offset(stop)
-        return decoded_lines(self.file.path, _range(self.file.path, self.text, begin, end), start, begin)
+        return decoded_lines(self.shown, _range(self.shown, self.text, begin, end), start, begin)
 
     def pairs(self, start: int, stop: int, languages: tuple[str, str]) -> Iterator[pa.Table]:
         """Yield the rows `start` to `stop` of a Parquet file, as `read_parquet` does."""
         first = int(np.searchsorted(self.starts, start, "right")) - 1
         last = int(np.searchsorted(self.starts, stop, "left"))
         row = int(self.starts[first])
-        for table in read_parquet(self.file.path, languages, range(first, last), row):
+        for table in read_parquet(self.file.path, languages, self.file.columns, range(first, last), row):
             begin, end = max(start - row, 0), min(stop - row, table.num_rows)
             row += table.num_rows
             if begin < end:
@@ -74,24 +79,27 @@ class IndexedFile:
             return 0 if row == 0 else self.text.stat().st_size
         block = int(np.searchsorted(self.starts, row, "left")) - 1  # the last block with fewer than `row` line feeds before it
         begin = block * BLOCK_BYTES
-        feeds = _feeds(b"".join(_range(self.file.path, self.text, begin, begin + BLOCK_BYTES)))
+        feeds = _feeds(b"".join(_range(self.shown, self.text, begin, begin + BLOCK_BYTES)))
         if (number := row - int(self.starts[block]) - 1) >= len(feeds):
-            raise DataError(f"{self.file.path}: expected {self.rows} lines, got fewer; the file was changed: run again")
+            raise DataError(f"{self.shown}: expected {self.rows} lines, got fewer; the file was changed: run again")
         return begin + int(feeds[number]) + 1
 
 
-def unpacked(file: Path, folder: Path, key: str) -> Path:
-    """Return where the lines of a text file are: in the file itself, or below `folder` if it is compressed."""
-    return folder / f"{key}.txt" if file.suffix in COMPRESSIONS else file
+def is_packed(file: ExternalFile) -> bool:
+    """Return whether the lines of a text file cannot be read from its middle: it is compressed, or a member of an archive."""
+    return bool(file.member) or file.path.suffix in COMPRESSIONS
 
 
-def unpack(file: Path, target: Path, context: Context) -> None:
-    """Decompress a text file to `target`. Raises DataError for a file that is damaged, expands too far or has a long line."""
+def unpack(file: ExternalFile, target: Path, context: Context) -> None:
+    """Decompress a text file, or extract the member that is read, to `target`.
+
+    Raises DataError for a file that is damaged, expands too far or has a long line.
+    """
     temporary = context.temporary(target)
     try:
         durable.make_directory(target.parent)
         with temporary.open("wb") as out:
-            for block in _without_long_lines(file, blocks_of(file)):
+            for block in _without_long_lines(file.path / file.member, blocks_of(file.path, file.member)):
                 out.write(block)
         durable.rename(temporary, target)
     except OSError as error:
@@ -112,9 +120,9 @@ def _without_long_lines(file: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
         yield block
 
 
-def spans(file: Path, text: Path) -> list[Span]:
+def spans(file: ExternalFile, text: Path) -> list[Span]:
     """Return the parts of a text file that are counted one by one. Raises DataError for a file that cannot be read."""
-    with readable(file):
+    with readable(file.path):
         require_regular(text)
         size, step = text.stat().st_size, SPAN_BLOCKS * BLOCK_BYTES
     return [Span(file, text, start, min(start + step, size)) for start in range(0, size, step)] or [Span(file, text)]
@@ -126,9 +134,9 @@ def count(span: Span) -> list[int]:
     A last line without a line feed ends in the last block. Raises DataError for a file that cannot be read.
     """
     if span.languages is not None:
-        return group_rows(span.file, span.languages)
+        return group_rows(span.file.path, span.languages, span.file.columns)
     counts, last = [], b"\n"
-    for block in _range(span.file, span.text, span.start, span.stop):
+    for block in _range(span.file.path, span.text, span.start, span.stop):
         counts.append(int(np.count_nonzero(np.frombuffer(block, np.uint8) == ord("\n"))))
         last = block[-1:]
     if last != b"\n" and span.stop == span.text.stat().st_size:
@@ -136,14 +144,14 @@ def count(span: Span) -> list[int]:
     return counts
 
 
-def count_rows(file: Path, languages: tuple[str, str] | None) -> int:
+def count_rows(file: ExternalFile, languages: tuple[str, str] | None) -> int:
     """Return the number of rows of a file, of Parquet if `languages` are given. Raises DataError for a file that cannot be read."""
     if languages is not None:
-        return sum(group_rows(file, languages))
-    if file.suffix not in COMPRESSIONS:
-        return sum(sum(count(span)) for span in spans(file, file))
+        return sum(group_rows(file.path, languages, file.columns))
+    if not is_packed(file):
+        return sum(sum(count(span)) for span in spans(file, file.path))
     rows, last = 0, b"\n"
-    for block in blocks_of(file):
+    for block in blocks_of(file.path, file.member):
         rows, last = rows + block.count(b"\n"), block[-1:]
     return rows + (last != b"\n")
 

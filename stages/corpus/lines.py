@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
 
 from fewstep.streams import MAX_LINE_BYTES
 from stages.corpus.limits import check_line, require_regular, within_ratio
+from stages.corpus.members import read_member
 from stages.errors import DataError
 
 BLOCK_BYTES = 4 << 20
@@ -19,12 +22,14 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 """Arrow's names of the compressions, by the suffix of a file."""
 
 
-def read_lines(path: Path) -> Iterator[pa.StringArray]:
-    """Yield the lines of a text file in order, each with its line feed. Files ending in `.gz` and `.zst` are decompressed.
+def read_lines(path: Path, member: str = "") -> Iterator[pa.StringArray]:
+    """Yield the lines of a text file, or of a member of an archive, in order, each with its line feed.
+
+    Files and members ending in `.gz` and `.zst` are decompressed.
 
     Only a line feed ends a line. Raises DataError for a file that cannot be read and for invalid UTF-8, with line and byte.
     """
-    return decoded_lines(path, blocks_of(path))
+    return decoded_lines(path / member, blocks_of(path, member))
 
 
 def decoded_lines(path: Path, blocks: Iterable[bytes], line: int = 0, position: int = 0) -> Iterator[pa.StringArray]:
@@ -66,16 +71,20 @@ def _decoded(path: Path, data: bytes, line: int, position: int) -> pa.StringArra
     return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
 
 
-def blocks_of(path: Path) -> Iterator[bytes]:
-    """Yield the text of a file, decompressed, in blocks of at most `BLOCK_BYTES`. Raises DataError for an unreadable file."""
+def blocks_of(path: Path, member: str = "") -> Iterator[bytes]:
+    """Yield the text of a file, or of a member of an archive, decompressed, in blocks of at most `BLOCK_BYTES`.
+
+    Raises DataError for a file that cannot be read.
+    """
     with readable(path):
         require_regular(path)
-        with _open(path) as file:
-            yield from within_ratio(path, iter(lambda: file.read(BLOCK_BYTES), b""))
+        read = partial(_decompressed, compression=COMPRESSIONS.get(Path(member or path).suffix))
+        yield from within_ratio(path, read_member(path, member, read) if member else read(path))
 
 
-def _open(path: Path) -> pa.NativeFile:
-    return pa.input_stream(path, compression=COMPRESSIONS.get(path.suffix))
+def _decompressed(file: Path | IO[bytes], compression: str | None) -> Iterator[bytes]:
+    with pa.input_stream(file, compression=compression) as stream:
+        yield from iter(lambda: stream.read(BLOCK_BYTES), b"")
 
 
 @contextmanager

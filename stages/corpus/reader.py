@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
@@ -18,7 +18,7 @@ from stages.artifacts import ExternalFile
 from stages.context import WorkerContext
 from stages.corpus import TextFiles
 from stages.corpus.limits import within_batches
-from stages.corpus.line_index import IndexedFile, Span, count, indexed, spans, unpack, unpacked
+from stages.corpus.line_index import IndexedFile, Span, count, indexed, is_packed, spans, unpack
 from stages.corpus.phases import Phases
 from stages.errors import DataError
 from stages.shards import rechunk
@@ -27,6 +27,10 @@ BATCH_ROWS = 16384
 
 QUICK_BYTES, MAX_QUICK_FILES = 32 << 20, 20
 """Size of files that are decompressed or counted sooner than workers are ready, together, and their number."""
+
+
+FileSide = tuple[str, str, tuple[ExternalFile, ...]]
+"""The name, kind and files of a side."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +113,11 @@ def open_text(files: TextFiles, languages: tuple[str, str], folder: Path, phases
 
     Raises DataError for files that are missing, truncated, or of unequal length.
     """
-    sides = _sides(files)
+    formats = _formats(files)
+    sides = [side for given in formats for side in given]
     texts = _texts(sides, folder, phases)
-    entries = list(dict.fromkeys((kind, file) for kind, side in sides.values() for file in side))
-    wanted = [(file.path, texts.get(file.path, file.path), languages if kind == "parquet" else None) for kind, file in entries]
+    entries = list(dict.fromkeys((kind, file) for _, kind, side in sides for file in side))
+    wanted = [(file, texts.get(file, file.path), languages if kind == "parquet" else None) for kind, file in entries]
     ((_, parts),) = phases.map(make_lister, None, [wanted])
     every = [span for its_spans in parts for span in its_spans]
     quick = sum(span.stop - span.start for span in every) <= QUICK_BYTES and len(every) <= MAX_QUICK_FILES
@@ -120,9 +125,12 @@ def open_text(files: TextFiles, languages: tuple[str, str], folder: Path, phases
     index, first = dict[tuple[str, ExternalFile], IndexedFile](), 0
     for (kind, file), its_spans in zip(entries, parts, strict=True):
         found = [rows for number in range(first, first + len(its_spans)) for rows in counts.pop(number)]
-        index[kind, file] = indexed(file, texts.get(file.path, file.path), found)
+        index[kind, file] = indexed(file, texts.get(file, file.path), found)
         first += len(its_spans)
-    return IndexedText(languages, tuple(_groups({n: Side(n, k, tuple(index[k, f] for f in s)) for n, (k, s) in sides.items()})))
+    groups: list[tuple[Side, ...]] = []
+    for given in formats:
+        groups += _groups([Side(name, kind, tuple(index[kind, file] for file in side)) for name, kind, side in given])
+    return IndexedText(languages, tuple(groups))
 
 
 def make_lister(_: None) -> Any:
@@ -142,20 +150,20 @@ def make_unpacker(context: WorkerContext) -> Any:
     return partial(_unpack, context)
 
 
-def _unpack(context: WorkerContext, pair: tuple[Path, Path]) -> None:
+def _unpack(context: WorkerContext, pair: tuple[ExternalFile, Path]) -> None:
     unpack(*pair, context)
 
 
-def _texts(sides: dict[str, tuple[str, tuple[ExternalFile, ...]]], folder: Path, phases: Phases) -> dict[Path, Path]:
+def _texts(sides: Iterable[FileSide], folder: Path, phases: Phases) -> dict[ExternalFile, Path]:
     """Return where the lines of each text file are. Compressed files are decompressed unless an earlier attempt has done so."""
     texts = {
-        file.path: unpacked(file.path, folder, hashlib.sha256(f"{file.path}\n{file.digest}".encode()).hexdigest()[:16])
-        for kind, side in sides.values()
-        for file in side
+        file: folder / f"{hashlib.sha256(repr(file).encode()).hexdigest()[:16]}.txt" if is_packed(file) else file.path
+        for _, kind, files in sides
+        for file in files
         if kind != "parquet"
     }
-    missing = [(path, text) for path, text in texts.items() if path != text and not text.exists()]
-    quick = len(missing) <= MAX_QUICK_FILES and sum(_size(path) for path, _ in missing) <= QUICK_BYTES
+    missing = [(file, text) for file, text in texts.items() if is_packed(file) and not text.exists()]
+    quick = len(missing) <= MAX_QUICK_FILES and sum(_size(file.path) for file, _ in missing) <= QUICK_BYTES
     for _ in phases.map(make_unpacker, phases.context.for_workers(), missing, quick=quick):
         pass
     return texts
@@ -169,30 +177,33 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _sides(files: TextFiles) -> dict[str, tuple[str, tuple[ExternalFile, ...]]]:
-    """Return the kind and the files of each side of a text by name."""
-    given = [name for name in ("source", "tsv", "parquet") if getattr(files, name)]
-    if len(given) != 1 or bool(files.source) != bool(files.target):
+def _formats(files: TextFiles) -> list[list[FileSide]]:
+    """Return the sides of each format that a text has: those of source and target, of tsv, and of parquet."""
+    names = [name for name in ("source", "tsv", "parquet") if getattr(files, name)]
+    if not names or bool(files.source) != bool(files.target) or (files.references and len(names) > 1):
         raise DataError(
-            f"corpus files: expected source and target, or tsv, or parquet, got {', '.join(given) or 'no files'}; "
-            "give the files in one of these ways"
+            "corpus files: expected source and target, tsv or parquet, and references beside one of them alone, got "
+            f"{', '.join(names) or 'none of them'}; correct the files of the text"
         )
-    sides = {"source": ("lines", files.source), "target": ("lines", files.target)} if files.source else {}
-    if not files.source:
-        sides[given[0]] = (given[0], files.tsv or files.parquet)
-    return sides | {f"reference {number}": ("lines", side) for number, side in enumerate(files.references, 2)}
+    references: list[FileSide] = [(f"reference {number}", "lines", side) for number, side in enumerate(files.references, 2)]
+    given: dict[str, list[FileSide]] = {
+        "source": [("source", "lines", files.source), ("target", "lines", files.target)],
+        "tsv": [("tsv", "tsv", files.tsv)],
+        "parquet": [("parquet", "parquet", files.parquet)],
+    }
+    return [given[name] + references for name in names]
 
 
-def _groups(sides: dict[str, Side]) -> Iterator[tuple[Side, ...]]:
+def _groups(sides: Sequence[Side]) -> Iterator[tuple[Side, ...]]:
     """Yield groups of files that correspond row by row.
 
     If all sides have the same number of files, corresponding files must have the same number of lines; otherwise the totals must
     agree. Raises DataError.
     """
-    numbers = {len(side.files) for side in sides.values()}
+    numbers = {len(side.files) for side in sides}
     slices = [slice(i, i + 1) for i in range(numbers.pop())] if len(numbers) == 1 else [slice(None)]
     for part in slices:
-        group = tuple(Side(side.name, side.kind, side.files[part]) for side in sides.values())
+        group = tuple(Side(side.name, side.kind, side.files[part]) for side in sides)
         if len({side.rows for side in group}) > 1:
             raise _unequal(group)
         yield group
@@ -200,22 +211,32 @@ def _groups(sides: dict[str, Side]) -> Iterator[tuple[Side, ...]]:
 
 def _unequal(group: Iterable[Side]) -> DataError:
     totals = ", ".join(f"{side.name} {side.rows}" for side in group)
-    lines = "; ".join(f"{side.name}: {file.rows} lines in {file.file.path}" for side in group for file in side.files)
+    lines = "; ".join(f"{side.name}: {file.rows} lines in {file.shown}" for side in group for file in side.files)
     return DataError(
         f"corpus files: expected the same number of lines on all sides, got {totals} ({lines}); align the files line by line"
     )
 
 
 def _columns(file: IndexedFile, lines: pa.StringArray, start: int) -> pa.Table:
-    """Cut lines, of which the first has `start` lines before it, into their two columns."""
+    """Split lines at tabs into source and target. `start` lines of the file precede them.
+
+    Without stated columns, lines of two columns are expected. With them, lines may have more, and blank lines are empty pairs.
+    """
+    stated = file.file.columns
     tabs = pc.count_substring(lines, "\t").to_numpy()
-    if (wrong := np.flatnonzero(tabs != 1)).size:
-        raise DataError(
-            f"{file.file.path}, line {start + int(wrong[0]) + 1}: expected two columns, source<TAB>target, "
-            f"got {int(tabs[wrong[0]]) + 1}; remove or repair the line"
-        )
-    columns = pc.split_pattern(lines, "\t").flatten()
-    return pa.table({"source": columns[::2], "target": columns[1::2]})
+    source, target = (int(column) - 1 for column in stated or (1, 2))
+    last = max(source, target)
+    wrong = tabs != last
+    if stated:
+        blank = pc.equal(pc.utf8_trim_whitespace(lines), "")
+        lines = pc.if_else(blank, "\t" * last, lines)
+        wrong = (tabs < last) & ~blank.to_numpy(zero_copy_only=False)
+    if (at := np.flatnonzero(wrong)).size:
+        expected = f"at least {last + 1} columns" if stated else "two columns, source<TAB>target"
+        line, found = start + int(at[0]) + 1, int(tabs[at[0]]) + 1
+        raise DataError(f"{file.shown}, line {line}: expected {expected}, got {found}; remove or repair the line")
+    cells = pc.split_pattern(lines, "\t")
+    return pa.table({"source": pc.list_element(cells, source), "target": pc.list_element(cells, target)})
 
 
 def _stream(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -239,5 +260,5 @@ def _side_by_side(group: tuple[Side, ...], rows: Iterable[tuple[pa.Table | None,
 
 
 def _changed(group: tuple[Side, ...]) -> DataError:
-    names = ", ".join(str(file.file.path) for side in group for file in side.files)
+    names = ", ".join(str(file.shown) for side in group for file in side.files)
     return DataError(f"{names}: expected the lines that were counted before, got others; the files were changed: run again")

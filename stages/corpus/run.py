@@ -88,7 +88,7 @@ def _report(job: Job, half_done: float, context: StepContext) -> None:
 
 def _check_kept(job: Job, ledger: Ledger, ratio: float) -> None:
     if not job.text.rows:
-        names = ", ".join(str(file.file.path) for _, file in job.text.counts())
+        names = ", ".join(str(file.shown) for _, file in job.text.counts())
         raise DataError(
             f"corpus: expected at least one pair of sentences, got an empty text: {names}; check the files in the config"
         )
@@ -105,7 +105,7 @@ def _describe(job: Job, layout: Layout, ledger: Ledger, ratio: float, context: S
         files = [{"side": side, "digest": file.file.digest, "lines": file.rows} for side, file in counts]
         context.write_json(context.directory / "ledger.json", _account(ledger, ratio) | {"files": files})
     context.write_json(
-        context.records("files.json"), [{"side": side, "path": str(file.file.path), "lines": file.rows} for side, file in counts]
+        context.records("files.json"), [{"side": side, "path": str(file.shown), "lines": file.rows} for side, file in counts]
     )
     text = {"rows": layout.rows, "shards": layout.shards, "shard_rows": layout.shard_rows}
     context.write_json(context.directory / "text.json", text)

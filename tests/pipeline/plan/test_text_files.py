@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config.schema import TextConfig
+from pipeline.config.texts import TextConfig
+from pipeline.data.access import DataAccess
 from pipeline.plan.text_files import text_files
 from pipeline.store.artifacts import Store
 from stages.errors import DataError
 
 
 def names(text: TextConfig, folder: Path) -> list[list[str]]:
-    files = text_files(text, Store(folder / "store"))
+    files = text_files(text, DataAccess(Store(folder / "store"), ("en", "de")))
     return [[file.path.name for file in side] for side in (files.source, files.target, files.tsv)]
 
 
@@ -33,4 +34,4 @@ def test_a_file_whose_name_looks_like_a_pattern_is_itself(tmp_path: Path) -> Non
 
 def test_a_pattern_without_files_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none-\*\.tsv: expected files that match the pattern, got none"):
-        text_files(TextConfig(tsv=(tmp_path / "none-*.tsv",)), Store(tmp_path / "store"))
+        names(TextConfig(tsv=(tmp_path / "none-*.tsv",)), tmp_path)

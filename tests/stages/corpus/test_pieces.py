@@ -149,9 +149,10 @@ def test_any_range_of_lines_is_read(
     lines = path.read_text().splitlines(keepends=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(line_index, "BLOCK_BYTES", block)
-        counts = [rows for span in line_index.spans(path, path) for rows in line_index.count(span)]
-        file = line_index.indexed(ExternalFile(path, ""), path, counts)
-        assert file.rows == len(lines) == line_index.count_rows(path, None)
+        given = ExternalFile(path, "")
+        counts = [rows for span in line_index.spans(given, path) for rows in line_index.count(span)]
+        file = line_index.indexed(given, path, counts)
+        assert file.rows == len(lines) == line_index.count_rows(given, None)
         start = data.draw(st.integers(0, len(lines)))
         stop = data.draw(st.integers(start, len(lines)))
         found = [line for part in file.lines(start, stop) for line in part.to_pylist()]
