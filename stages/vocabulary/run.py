@@ -14,7 +14,7 @@ from fewstep.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 from stages.artifacts import Text
 from stages.context import Context, StepContext
 from stages.errors import ArtifactError, DataError
-from stages.shards import read_shards
+from stages.shards import read_shard, row_counts, shard_paths
 from stages.vocabulary import VocabularyConfig, VocabularyInputs
 from stages.vocabulary.imported import imported_models
 
@@ -98,16 +98,17 @@ def processor(directory: Path, side: str) -> SentencePieceProcessor:
 
 def _lines(directory: Path, sides: tuple[str, ...], max_lines: int) -> Iterator[str]:
     """Up to `max_lines` evenly spaced lines of each side: rows floor(i n / max_lines) of n rows."""
-    rows = sum(table.num_rows for table in read_shards(directory))
+    counts = row_counts(directory)
+    rows = sum(counts)
     chosen = min(rows, max_lines)
     for side in sides:
         start, taken = 0, 0
-        for table in read_shards(directory):
-            column = table[side]
-            while taken < chosen and (row := taken * rows // chosen) < start + table.num_rows:
-                yield column[row - start].as_py()
-                taken += 1
-            start += table.num_rows
+        for path, count in zip(shard_paths(directory), counts, strict=True):
+            end = -(-(start + count) * chosen // rows) if rows else 0  # lines whose row is in this shard or an earlier one
+            if end > taken:
+                column = read_shard(path)[side]
+                yield from column.take([line * rows // chosen - start for line in range(taken, end)]).to_pylist()
+            start, taken = start + count, end
 
 
 def _write(path: Path, data: bytes, context: Context) -> None:
