@@ -61,7 +61,7 @@ class Validator:
         self._sources = [values[offsets[row] : offsets[row + 1]].tolist() for row in range(len(self._references))]
         self._metric = TASKS[self._config.task].metric
         score(self._metric, ["text"], [["text"]], self._how)
-        self._search: Any = family_named(self._config.family).search()
+        self._search: Any = family_named(self._config.family).search.for_network(self._config.network)
         if self._config.task == "summarization":
             # An untrained network would write as much as it reads.
             self._search = self._search.with_max_tokens(int(self._pool.target.lengths.max()) + 1)
