@@ -49,9 +49,14 @@ def open_system(
     sizes = sizes_of(directory, description)
     searches, default = _searches(directory, description, search_type)
     source, target = _languages(directory, description)
+    unmapped = description.get("unmapped_pieces", {})
     source_pieces, target_pieces = (
-        load_pieces(directory / part, size) for part, size in ((SOURCE_PIECES, sizes.source), (TARGET_PIECES, sizes.target))
+        load_pieces(directory / part, size, unmapped.get(side, 0))
+        for side, part, size in (("source", SOURCE_PIECES, sizes.source), ("target", TARGET_PIECES, sizes.target))
     )
+    prefix = tuple(description.get("source_prefix", ()))
+    if any(token >= sizes.source for token in prefix):
+        raise BundleError(f"{directory / 'system.json'}: source_prefix: expected ids below {sizes.source}, got {list(prefix)}")
     decoder = load_decoder(directory, description, searches[default])
     longest, cut = description["network"]["max_positions"] - 1, description.get("max_source_tokens")
     return System(
@@ -68,6 +73,7 @@ def open_system(
         max_source_tokens=longest if cut is None else min(cut, longest),
         max_target_tokens=longest,
         cuts=cut is not None,
+        source_prefix=prefix,
     )
 
 
