@@ -1,4 +1,4 @@
-"""SentencePiece models with more pieces than the network that they belong to has rows."""
+"""SentencePiece models of networks whose ids come from a map of pieces in a file of its own, as Marian's do."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from typing import Any
 
 from sentencepiece import SentencePieceProcessor
 
-from fewstep.vocabulary import UNK
+from fewstep.vocabulary import RESERVED, UNK
 
 
 class MappedPieces(SentencePieceProcessor):  # type: ignore[misc]  # SentencePiece has no types
-    """A SentencePiece model whose pieces from `size` on only segment text: `encode` replaces them by the unknown token.
+    """A SentencePiece model that segments text, while the ids of pieces follow from their names.
 
-    Marian's vocabularies map pieces to ids in a file of their own, which may leave out pieces of the model.
+    Pieces from `size` on, which the map lacks, are the unknown token. A character that the model does not know may be a piece of
+    the other language, and then has its id.
     """
 
     def __init__(self, model_proto: bytes, size: int) -> None:
         super().__init__(model_proto=model_proto)
         self.size = size
+        own = [id_ for id_ in range(len(RESERVED), size) if not self.is_control(id_)]
+        self._ids = dict(zip(self.id_to_piece(own), own, strict=True))
 
     def __len__(self) -> int:
         return self.size
@@ -28,7 +31,7 @@ class MappedPieces(SentencePieceProcessor):  # type: ignore[misc]  # SentencePie
 
     def encode(self, text: Any, **options: Any) -> Any:
         """Return the ids of a line, or those of each line of a list."""
-        return self._mapped(super().encode(text, **options))
+        return self._mapped(super().encode(text, out_type=str, **options))
 
-    def _mapped(self, ids: Any) -> Any:
-        return [self._mapped(one) if isinstance(one, list) else one if one < self.size else UNK for one in ids]
+    def _mapped(self, pieces: Any) -> Any:
+        return [self._mapped(one) if isinstance(one, list) else self._ids.get(one, UNK) for one in pieces]

@@ -51,7 +51,7 @@ def open_system(
     source, target = _languages(directory, description)
     unmapped = description.get("unmapped_pieces", {})
     source_pieces, target_pieces = (
-        load_pieces(directory / part, size, unmapped.get(side, 0))
+        load_pieces(directory / part, size, unmapped.get(side))
         for side, part, size in (("source", SOURCE_PIECES, sizes.source), ("target", TARGET_PIECES, sizes.target))
     )
     prefix = tuple(description.get("source_prefix", ()))

@@ -54,7 +54,7 @@ def load_ngram(directory: Path, description: Mapping[str, Any], sizes: Sizes) ->
     """
     if NGRAM not in description["parts"]:
         return None
-    pieces = load_pieces(directory / TARGET_PIECES, sizes.target, description.get("unmapped_pieces", {}).get("target", 0))
+    pieces = load_pieces(directory / TARGET_PIECES, sizes.target, description.get("unmapped_pieces", {}).get("target"))
     try:
         return NgramModel.load(directory / NGRAM).for_vocabulary([pieces.id_to_piece(token) for token in range(len(pieces))])
     except (OSError, RuntimeError, ValueError) as error:

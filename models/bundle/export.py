@@ -30,7 +30,7 @@ def export_ctranslate2(system: Path, directory: Path, precision: str, verify: bo
     sizes = sizes_of(system, description)
     unmapped = description.get("unmapped_pieces", {})
     source, target = (
-        load_pieces(system / part, size, unmapped.get(side, 0))
+        load_pieces(system / part, size, unmapped.get(side))
         for side, part, size in (("source", SOURCE_PIECES, sizes.source), ("target", TARGET_PIECES, sizes.target))
     )
     names = [[pieces.id_to_piece(id_) for id_ in range(len(pieces))] for pieces in (source, target)]

@@ -34,7 +34,7 @@ class ForeignModel:
     pieces: dict[str, bytes]
     """Serialised SentencePiece models by side, in the order of the network's ids."""
     unmapped: dict[str, int]
-    """Pieces at the end of each model that have no row in the network, by side."""
+    """Pieces at the end of each model that have no row in the network, by side; empty if ids are those of the models."""
     search: StepwiseSearch
     """The default search."""
     origin: dict[str, Any]
@@ -51,7 +51,7 @@ class ForeignModel:
 def write_foreign(model: ForeignModel, directory: Path, *, name: str, source_language: str, target_language: str) -> None:
     """Write the system directory of an imported network. Raises OSError."""
     imported: dict[str, Any] = {"origin": model.origin}
-    if any(model.unmapped.values()):
+    if model.unmapped:
         imported["unmapped_pieces"] = model.unmapped
     if model.source_prefix:
         imported["source_prefix"] = list(model.source_prefix)

@@ -73,9 +73,7 @@ def _network(values: Mapping[str, Any]) -> StepwiseConfig:
         if values.get(key, False):
             raise ForeignModelError(f"config.json: {key}: expected false, which is all that transformers implements, got true")
     if not values.get(TIED, True):
-        raise ForeignModelError(
-            f"config.json: {TIED}: expected true, got false; an output table of its own is not read"
-        )
+        raise ForeignModelError(f"config.json: {TIED}: expected true, got false; an output table of its own is not read")
     for part in ("ffn_dim", "attention_heads"):
         _expect(values, f"decoder_{part}", values[f"encoder_{part}"])
     activation = ACTIVATIONS.get(str(values.get("activation_function", "gelu")))

@@ -85,6 +85,8 @@ def reordered(model: bytes, order: PieceOrder, file: str) -> tuple[bytes, int]:
     own = {piece.piece: (piece.type, piece.score) for piece in parsed.pieces if piece.type not in (types.CONTROL, types.UNKNOWN)}
     if not own:
         raise ForeignModelError(f"{file}: expected a SentencePiece model with pieces, got none; copy the file again")
+    # The scores of BPE models rank merges: a piece that is not the model's own must not come before its own.
+    last = min(score for _, score in own.values()) - 1.0
     entries: list[tuple[str, int, float]] = [
         (name, types.UNKNOWN if token == UNK else types.CONTROL, 0.0) for token, name in enumerate(RESERVED)
     ]
@@ -92,7 +94,7 @@ def reordered(model: bytes, order: PieceOrder, file: str) -> tuple[bytes, int]:
         if name in RESERVED or is_language_token(name):
             entries.append((f"{name}'" if name in RESERVED else name, types.CONTROL, 0.0))
         else:
-            entries.append((name, *own.get(name, (types.UNUSED, 0.0))))
+            entries.append((name, *own.get(name, (types.UNUSED, last))))
     listed = {name for name, _, _ in entries}
     unmapped = [(name, *own[name]) for name in own if name not in listed]
     _write_pieces(parsed, [*entries, *unmapped])

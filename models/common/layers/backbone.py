@@ -31,7 +31,7 @@ def layer_shape(config: NetworkConfig) -> Shape:
 class Backbone(nn.Module):
     """A Transformer encoder-decoder without the inputs of its decoder. With a joint vocabulary both sides share one embedding."""
 
-    logits_bias: Tensor | None = None
+    logits_bias: Tensor | None
     """A bias [V] of the logits, for networks that have one."""
 
     def __init__(self, config: NetworkConfig, sizes: Sizes) -> None:
@@ -40,6 +40,7 @@ class Backbone(nn.Module):
         if config.width % config.heads or config.width % 2:
             raise ValueError(f"width: expected an even multiple of heads ({config.heads}), got {config.width}")
         self.sizes, self.max_positions = sizes, config.max_positions
+        self.register_buffer("logits_bias", None)
         shape, scaled = layer_shape(config), config.scale_embeddings
         self.target_embedding = TokenTable(sizes.target, config.width, scaled=scaled)
         self.source_embedding = None if sizes.joint else Embedding(sizes.source, config.width, scaled=scaled)

@@ -3,13 +3,16 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 import sentencepiece
 import torch
 
 import fewstep
-from fewstep.config.options import OutputLimits
+from fewstep.config.options import OutputLimits, Shortlist
 from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.families.stepwise.decoder import NativeDecoder
+from fewstep.system.networks import read_network
 from models.bundle.directory import load_system
 from models.imports.foreign import ForeignModelError, write_foreign
 from models.imports.marian import FILES, read_marian
@@ -64,7 +67,7 @@ def test_ids_logits_and_searches_are_those_of_transformers(variant, tmp_path):
     native = fewstep.load(tmp_path / "system")
 
     ids, mask = reference_ids(tmp_path / "marian", LINES)
-    old_source = {name: id_ for name, id_ in json.loads((tmp_path / "marian/vocab.json").read_text()).items()}
+    old_source = json.loads((tmp_path / "marian/vocab.json").read_text())
     target_file = "target_vocab.json" if VARIANTS[variant].get("shared") is False else "vocab.json"
     old_target = {id_: name for name, id_ in json.loads((tmp_path / "marian" / target_file).read_text()).items()}
     new_source = [native.source_pieces.id_to_piece(token) for token in range(foreign.sizes.source)]
@@ -118,12 +121,21 @@ def test_ids_logits_and_searches_are_those_of_transformers(variant, tmp_path):
                 assert not ended or len(own_output[0].ids) == len(wanted)
 
 
-def test_int8_and_shortlist_use_the_bias(tmp_path):
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_every_precision_and_shortlists_add_the_bias(precision, tmp_path):
     write_marian(tmp_path / "marian", seed=5)
-    native = fewstep.load(convert(tmp_path / "marian", tmp_path / "system"))
-    plain = native.translate(LINES, search("greedy"), scores=True)
-    int8 = native.translate(LINES, search("greedy", precision="int8"), scores=True)
-    assert [one.text for one in plain] == [one.text for one in int8]
+    foreign = read(tmp_path / "marian")
+    favourite, rows = 20, foreign.sizes.target
+    foreign.weights["logits_bias"][favourite] = 60.0
+    write_foreign(foreign, tmp_path / "system", name="marian", source_language="en", target_language="de")
+    arrays = read_network(tmp_path / "system", foreign.network, foreign.sizes)
+    lexicon = fewstep.Lexicon(np.array([2, favourite, *range(7, 17)]), np.full((rows, 1), -1))
+    decoder = NativeDecoder(foreign.network, [arrays], lexicon=lexicon, precision=precision)
+    for shortlist in (None, Shortlist(tokens=12, links=0)):
+        options = search("greedy", precision=precision, shortlist=shortlist)
+        found = decoder.decode(decoder.prepare([[9, 10], [8]]), options)
+        assert [ranked[0].ids for ranked in found] == [[favourite] * (LIMIT - 1)] * 2
+        assert all(abs(ranked[0].score) < 1e-3 for ranked in found)
 
 
 def test_segmentation_and_text_do_not_change(tmp_path):
