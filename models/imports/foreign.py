@@ -45,7 +45,8 @@ class ForeignModel:
     @property
     def vocabulary(self) -> dict[str, Any]:
         """The description of the vocabularies, as in `vocabulary.json`."""
-        return {"joint": self.sizes.joint, "source_size": self.sizes.source, "target_size": self.sizes.target}
+        sizes = {"joint": self.sizes.joint, "source_size": self.sizes.source, "target_size": self.sizes.target}
+        return sizes | ({"mapped": True} if self.unmapped else {})
 
 
 def write_foreign(model: ForeignModel, directory: Path, *, name: str, source_language: str, target_language: str) -> None:

@@ -19,18 +19,6 @@ from models.imports.foreign import ForeignModel, ForeignModelError, read_object,
 from models.imports.pieces import PieceOrder, is_language_token, piece_order, reordered
 from models.imports.tensors import ForeignTensors, layer_weights, read_tensors
 
-FILES = (
-    "config.json",
-    "generation_config.json",
-    "model.safetensors",
-    "pytorch_model.bin",
-    "source.spm",
-    "target.spm",
-    "vocab.json",
-    "target_vocab.json",
-    "README.md",
-)
-"""Files of a directory that are read, as far as they are there."""
 RESERVED_PIECES = {PAD: "<pad>", EOS: "</s>", UNK: "<unk>"}
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 LEGACY = ("normalize_before", "normalize_embedding", "add_final_layer_norm")
@@ -73,7 +61,7 @@ def _network(values: Mapping[str, Any]) -> StepwiseConfig:
         if values.get(key, False):
             raise ForeignModelError(f"config.json: {key}: expected false, which is all that transformers implements, got true")
     if not values.get(TIED, True):
-        raise ForeignModelError(f"config.json: {TIED}: expected true, got false; an output table of its own is not read")
+        raise ForeignModelError(f"config.json: {TIED}: expected true, got false; other output tables are not read")
     for part in ("ffn_dim", "attention_heads"):
         _expect(values, f"decoder_{part}", values[f"encoder_{part}"])
     activation = ACTIVATIONS.get(str(values.get("activation_function", "gelu")))

@@ -17,6 +17,7 @@ from fewstep.config.network import NetworkConfig
 from models.stepwise.system import StepwiseSystem, StepwiseTeacher
 from models.training.recipe import TrainedSystem, part
 from pipeline.config.systems import AnySystem, Distillation
+from pipeline.config.teachers import CommandTeacher, MarianTeacher, TeacherVocabulary
 from pipeline.store.downloads import RemoteFile
 from stages.align import AlignConfig
 from stages.corpus import Filters
@@ -51,19 +52,23 @@ class Languages:
     """Language code of the source side."""
     target: Annotated[str, MinLen(1)] = "de"
     """Language code of the target side; it selects the tokeniser of metrics."""
+    target_token: str = ""
+    """Token of the target language for an imported teacher that translates into several, such as `>>deu<<`."""
 
 
-def _chosen_by(key: str, kind: type) -> Discriminator:
-    """Return a choice of two types: `kind` for a map with `key`, the other type for any other value."""
+def _chosen_by(**kinds: type) -> Discriminator:
+    """Return a choice of types: the one whose key is in a map, else the other type. `from_` stands for the key `from`."""
 
     def tag(value: Any) -> str:
-        meant = key in value if isinstance(value, Mapping) else isinstance(value, kind)
-        return f"<{kind.__name__}>" if meant else "<other>"
+        for key, kind in kinds.items():
+            if key.rstrip("_") in value if isinstance(value, Mapping) else isinstance(value, kind):
+                return f"<{kind.__name__}>"
+        return "<other>"
 
     return Discriminator(tag)
 
 
-File = Annotated[Annotated[RemoteFile, Tag("<RemoteFile>")] | Annotated[Path, Tag("<other>")], _chosen_by("url", RemoteFile)]
+File = Annotated[Annotated[RemoteFile, Tag("<RemoteFile>")] | Annotated[Path, Tag("<other>")], _chosen_by(url=RemoteFile)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +255,10 @@ class Tracking:
 
 
 _PINNED = Annotated[Pinned, Tag("<Pinned>")]
-_FROM = _chosen_by("from", Pinned)
+_FROM = _chosen_by(from_=Pinned)
+_VOCABULARY = Annotated[TeacherVocabulary, Tag("<TeacherVocabulary>")]
+_MARIAN = Annotated[MarianTeacher, Tag("<MarianTeacher>")]
+_COMMAND = Annotated[CommandTeacher, Tag("<CommandTeacher>")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,16 +273,26 @@ class RunConfig:
     """The languages of the two sides."""
     corpus: Corpus = field(default_factory=Corpus)
     """The parallel text."""
-    vocabulary: Annotated[_PINNED | Annotated[VocabularyConfig, Tag("<other>")], _FROM] = field(default_factory=VocabularyConfig)
-    """Training of the subword vocabulary, or `{from: DIRECTORY}` of a finished one."""
+    vocabulary: Annotated[
+        _PINNED | _VOCABULARY | Annotated[VocabularyConfig, Tag("<other>")], _chosen_by(from_=Pinned, use=TeacherVocabulary)
+    ] = field(default_factory=VocabularyConfig)
+    """Training of the subword vocabulary, `{from: DIRECTORY}` of a finished one, or `{use: teacher}` for that of an imported
+    teacher."""
     alignment: AlignConfig | None = None
     """Word alignment. Absent: only for candidate tables, with the defaults."""
     lattice: Lattice | None = None
     """Counting of candidate tables. Absent: only those that systems need, with the defaults."""
     ngram: Annotated[_PINNED | Annotated[NgramConfig, Tag("<other>")], _FROM] | None = None
     """Estimation of an n-gram language model, or `{from: DIRECTORY}` of a finished one. Absent: no model."""
-    teacher: Annotated[_PINNED | Annotated[StepwiseTeacher, Tag("<other>")], _FROM] | None = None
-    """The autoregressive model that others learn from, or `{from: DIRECTORY}` of a finished training or system. Absent: none."""
+    teacher: (
+        Annotated[
+            _PINNED | _MARIAN | _COMMAND | Annotated[StepwiseTeacher, Tag("<other>")],
+            _chosen_by(from_=Pinned, marian=MarianTeacher, command=CommandTeacher),
+        ]
+        | None
+    ) = None
+    """The autoregressive model that others learn from: one to be trained, `{from: DIRECTORY}` of a finished training or system,
+    `{marian: DIRECTORY}` of a network of opus-mt, or `{command: [PROGRAM, ...]}` of a translator. Absent: none."""
     distillation: Annotated[_PINNED | Annotated[Distillation, Tag("<other>")], _FROM] = field(default_factory=Distillation)
     """Decoding of the training source by the teacher, or `{from: DIRECTORY}` of a distilled text."""
     systems: Annotated[dict[Name, AnySystem], MinLen(1)] = field(default_factory=lambda: {"autoregressive": StepwiseSystem()})

@@ -14,6 +14,8 @@ from pipeline.store.downloads import RemoteFile, download
 from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles
 from stages.corpus.limits import require_regular
+from stages.errors import DataError
+from stages.import_network import FILES
 
 
 def text_files(text: TextConfig, store: Store) -> TextFiles:
@@ -31,6 +33,13 @@ def monolingual_files(paths: Sequence[Path], store: Store) -> TextFiles:
     """Return files of one language as pairs of equal sides."""
     files = with_digests(paths, store)
     return TextFiles(source=files, target=files)
+
+
+def marian_files(directory: Path, store: Store) -> dict[str, ExternalFile]:
+    """Return the files of a Marian network in `directory`, by name. Raises DataError if there is no such directory."""
+    if not directory.is_dir():
+        raise DataError(f"teacher.marian: expected a directory, got {directory}; download the files of the network into it")
+    return {name: _local(directory / name, store) for name in FILES if (directory / name).is_file()}
 
 
 def with_digests(files: Sequence[Path | RemoteFile], store: Store) -> tuple[ExternalFile, ...]:

@@ -16,14 +16,15 @@ from models.family import family_named
 from models.stepwise.system import StepwiseTeacher
 from models.training.recipe import TrainedSystem
 from pipeline.config.schema import Pinned, RunConfig, TextConfig
-from pipeline.config.systems import UsedSystem
+from pipeline.config.systems import Distillation, UsedSystem
+from pipeline.config.teachers import CommandTeacher, MarianTeacher, TeacherVocabulary
 from pipeline.plan import stage_configs
 from pipeline.plan.analyses import analyse_dags, analyse_lattices, compare_minimal_pairs, measure_likelihood
 from pipeline.plan.counts import align_and_count, count_shortlist, estimate_language_model, texts_of_tables
 from pipeline.plan.flow import Built, Distilled, Encoded, Flow, Sources, Teachers, Texts, TrainingData
 from pipeline.plan.pins import pinned_distillation, pinned_teacher, pinned_vocabulary
 from pipeline.plan.step import Builder, Plan
-from pipeline.plan.text_files import monolingual_files, text_files, with_digests
+from pipeline.plan.text_files import marian_files, monolingual_files, text_files, with_digests
 from pipeline.store.artifacts import Store
 from stages import (
     benchmark,
@@ -31,6 +32,8 @@ from stages import (
     decode,
     distill,
     encode,
+    external,
+    import_network,
     report,
     score,
     system,
@@ -64,11 +67,12 @@ def build_plan(config: RunConfig, store: Store) -> Plan:
     flow = Flow(config, store, Builder(store.root))
 
     texts = read_texts(flow)
-    vocab = train_vocabulary(flow, texts.training)
+    imported = import_teacher(flow)
+    vocab = train_vocabulary(flow, texts.training, imported)
     encoded, truncated = encode_texts(flow, texts, vocab)
 
     teacher_trainings = train_teacher(flow, encoded)
-    teachers = teacher_networks(flow, teacher_trainings, vocab)
+    teachers = (imported,) if imported else teacher_networks(flow, teacher_trainings, vocab)
     distilled = distill_training_text(flow, encoded, teachers)
     data = {"raw": (encoded.training,), "distilled": tuple(part.tokens for part in distilled.values())}
 
@@ -118,9 +122,28 @@ def read_monolingual_text(flow: Flow, name: str, paths: Sequence[Path], texts: T
     return flow.steps.add(corpus.STAGE, name, inputs, stage_configs.monolingual_config(flow.config))
 
 
-def train_vocabulary(flow: Flow, text: Text) -> Vocabulary:
-    """Train the subword vocabulary, unless the config pins one."""
+def import_teacher(flow: Flow) -> System | None:
+    """Import the teacher, if the config names a network of another program."""
+    teacher, languages = flow.config.teacher, flow.config.languages
+    if not isinstance(teacher, MarianTeacher):
+        return None
+    config = import_network.ImportConfig(
+        kind="marian",
+        name=teacher.marian.name,
+        source_language=languages.source,
+        target_language=languages.target,
+        target_token=languages.target_token,
+    )
+    inputs = import_network.ImportInputs(marian_files(teacher.marian, flow.store))
+    return flow.steps.add(import_network.STAGE, "teacher", inputs, config)
+
+
+def train_vocabulary(flow: Flow, text: Text, imported: System | None) -> Vocabulary:
+    """Train the subword vocabulary, unless the config pins one or uses that of the imported teacher."""
     config = flow.config.vocabulary
+    if isinstance(config, TeacherVocabulary):
+        assert imported is not None
+        return Vocabulary(imported.path, imported.fingerprint)
     if isinstance(config, Pinned):
         return pinned_vocabulary(config, flow.store)
     inputs = vocabulary.VocabularyInputs(text)
@@ -184,6 +207,8 @@ def _distilled_texts(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[s
     config, training = flow.config.distillation, encoded.texts.training
     if isinstance(config, Pinned):
         return {"train": pinned_distillation(config, flow.store, training)}
+    if isinstance(flow.config.teacher, CommandTeacher):
+        return _externally_distilled_texts(flow, config, flow.config.teacher, encoded.texts)
     teacher = teachers[0]
     if isinstance(teacher, Trained):
         bundled = system.SystemInputs(teacher, encoded.vocabulary, members=_other_members(teachers))
@@ -195,6 +220,16 @@ def _distilled_texts(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[s
         monolingual = read_monolingual_text(flow, "train/monolingual", config.monolingual, encoded.texts)
         texts["monolingual"] = _distill(flow, "monolingual", monolingual, teacher, stage_configs.distill_config(config))
     return texts
+
+
+def _externally_distilled_texts(flow: Flow, config: Distillation, teacher: CommandTeacher, texts: Texts) -> dict[str, Text]:
+    sources = {"train": texts.training}
+    if config.monolingual:
+        sources["monolingual"] = read_monolingual_text(flow, "train/monolingual", config.monolingual, texts)
+    settings, files = stage_configs.external_config(teacher), with_digests(teacher.files, flow.store)
+    return {
+        name: flow.steps.add(external.STAGE, name, external.ExternalInputs(text, files), settings) for name, text in sources.items()
+    }
 
 
 def _distill(flow: Flow, name: str, text: Text, teacher: System, config: distill.DistillConfig) -> Text:

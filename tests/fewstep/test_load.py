@@ -66,7 +66,9 @@ def test_foreign_directories(systems: dict[str, Path], tmp_path: Path) -> None:
         fewstep.load(tmp_path)
 
 
-@pytest.mark.parametrize(("version", "remedy"), [(OLDEST_SYSTEM_FORMAT - 1, "create it again"), (SYSTEM_FORMAT + 1, "or a later one")])
+@pytest.mark.parametrize(
+    ("version", "remedy"), [(OLDEST_SYSTEM_FORMAT - 1, "create it again"), (SYSTEM_FORMAT + 1, "or a later one")]
+)
 def test_older_and_newer_directories(systems: dict[str, Path], tmp_path: Path, version: int, remedy: str) -> None:
     directory = copied(systems, "lattice", tmp_path)
     describe(directory, format=version)

@@ -15,7 +15,8 @@ from fewstep.families.stepwise.decoder import NativeDecoder
 from fewstep.system.networks import read_network
 from models.bundle.directory import load_system
 from models.imports.foreign import ForeignModelError, write_foreign
-from models.imports.marian import FILES, read_marian
+from models.imports.marian import read_marian
+from stages.import_network import FILES
 from tests.models.imports.marian_networks import LIMIT, spm, write_marian
 
 transformers = pytest.importorskip("transformers")
