@@ -51,11 +51,15 @@ def write_marian(
     seed: int = 0,
     shared: bool = True,
     start: bool = False,
+    end_bias: float = 2.0,
     languages: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
     **options: Any,
 ) -> Any:
-    """Write a random network into `directory`, and return it. `start`: the pad row, which is the first input, is not zero."""
+    """Write a random network into `directory`, and return it. `start`: the pad row, which is the first input, is not zero.
+
+    `end_bias` is added to the logit of EOS, so that outputs end.
+    """
     from transformers import MarianConfig, MarianMTModel
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -97,7 +101,7 @@ def write_marian(
     torch.manual_seed(seed)
     beams = {key: settings.pop(key) for key in ("num_beams", "max_length")}
     model = MarianMTModel(MarianConfig(**settings)).eval()
-    _shake(model, rows, start)
+    _shake(model, rows, start, end_bias)
     model.save_pretrained(directory)
     generation = json.loads((directory / "generation_config.json").read_text())
     (directory / "generation_config.json").write_text(json.dumps(generation | beams))
@@ -106,7 +110,7 @@ def write_marian(
 
 
 @torch.no_grad()
-def _shake(model: Any, rows: int, start: bool) -> None:
+def _shake(model: Any, rows: int, start: bool, end_bias: float) -> None:
     """Give the network sharp outputs that end."""
     for name, weight in model.named_parameters():
         if "embed_positions" in name:
@@ -118,6 +122,6 @@ def _shake(model: Any, rows: int, start: bool) -> None:
     for table in {id(one): one for one in (model.get_input_embeddings(), model.model.decoder.embed_tokens)}.values():
         table.weight[rows - 1] = torch.randn(table.weight.size(1)) * 0.5 if start else 0.0
     bias = torch.randn_like(model.final_logits_bias) * 0.5
-    bias[0, 0] += 2.0
+    bias[0, 0] += end_bias
     bias[0, rows - 1] = -1e9  # transformers may write its padding, which this project never does
     model.final_logits_bias.copy_(bias)
