@@ -91,7 +91,7 @@ def _expect(values: Mapping[str, Any], key: str, expected: Any) -> None:
 
 
 def _search(values: Mapping[str, Any]) -> StepwiseSearch:
-    """Return beam search with the beam size, the length penalty and the limit of the directory. The limit counts the start token."""
+    """Return beam search with the beam size, the length penalty and the limit, which counts the start token, of the directory."""
     limits = OutputLimits(max_tokens=values["max_length"] - 1) if values.get("max_length", 0) > 1 else OutputLimits()
     usual = StepwiseSearch(strategy="beam")
     return StepwiseSearch(

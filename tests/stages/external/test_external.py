@@ -73,7 +73,8 @@ def test_the_program_sees_its_files_and_named_variables_alone(tmp_path, monkeypa
     (tmp_path / "table.txt").write_text("content")
     monkeypatch.setenv("SECRET", "hidden")
     monkeypatch.setenv("MODEL_HOME", "/models")
-    code = "import os, sys; sys.stdin.read(); print(open('table.txt').read(), os.environ.get('SECRET'), os.environ['MODEL_HOME'], os.environ['LANG'])"
+    shown = "open('table.txt').read(), os.environ.get('SECRET'), os.environ['MODEL_HOME'], os.environ['LANG']"
+    code = f"import os, sys; sys.stdin.read(); print({shown})"
     assert translate(code, ["a"], files=[tmp_path / "table.txt"], environment=("MODEL_HOME",)) == ["content None /models C.UTF-8"]
 
 
