@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from sentencepiece import SentencePieceProcessor
 
-from fewstep.vocabulary import RESERVED, UNK
+from fewstep.vocabulary import RESERVED, UNK, load_pieces
 
 
-class MappedPieces(SentencePieceProcessor):  # type: ignore[misc]  # SentencePiece has no types
+class MappedPieces(SentencePieceProcessor):
     """A SentencePiece model that segments text, while the ids of pieces follow from their names.
 
     Pieces from `size` on, which the map lacks, are the unknown token. A character that the model does not know may be a piece of
@@ -29,9 +30,19 @@ class MappedPieces(SentencePieceProcessor):  # type: ignore[misc]  # SentencePie
         """Return the number of pieces with an id of their own."""
         return self.size
 
-    def encode(self, text: Any, **options: Any) -> Any:
+    def encode(self, text: Any, **options: Any) -> Any:  # type: ignore[override]
         """Return the ids of a line, or those of each line of a list."""
         return self._mapped(super().encode(text, out_type=str, **options))
 
     def _mapped(self, pieces: Any) -> Any:
         return [self._mapped(one) if isinstance(one, list) else self._ids.get(one, UNK) for one in pieces]
+
+
+def pieces_of(path: Path, size: int, unmapped: int | None) -> SentencePieceProcessor:
+    """Load the vocabulary of a network with `size` rows; with a number of `unmapped` pieces behind them, if it is mapped.
+
+    Raises BundleError as `load_pieces` does.
+    """
+    if unmapped is None:
+        return load_pieces(path, size)
+    return MappedPieces(load_pieces(path, size + unmapped).serialized_model_proto(), size)

@@ -26,9 +26,8 @@ _CONTROLS = (*range(0x09), *range(0x0E, 0x1C), *range(0x7F, 0x85), *range(0x86, 
 _REMOVED = {**dict.fromkeys(_CONTROLS), 0x2581: " "}
 
 
-def load_pieces(path: Path, size: int, unmapped: int | None = None) -> SentencePieceProcessor:
-    """Load a vocabulary of `size` pieces that begins with the reserved ones. With a number of `unmapped` pieces, which stand behind
-    them and only segment text, ids follow from the names of pieces (`MappedPieces`). Raises BundleError for any other file."""
+def load_pieces(path: Path, size: int) -> SentencePieceProcessor:
+    """Load a vocabulary of `size` pieces that begins with the reserved ones. Raises BundleError for any other file."""
     from sentencepiece import SentencePieceProcessor
 
     try:
@@ -36,18 +35,14 @@ def load_pieces(path: Path, size: int, unmapped: int | None = None) -> SentenceP
         names = pieces.id_to_piece(list(range(len(pieces))))
     except (OSError, RuntimeError, UnicodeDecodeError) as error:
         raise BundleError(f"{path}: expected a SentencePiece model, got: {error}; the file is damaged") from error
-    if len(pieces) != (expected := size + (unmapped or 0)):
-        raise BundleError(f"{path}: expected {expected} pieces as the network has, got {len(pieces)}; it is another vocabulary")
+    if len(pieces) != size:
+        raise BundleError(f"{path}: expected {size} pieces as the network has, got {len(pieces)}; it is another vocabulary")
     first = tuple(names[: len(RESERVED)])
     if first != RESERVED:
         raise BundleError(
             f"{path}: expected the first pieces {' '.join(RESERVED)}, got {' '.join(first)}; it is another vocabulary"
         )
-    if unmapped is None:
-        return pieces
-    from fewstep.mapped_pieces import MappedPieces
-
-    return MappedPieces(path.read_bytes(), size)
+    return pieces
 
 
 def clean(line: str, number: int) -> str:

@@ -10,12 +10,12 @@ from typing import Any
 from fewstep.config.search import SearchConfig
 from fewstep.decoding import Decoder
 from fewstep.families.table import family_named
+from fewstep.mapped_pieces import pieces_of
 from fewstep.system.description import read_description
 from fewstep.system.format import SOURCE_PIECES, TARGET_PIECES, BundleError
 from fewstep.system.integrity import REMEDY, check_parts
 from fewstep.system.networks import sizes_of
 from fewstep.system.system import System
-from fewstep.vocabulary import load_pieces
 
 __all__ = ["load", "open_system"]
 
@@ -51,7 +51,7 @@ def open_system(
     source, target = _languages(directory, description)
     unmapped = description.get("unmapped_pieces", {})
     source_pieces, target_pieces = (
-        load_pieces(directory / part, size, unmapped.get(side))
+        pieces_of(directory / part, size, unmapped.get(side))
         for side, part, size in (("source", SOURCE_PIECES, sizes.source), ("target", TARGET_PIECES, sizes.target))
     )
     prefix = tuple(description.get("source_prefix", ()))

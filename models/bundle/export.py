@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from fewstep.mapped_pieces import pieces_of
 from fewstep.system.description import read_description
 from fewstep.system.format import SOURCE_PIECES, TARGET_PIECES, network_folders
 from fewstep.system.integrity import check_parts
 from fewstep.system.networks import sizes_of
-from fewstep.vocabulary import load_pieces
 from models.bundle.weights import make_model
 from models.stepwise.engines.ctranslate2_model import convertible, write_model
 
@@ -30,7 +30,7 @@ def export_ctranslate2(system: Path, directory: Path, precision: str, verify: bo
     sizes = sizes_of(system, description)
     unmapped = description.get("unmapped_pieces", {})
     source, target = (
-        load_pieces(system / part, size, unmapped.get(side))
+        pieces_of(system / part, size, unmapped.get(side))
         for side, part, size in (("source", SOURCE_PIECES, sizes.source), ("target", TARGET_PIECES, sizes.target))
     )
     names = [[pieces.id_to_piece(id_) for id_ in range(len(pieces))] for pieces in (source, target)]

@@ -90,7 +90,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def required(files: Mapping[str, Path], *names: str) -> Path:
-    """Return the first of these files that there is. Raises ForeignModelError if there is none."""
+    """Return the first of these files that there is. Raises ForeignModelError if all are missing."""
     for name in names:
         if name in files:
             return files[name]

@@ -28,7 +28,7 @@ class PieceOrder:
         return len(self.rows)
 
     def permuted(self, table: Tensor, fill: float = 0.0) -> Tensor:
-        """Return the rows of a foreign table in the new order, `fill` where there is none."""
+        """Return the rows of a foreign table in the new order, and `fill` for ids without an old row."""
         new = table.new_full((len(self), *table.shape[1:]), fill)
         for row, old in enumerate(self.rows):
             if old is not None:
@@ -72,7 +72,7 @@ def reordered(model: bytes, order: PieceOrder, file: str) -> tuple[bytes, int]:
 
     Own pieces keep type and score. Pieces of the order that the model does not have are unused, reserved names and language tokens
     are control symbols, which match no text. Own pieces that the order does not have follow, so that text is segmented as before.
-    Raises ForeignModelError for a file that is no model.
+    Raises ForeignModelError for other files.
     """
     from sentencepiece import sentencepiece_model_pb2 as proto
 

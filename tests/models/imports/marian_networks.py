@@ -14,6 +14,9 @@ TEXT = {
     "source": ["the small house stands near the old river", "a dog runs in the green garden", "two old men drink cold water"] * 8,
     "target": ["das kleine haus steht am alten fluss", "ein hund rennt im garten", "zwei alte frauen trinken kaltes wasser"] * 8,
 }
+LINES = ["the old dog drinks cold water", "a small house", "two men stand near the green river in the old garden", "zebra"]
+PREFIX = list(range(2, 9))
+"""Target tokens, by ids of Marian, whose logits are compared."""
 LIMIT = 30
 """Longest output in tokens, with the start token of transformers."""
 
@@ -27,6 +30,7 @@ def spm(side: str, kind: str = "unigram", size: int = 44) -> bytes:
         vocab_size=size,
         model_type=kind,
         minloglevel=2,
+        normalization_rule_name="identity",
         hard_vocab_limit=False,
         num_threads=1,
     )
@@ -107,6 +111,27 @@ def write_marian(
     (directory / "generation_config.json").write_text(json.dumps(generation | beams))
     (directory / "README.md").write_text("---\nlanguage: en\nlicense: apache-2.0\n---\n\n# A random network\n")
     return model
+
+
+@torch.no_grad()
+def expectations(model: Any, directory: Path) -> dict[str, Any]:
+    """Return the ids, the logits after a prefix, and the outputs that transformers computes for `LINES`."""
+    from transformers import MarianTokenizer
+
+    tokens = MarianTokenizer.from_pretrained(directory)(LINES, return_tensors="pt", padding=True)
+    ids, mask = tokens["input_ids"], tokens["attention_mask"]
+    prefix = [model.config.decoder_start_token_id, *PREFIX]
+    logits = model(input_ids=ids, attention_mask=mask, decoder_input_ids=torch.tensor([prefix] * len(ids))).logits
+    rules = {"length_penalty": 1.0, "max_length": LIMIT, "min_new_tokens": 1, "do_sample": False, "forced_eos_token_id": None}
+    outputs = {
+        name: model.generate(input_ids=ids, attention_mask=mask, num_beams=beams, early_stopping=beams > 1, **rules)
+        for name, beams in (("greedy", 1), ("beam", 4))
+    }
+    return {
+        "ids": [row[: int(length) - 1] for row, length in zip(ids.tolist(), mask.sum(1), strict=True)],
+        "logits": logits.tolist(),
+        **{name: [row[1:] for row in found.tolist()] for name, found in outputs.items()},
+    }
 
 
 @torch.no_grad()

@@ -9,19 +9,15 @@ import sentencepiece
 import torch
 
 import fewstep
-from fewstep.config.options import OutputLimits, Shortlist
-from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.config.options import Shortlist
 from fewstep.families.stepwise.decoder import NativeDecoder
 from fewstep.system.networks import read_network
-from models.bundle.directory import load_system
 from models.imports.foreign import ForeignModelError, write_foreign
-from models.imports.marian import read_marian
-from stages.import_network import FILES
-from tests.models.imports.marian_networks import LIMIT, spm, write_marian
+from tests.models.imports.marian_checks import check, convert, read, search
+from tests.models.imports.marian_networks import LIMIT, LINES, expectations, spm, write_marian
 
 transformers = pytest.importorskip("transformers")
 
-LINES = ["the old dog drinks cold water", "a small house", "two men stand near the green river in the old garden", "zebra"]
 VARIANTS = {
     "opus-mt": {},
     "start": {"start": True},
@@ -32,94 +28,10 @@ VARIANTS = {
 }
 
 
-def files_of(directory):
-    return {name: directory / name for name in FILES if (directory / name).is_file()}
-
-
-def read(directory, **options):
-    return read_marian(files_of(directory), name="random", digests={}, **options)
-
-
-def convert(directory, output, **options):
-    write_foreign(read(directory, **options), output, name="marian", source_language="en", target_language="de")
-    return output
-
-
-def search(strategy, **options):
-    limits = OutputLimits(max_tokens=LIMIT - 1, max_extra_tokens=100, allow_unknown=True)
-    return StepwiseSearch(strategy=strategy, output_limits=limits, beam_size=4, **options)
-
-
-def reference_ids(directory, lines):
-    """Return the ids of transformers' tokeniser with EOS, padded, and their mask."""
-    tokens = transformers.MarianTokenizer.from_pretrained(directory)(lines, return_tensors="pt", padding=True)
-    return tokens["input_ids"], tokens["attention_mask"]
-
-
-def names(ids, order):
-    return [order[token] for token in ids]
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_ids_logits_and_searches_are_those_of_transformers(variant, tmp_path):
     model = write_marian(tmp_path / "marian", seed=3, **VARIANTS[variant])
-    foreign = read(tmp_path / "marian")
-    system = load_system(convert(tmp_path / "marian", tmp_path / "system"))
-    native = fewstep.load(tmp_path / "system")
-
-    ids, mask = reference_ids(tmp_path / "marian", LINES)
-    old_source = json.loads((tmp_path / "marian/vocab.json").read_text())
-    target_file = "target_vocab.json" if VARIANTS[variant].get("shared") is False else "vocab.json"
-    old_target = {id_: name for name, id_ in json.loads((tmp_path / "marian" / target_file).read_text()).items()}
-    new_source = [native.source_pieces.id_to_piece(token) for token in range(foreign.sizes.source)]
-    new_target = [native.target_pieces.id_to_piece(token) for token in range(foreign.sizes.target)]
-    encoded = native.encode(LINES)
-    for row, length, own in zip(ids.tolist(), mask.sum(1).tolist(), encoded, strict=True):
-        assert [old_source[new_source[token]] for token in own] == row[: length - 1]
-
-    with torch.no_grad():
-        outputs = {
-            name: model.generate(
-                input_ids=ids,
-                attention_mask=mask,
-                num_beams=beams,
-                early_stopping=beams > 1,
-                length_penalty=1.0,
-                max_length=LIMIT,
-                min_new_tokens=1,
-                do_sample=False,
-                forced_eos_token_id=None,
-            )
-            for name, beams in (("greedy", 1), ("beam", 4))
-        }
-        start = model.config.decoder_start_token_id
-        prefixes = torch.tensor([[start, *range(2, 9)]] * len(ids))
-        logits = model(input_ids=ids, attention_mask=mask, decoder_input_ids=prefixes).logits
-    network = system.decoder.model
-    lengths = torch.tensor([len(own) + 1 for own in encoded])
-    padded = torch.zeros(len(encoded), int(lengths.max()), dtype=torch.int64)
-    for row, own in enumerate(encoded):
-        padded[row, : len(own)], padded[row, len(own)] = torch.tensor(own), 2
-    order = {name: id_ for id_, name in enumerate(new_target)}
-    flat = torch.tensor([[order[old_target[token]] for token in range(2, 9)] + [2]] * len(ids))
-    with torch.no_grad():
-        states = network.hidden(flat, network.encode(padded, lengths))
-        own = network.logits(states)
-    columns = [new_target.index(old_target[old]) for old in range(len(old_target) - 1)]
-    assert torch.allclose(own[..., columns], logits[..., : len(columns)], atol=1e-4)
-    assert bool((own[..., [0, 1, 4, 5, 6]] == -torch.inf).all())
-
-    for name, found in outputs.items():
-        expected = [row[1:] for row in found.tolist()]
-        for decoder in (system, native):
-            for own_output, row in zip(
-                decoder.decode(encoded, search(name, engine="torch" if decoder is system else "auto")), expected, strict=True
-            ):
-                wanted = names(row, old_target)
-                ended = "</s>" in wanted
-                wanted = wanted[: wanted.index("</s>")] if ended else wanted
-                assert names(own_output[0].ids, new_target)[: len(wanted)] == wanted
-                assert not ended or len(own_output[0].ids) == len(wanted)
+    check(tmp_path / "marian", tmp_path / "system", expectations(model, tmp_path / "marian"))
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
