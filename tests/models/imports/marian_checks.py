@@ -50,8 +50,6 @@ def check(directory, output, expected):
     encoded = native.encode(LINES)
     expected_pieces = [[old["source"][token] for token in row] for row in expected["ids"]]
     assert [[new_source[token] for token in row] for row in encoded] == expected_pieces
-        [old["source"][token] for token in row] for row in expected["ids"]
-    ]
 
     lengths, network = torch.tensor([len(row) + 1 for row in encoded]), system.decoder.model
     padded = torch.zeros(len(encoded), int(lengths.max()), dtype=torch.int64)
