@@ -99,6 +99,8 @@ struct Transformer {
 
     // Multiply in this precision from now on, in layers, and with int8 in the output projection too.
     void quantize(Precision precision);
+    // Give some tokens a probability of 0 from now on. Called before `quantize`.
+    void exclude(std::span<const std::int64_t> tokens);
 
     // Return the encoder states [rows,D], sentences one after the other.
     Buffer encoder_states(const Sources& sources, ThreadTeam& team) const;
