@@ -15,6 +15,10 @@ C = TypeVar("C")
 O = TypeVar("O", bound=Artifact)  # noqa: E741
 
 
+OPERATIONAL = {"fingerprint": False}
+"""Metadata of fields of a stage's config that change how the work is done and not its result: they are not part of fingerprints."""
+
+
 @dataclass(frozen=True)
 class Implementation:
     """The function `run` of `<package>.run`. It is imported when it is called, so that declarations of stages import nothing

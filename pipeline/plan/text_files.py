@@ -19,6 +19,7 @@ from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles
 from stages.corpus.limits import require_regular
 from stages.errors import DataError
+from stages.import_network import FILES
 from stages.vocabulary import PieceFiles
 from stages.vocabulary.imported import imported_models
 
@@ -40,6 +41,13 @@ def monolingual_files(paths: Sequence[Path], store: Store) -> TextFiles:
     """Return files of one language as pairs of equal sides."""
     files = tuple(local_file(match, store) for path in paths for match in matching(path))
     return TextFiles(source=files, target=files)
+
+
+def marian_files(directory: Path, store: Store) -> dict[str, ExternalFile]:
+    """Return the files of a Marian network in `directory`, by name. Raises DataError if there is no such directory."""
+    if not directory.is_dir():
+        raise DataError(f"teacher.marian: expected a directory, got {directory}; download the files of the network into it")
+    return {name: local_file(directory / name, store) for name in FILES if (directory / name).is_file()}
 
 
 def piece_files(files: VocabularyFiles, access: DataAccess) -> PieceFiles:

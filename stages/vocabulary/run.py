@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
+from fewstep.mapped_pieces import MappedPieces
 from fewstep.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 from stages.artifacts import Text
 from stages.context import Context, StepContext
@@ -93,7 +95,16 @@ def processor(directory: Path, side: str) -> SentencePieceProcessor:
     first = tuple(loaded.id_to_piece(list(range(min(len(RESERVED), loaded.get_piece_size())))))
     if first != RESERVED:
         raise ArtifactError(f"{path}: expected the first pieces {' '.join(RESERVED)}, got {' '.join(first)}; train it with fewstep")
-    return loaded
+    return _mapped(loaded, directory, side)
+
+
+def _mapped(pieces: SentencePieceProcessor, directory: Path, side: str) -> SentencePieceProcessor:
+    """Return the pieces with the ids of an imported vocabulary, if the directory holds one."""
+    path = directory / "vocabulary.json"
+    described = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not described.get("mapped"):
+        return pieces
+    return MappedPieces(pieces.serialized_model_proto(), described[f"{side}_size"])
 
 
 def _lines(directory: Path, sides: tuple[str, ...], max_lines: int) -> Iterator[str]:
