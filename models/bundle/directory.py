@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +168,7 @@ def write_with_searches(directory: Path, origin: Path, searches: Mapping[str, Se
 def _described_searches(searches: Mapping[str, SearchConfig], default: str) -> dict[str, Any]:
     return {
         "search": default or next(iter(searches)),
-        "searches": {label: asdict(search) for label, search in searches.items()},
+        "searches": {label: search.values() for label, search in searches.items()},
     }
 
 

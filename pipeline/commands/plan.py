@@ -10,6 +10,7 @@ import typer
 from pipeline.commands.options import ConfigFile, Json, Overrides, Until
 from pipeline.commands.output import print_json, print_table
 from pipeline.commands.planning import planned
+from pipeline.config.load import automatic_values
 from pipeline.config.schema import RunConfig
 from pipeline.plan.estimate import estimate as estimated
 from pipeline.plan.estimate import totals
@@ -50,6 +51,8 @@ def plan(
     stages = Counter(line.step.stage.name for line in lines if line.verdict == "MISS")
     count = stages["train"]
     trainings = f"; {count} training{'s' if count > 1 else ''} to run" if count else ""
+    if automatic := automatic_values(config, overrides or ()):
+        print(automatic)
     print(f"{sum(line.verdict == 'HIT' for line in lines)} of {len(lines)} steps are in {store.root}{trainings}")
 
 

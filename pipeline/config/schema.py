@@ -67,6 +67,9 @@ class Corpus:
     """Test sets by name, with any names except `train` and `validation`."""
     filters: Filters = field(default_factory=Filters)
     """Filters of the training pairs."""
+    pairs: Annotated[int, Ge(1)] | None = None
+    """Number of pairs of the training text, which values `auto` follow from. Empty: it is counted, if there are such values, in
+    files on this machine."""
     max_source_tokens: Annotated[int, Ge(1)] | None = None
     """Longer sources are truncated to this number of tokens (without EOS) wherever they are read: in training, validation,
     decoding, timing and `translate`. The number of truncated sources is reported. Empty: training leaves out pairs longer than
@@ -110,6 +113,9 @@ class Evaluation:
     word segmentation in place of 13a."""
     lowercase: bool = False
     """Compare without case (`-lc`); ROUGE always does."""
+    decode_entities: bool = False
+    """Replace entities such as `&apos;` and `&amp;`, which Moses' tokeniser writes, in hypotheses and references before they are
+    compared. The report shows texts as they are."""
     metrics: Annotated[tuple[MetricName, ...], MinLen(1)] = ("bleu", "chrf", "ter", "tokenized_bleu")
     """Metrics to compute."""
     comet: Path | None = None
@@ -204,8 +210,9 @@ class Cluster:
     checkpoint_seconds: Annotated[float, Gt(0)] = 120.0
     """Seconds between the checkpoints from which a killed training resumes."""
     microbatch_tokens: Annotated[int, Ge(0)] = 0
-    """Largest number of padded tokens in one forward and backward pass of a training worker, limited by its memory; 0: its whole
-    share of the batch."""
+    """Largest number of padded tokens in one forward and backward pass of a training worker, limited by its memory; `auto` or
+    0: its whole share of the batch. If the memory does not suffice, the update is repeated in passes of half the size,
+    and so are those after it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,6 +272,11 @@ class RunConfig:
     )
     """Decoding of the training source by the teacher, `{from: DIRECTORY}` of a distilled text, or `{source: FILES, target: FILES}`
     (or `tsv`, `parquet`) of text that was distilled elsewhere."""
+    seeds: tuple[Annotated[int, Ge(0)], ...] = ()
+    """Seeds that every system is trained with, in place of `training.seed`. The system NAME has the first seed, and each further
+    seed S adds a system NAME-seedS with companions of the same seed; for `use: teacher` it is a network like the teacher. All learn
+    from the translations of the one teacher. The report shows mean and standard deviation; only the first seed is timed. Empty: one
+    training for each system."""
     systems: Annotated[dict[Name, AnySystem], MinLen(1)] = field(default_factory=lambda: {"autoregressive": StepwiseSystem()})
     """Systems by name: `{use: teacher}`, or a system to be trained."""
     evaluation: Evaluation = field(default_factory=Evaluation)

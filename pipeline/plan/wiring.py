@@ -272,7 +272,7 @@ def use_teacher(flow: Flow, name: str, settings: UsedSystem, sources: Sources) -
     networks = sources.teachers if settings.use == "ensemble" else sources.teachers[:1]
     first = networks[0]
     if isinstance(first, System):
-        return Built(first, tuned=tune_length_penalties(flow, name, settings, first, sources.encoded.texts.validation))
+        return Built(first, tuned=tune_searches(flow, name, settings, first, sources.encoded.texts.validation))
     inputs = system.SystemInputs(first, sources.encoded.vocabulary, members=_other_members(networks))
     return bundle_and_tune(flow, name, settings, inputs, sources.data["raw"], sources)
 
@@ -348,7 +348,7 @@ def bundle_and_tune(
     data: TrainingData,
     sources: Sources,
 ) -> Built:
-    """Bundle a system with everything that its searches read, and tune their length penalties.
+    """Bundle a system with everything that its searches read, and tune their length penalties and shortlists.
 
     The result has the default search alone, so that another search, label or length penalty leaves all steps that use the system
     unchanged. The system with all of its searches, if it has others, is a further step, which shares the files of the first.
@@ -364,17 +364,18 @@ def bundle_and_tune(
     complete = settings.search == alone and not _tuned_searches(flow.config, settings)
     config = stage_configs.system_config(flow.config, name, alone, settings.family, averaging)
     bundle = flow.steps.add(system.STAGE, name if complete else f"{name}/default", inputs, config)
-    tuned = tune_length_penalties(flow, name, settings, bundle, sources.encoded.texts.validation)
+    tuned = tune_searches(flow, name, settings, bundle, sources.encoded.texts.validation)
     if not complete:
         config = stage_configs.system_config(flow.config, name, settings.search, settings.family, averaging)
         flow.steps.add(system.STAGE, name, replace(inputs, tuned=tuned, alone=bundle), config)
     return Built(bundle, tuned=tuned)
 
 
-def tune_length_penalties(
+def tune_searches(
     flow: Flow, name: str, settings: TrainedSystem | UsedSystem, bundle: System, validation: Text
 ) -> dict[str, Tuned]:
-    """Choose length penalties on the validation text, if the config lists some to try; by the label of the search."""
+    """Choose length penalties, if the config lists some to try, and sizes of shortlists on the validation text; by the label of the
+    search."""
     inputs = tune.TuneInputs(bundle, validation)
     return {
         label: flow.steps.add(tune.STAGE, f"{name}/{label}", inputs, stage_configs.tune_config(flow.config, search))
@@ -383,9 +384,12 @@ def tune_length_penalties(
 
 
 def _tuned_searches(config: RunConfig, settings: TrainedSystem | UsedSystem) -> dict[str, SearchConfig]:
-    if not config.evaluation.length_penalties:
-        return {}
-    return {label: search for label, search in settings.search.items() if search.penalises_length}
+    penalties = config.evaluation.length_penalties
+    return {
+        label: search
+        for label, search in settings.search.items()
+        if search.unmeasured_shortlist or (penalties and search.penalises_length)
+    }
 
 
 # Evaluation
@@ -420,7 +424,16 @@ def measure_speed(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[s
     test = flow.config.benchmark.test
     if not flow.config.benchmark.enabled:
         return {}
-    inputs = benchmark.BenchmarkInputs({name: built.system for name, built in systems.items()}, texts.tests[test])
+    measured = {
+        f"{name}/{label}": tuned
+        for name, built in systems.items()
+        if name not in stage_configs.further_seeds(flow.config)
+        for label, tuned in built.tuned.items()
+        if flow.config.systems[name].search[label].unmeasured_shortlist
+    }
+    others = stage_configs.further_seeds(flow.config)
+    timed = {name: built.system for name, built in systems.items() if name not in others}
+    inputs = benchmark.BenchmarkInputs(timed, texts.tests[test], measured)
     return {test: flow.steps.add(benchmark.STAGE, f"all:{test}", inputs, stage_configs.benchmark_config(flow.config))}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from stages.context import StepContext
 from stages.decode import DecodeConfig, DecodeInputs
@@ -13,7 +12,7 @@ from stages.decoding.pieces import PIECE_ROWS, DecodeJob, Piece, copy
 from stages.decoding.text import NEAR_TIE, decode_text
 from stages.errors import unwritable
 from stages.shards import drop_shards_from, read_shard, shard_path
-from stages.tune.penalty import with_tuned_penalty
+from stages.tune.chosen import with_tuned_options
 
 
 def run(inputs: DecodeInputs, config: DecodeConfig, context: StepContext) -> None:
@@ -22,14 +21,14 @@ def run(inputs: DecodeInputs, config: DecodeConfig, context: StepContext) -> Non
     Raises ArtifactError when a decoded piece does not hold exactly the rows of its sentences, StageError when the engine of the
     search is not installed or the memory does not suffice, and TransientError when the step was asked to stop.
     """
-    search = with_tuned_penalty(config.search, inputs.tuned)
+    search = with_tuned_options(config.search, inputs.tuned)
     job = DecodeJob(inputs.system, search, config.batch_tokens)
     decoded = decode_text(inputs.text, job, PIECE_ROWS, context)
     for index, piece in enumerate(decoded):
         copy(piece.decoded, shard_path(context.directory, index), context)
     drop_shards_from(context.directory, len(decoded))
     rows, near_ties = _write_best(decoded, context)
-    summary = {"rows": rows, "search": asdict(search), "near_ties": near_ties}
+    summary = {"rows": rows, "search": search.values(), "near_ties": near_ties}
     drafting = summarise(read_shard(piece.decoded) for piece in decoded)
     if drafting is not None:
         summary["drafting"] = drafting

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -27,8 +28,8 @@ LONGEST_LINE = 1 << 20
 def run(inputs: VocabularyInputs, config: VocabularyConfig, context: StepContext) -> None:
     """Write `source.spm`, `target.spm` and `vocabulary.json`. Equal text and config give equal bytes.
 
-    Raises DataError when the text gives fewer than `size` pieces, or has more characters than pieces, and for files that cannot be
-    imported (`stages.vocabulary.imported`).
+    Raises DataError when the text gives fewer than `size` pieces, or has more characters than pieces, and the size is `exact`; and
+    for files that cannot be imported (`stages.vocabulary.imported`).
     """
     if inputs.files is not None:
         models, joint = imported_models(inputs.files), inputs.files.joint
@@ -45,8 +46,25 @@ def run(inputs: VocabularyInputs, config: VocabularyConfig, context: StepContext
 def _trained(text: Text, config: VocabularyConfig) -> dict[str, bytes]:
     sides = ("source", "target")
     if config.joint:
-        return dict.fromkeys(sides, train_pieces(_lines(text.path, sides, config.sentences), config))
-    return {side: train_pieces(_lines(text.path, (side,), config.sentences), config, side) for side in sides}
+        return dict.fromkeys(sides, _train(text, sides, config, "joint"))
+    return {side: _train(text, (side,), config, side) for side in sides}
+
+
+class _SizeError(DataError):
+    """A size that the text does not support."""
+
+    def __init__(self, text: str, supported: int) -> None:
+        super().__init__(text)
+        self.supported = supported
+
+
+def _train(text: Text, sides: tuple[str, ...], config: VocabularyConfig, name: str) -> bytes:
+    try:
+        return train_pieces(_lines(text.path, sides, config.sentences), config, name)
+    except _SizeError as error:
+        if config.exact:
+            raise
+        return train_pieces(_lines(text.path, sides, config.sentences), replace(config, size=error.supported), name)
 
 
 def train_pieces(lines: Iterator[str], config: VocabularyConfig, side: str = "joint") -> bytes:
@@ -131,12 +149,15 @@ def _explained(error: RuntimeError, config: VocabularyConfig, side: str) -> Data
     """An error of SentencePiece in terms of the config."""
     text = str(error)
     if max_size := re.search(r"value <= (\d+)", text):
-        return DataError(
-            f"vocabulary.size ({side}): expected at most {max_size[1]} for this text, got {config.size}; choose a smaller size"
+        return _SizeError(
+            f"vocabulary.size ({side}): expected at most {max_size[1]} for this text, got {config.size}; choose a smaller size, or "
+            "exact: false",
+            int(max_size[1]),
         )
     if min_size := re.search(r"required_chars\. \d+ vs (\d+)", text):
-        return DataError(
+        return _SizeError(
             f"vocabulary.size ({side}): expected at least {min_size[1]}, the number of characters of this text, got {config.size}; "
-            "choose a larger size or a smaller character_coverage"
+            "choose a larger size or a smaller character_coverage",
+            2 * int(min_size[1]),
         )
     return DataError(f"vocabulary ({side}): expected text from which SentencePiece can learn pieces, got: {text}; check the text")

@@ -172,8 +172,7 @@ class StepwiseSearch(LimitedSearch):
         yield from self._engine_problems(order, parts)
         if order is not None and self.selection == "double-top-k" and order.step_size > 2:
             yield Problem(("selection",), f"exact or outer with {order.step_size} tokens a step", self.selection)
-        if self.shortlist is not None and parts.tables is False:
-            yield Problem(("shortlist",), "none for a system without candidate tables", self.shortlist)
+        yield from self.shortlist_problems(parts)
         yield from self._coupling_problems(order, parts)
 
     def _engine_problems(self, order: GenerationOrder | None, parts: SystemParts) -> Iterator[Problem]:

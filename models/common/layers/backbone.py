@@ -28,6 +28,10 @@ def layer_shape(config: NetworkConfig) -> Shape:
     )
 
 
+NO_WEIGHTS = ""
+"""The name of no tensor."""
+
+
 class Backbone(nn.Module):
     """A Transformer encoder-decoder without the inputs of its decoder. With a joint vocabulary both sides share one embedding."""
 
@@ -66,7 +70,8 @@ class Backbone(nn.Module):
         return {"source_positions": self.source_positions(torch.arange(self.max_positions))}
 
     def init_aliases(self) -> dict[str, str]:
-        """Return names in another network's weights, by the tensors of this network that are initialised from them."""
+        """Return names in another network's weights, by the tensors of this network that are initialised from them; `NO_WEIGHTS`
+        for a tensor that keeps its random values."""
         return {}
 
     def logits(self, states: Tensor) -> Tensor:

@@ -349,7 +349,7 @@ SHIPPED = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.par
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT / "configs")))
 def test_shipped_configs_load_and_suit_the_schema(path: Path) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    load_config(path)
+    load_config(path, ["corpus.pairs=29000"])  # no file has to be counted
     jsonschema.validate(yaml.safe_load(path.read_text()), json.loads((ROOT / "configs/schema.json").read_text()))
 
 

@@ -58,6 +58,17 @@ def test_systems_with_shortlists_have_tables_of_their_training_data(tmp_path: Pa
     assert "lattice:graph/shortlist" not in needs(plan, "system:plain")
 
 
+def test_sizes_of_shortlists_follow_from_the_validation_text(tmp_path: Path) -> None:
+    measured = {"greedy": {"shortlist": {"recall": 0.9}}}
+    label = "greedy-shortlist_recall0.9x16"
+    plan = planned(tmp_path, systems={"autoregressive": {"use": "teacher", "search": [measured, "greedy"]}}, lattice=None)
+    assert needs(plan, f"tune:autoregressive/{label}") == {"system:autoregressive/default", "corpus:validation"}
+    assert f"tune:autoregressive/{label}" in needs(plan, f"decode:autoregressive/{label}:test")
+    assert f"tune:autoregressive/{label}" in needs(plan, "system:autoregressive")
+    assert f"tune:autoregressive/{label}" in needs(plan, "benchmark:all:test")
+    assert not any(need.startswith("tune:") for need in needs(plan, "decode:autoregressive/greedy:test"))
+
+
 def test_students_are_trained_on_the_teachers_translations(tmp_path: Path) -> None:
     plan = planned(tmp_path)
     assert needs(plan, "corpus:train") == {"corpus:validation", "corpus:toy"}
