@@ -43,7 +43,7 @@ class AggressiveModel(Backbone):
         """Create the network. Raises ValueError if the width is not an even multiple of the number of heads."""
         super().__init__(config, sizes)
         self.config = config
-        self.slot_positions = Positions(config.positions, config.max_positions, config.width)
+        self.slot_positions = Positions.of(config, config.max_positions)
         self.copy = Linear(config.width, config.width, bias=False) if config.soft_copy else None
         self.words = CommonTokens(sizes.target)
         initialise(self)

@@ -16,7 +16,8 @@ from fewstep.system.format import DRAFTER, VERIFIER
 from models.training.recipe import Companion, TrainedSystem, part
 
 VERIFIER_FAMILY = "stepwise"
-SHARED = ("width", "encoder_layers", "feed_forward", "heads", "norm", "positions", "max_positions")
+CODES = ("positions", "sinusoids", "position_offset")
+SHARED = ("width", "encoder_layers", "feed_forward", "heads", "norm", "activation", "scale_embeddings", *CODES, "max_positions")
 """The options that a drafter with its verifier's encoder shares with the verifier."""
 
 
@@ -125,7 +126,7 @@ class AggressiveSystem(TrainedSystem, AggressiveConfig):
         if self.encoder == "shared":
             reasons = dict.fromkeys(SHARED, "to share its encoder")
         else:
-            keys = ("norm", "positions") if self.initial_weights == "verifier" else ()
+            keys = ("norm", "activation", "scale_embeddings", *CODES) if self.initial_weights == "verifier" else ()
             reasons = dict.fromkeys(keys, "to start from its weights")
         if self.drafting == "autoregressive":
             reasons["decoder_layers"] = "to be a layer on top of it"

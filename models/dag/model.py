@@ -34,9 +34,9 @@ class DagModel(Backbone):
 
     def __init__(self, config: DagConfig, sizes: Sizes) -> None:
         """Initialise the network. Raises ValueError if the width is not an even multiple of the number of heads."""
-        super().__init__(config, sizes, "gelu")
+        super().__init__(config, sizes)
         self.config = config
-        self.vertex_positions = Positions(config.positions, config.max_vertices, config.width)
+        self.vertex_positions = Positions.of(config, config.max_vertices)
         self.links = Links(config)
         self.length = nn.Embedding(LENGTHS, config.width) if config.graph_size == "predicted" else None
         initialise(self, normal=config.initialisation == "normal")
@@ -87,7 +87,7 @@ class Links(nn.Module):
     def __init__(self, config: DagConfig) -> None:
         super().__init__()
         self.heads = config.heads
-        self.positions = Positions(config.positions, config.max_vertices, config.width)
+        self.positions = Positions.of(config, config.max_vertices)
         self.queries = Linear(2 * config.width, config.width)
         self.keys = Linear(2 * config.width, config.width)
         self.gates = Linear(2 * config.width, config.heads)

@@ -25,6 +25,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     }
 }
 """Defaults that follow from a task. With `summarization` both languages are the same as well."""
+FOREIGN = {"from", "marian", "command"}
+"""Keys of teachers that are not trained."""
 EMBEDDED_PAIRS = 500
 """Pairs of the validation text and of the test set that are added to an embedded training text."""
 
@@ -125,7 +127,7 @@ def _over(defaults: Node, node: Node) -> Node:
 def _trained(node: Node, defaults: Node, leave: tuple[str, ...] = ()) -> Node:
     """Merge a trained model over the defaults and fill in its sizes. A system with its own `size` ignores sizes of the defaults."""
     family = _family(node)
-    if not isinstance(node.value, dict) or "from" in node.map or family is None:
+    if not isinstance(node.value, dict) or not FOREIGN.isdisjoint(node.map) or family is None:
         return node
     hidden = {*leave, *(SIZES["tiny"] if "size" in node.map else ()), *_foreign(family)}
     merged = _over(defaults.with_value({k: v for k, v in defaults.map.items() if k not in hidden}), node)

@@ -16,6 +16,7 @@ from fewstep.config.network import NetworkConfig
 from models.stepwise.system import StepwiseSystem, StepwiseTeacher
 from models.training.recipe import TrainedSystem, part
 from pipeline.config.systems import AnySystem, Distillation
+from pipeline.config.teachers import CommandTeacher, MarianTeacher, TeacherVocabulary
 from pipeline.config.texts import FORMATS, DistilledText, TextConfig, VocabularyFiles, chosen_by
 from stages.align import AlignConfig
 from stages.corpus import Filters
@@ -50,6 +51,8 @@ class Languages:
     """Language code of the source side."""
     target: Annotated[str, MinLen(1)] = "de"
     """Language code of the target side; it selects the tokeniser of metrics."""
+    target_token: str = ""
+    """Token of the target language for an imported teacher that translates into several, such as `>>deu<<`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +232,11 @@ class Tracking:
 _PINNED = Annotated[Pinned, Tag("<Pinned>")]
 _FROM = chosen_by(**{"from": Pinned})
 _PIECES = Annotated[VocabularyFiles, Tag("<VocabularyFiles>")]
-_VOCABULARY = chosen_by(**{"from": Pinned}, source_pieces=VocabularyFiles)
+_OF_TEACHER = Annotated[TeacherVocabulary, Tag("<TeacherVocabulary>")]
+_VOCABULARY = chosen_by(**{"from": Pinned}, source_pieces=VocabularyFiles, use=TeacherVocabulary)
+_MARIAN = Annotated[MarianTeacher, Tag("<MarianTeacher>")]
+_COMMAND = Annotated[CommandTeacher, Tag("<CommandTeacher>")]
+_TEACHER = chosen_by(**{"from": Pinned}, marian=MarianTeacher, command=CommandTeacher)
 _DISTILLED = Annotated[DistilledText, Tag("<DistilledText>")]
 _DISTILLATION = chosen_by(**{"from": Pinned}, **dict.fromkeys(FORMATS, DistilledText))
 
@@ -246,19 +253,20 @@ class RunConfig:
     """The languages of the two sides."""
     corpus: Corpus = field(default_factory=Corpus)
     """The parallel text."""
-    vocabulary: Annotated[_PINNED | _PIECES | Annotated[VocabularyConfig, Tag("<other>")], _VOCABULARY] = field(
+    vocabulary: Annotated[_PINNED | _PIECES | _OF_TEACHER | Annotated[VocabularyConfig, Tag("<other>")], _VOCABULARY] = field(
         default_factory=VocabularyConfig
     )
-    """Training of the subword vocabulary, `{from: DIRECTORY}` of a finished one, or `{source_pieces: FILE, ...}` of one that was
-    trained elsewhere."""
+    """Training of the subword vocabulary, `{from: DIRECTORY}` of a finished one, `{source_pieces: FILE, ...}` of one that was
+    trained elsewhere, or `{use: teacher}` for that of an imported teacher."""
     alignment: AlignConfig | None = None
     """Word alignment. Absent: only for candidate tables, with the defaults."""
     lattice: Lattice | None = None
     """Counting of candidate tables. Absent: only those that systems need, with the defaults."""
     ngram: Annotated[_PINNED | Annotated[NgramConfig, Tag("<other>")], _FROM] | None = None
     """Estimation of an n-gram language model, or `{from: DIRECTORY}` of a finished one. Absent: no model."""
-    teacher: Annotated[_PINNED | Annotated[StepwiseTeacher, Tag("<other>")], _FROM] | None = None
-    """The autoregressive model that others learn from, or `{from: DIRECTORY}` of a finished training or system. Absent: none."""
+    teacher: Annotated[_PINNED | _MARIAN | _COMMAND | Annotated[StepwiseTeacher, Tag("<other>")], _TEACHER] | None = None
+    """The autoregressive model that others learn from: one to be trained, `{from: DIRECTORY}` of a finished training or system,
+    `{marian: DIRECTORY}` of a network of opus-mt, or `{command: [PROGRAM, ...]}` of a translator. Absent: none."""
     distillation: Annotated[_PINNED | _DISTILLED | Annotated[Distillation, Tag("<other>")], _DISTILLATION] = field(
         default_factory=Distillation
     )

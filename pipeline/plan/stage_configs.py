@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from fewstep.config.search import SearchConfig
 from fewstep.families.stepwise.config import StepwiseConfig
@@ -13,11 +13,13 @@ from models.training.recipe import TrainedSystem
 from pipeline.config.derived.seeds import replicas
 from pipeline.config.schema import RunConfig, network_of
 from pipeline.config.systems import TEACHER_FAMILY, Distillation
+from pipeline.config.teachers import CommandTeacher
 from pipeline.config.texts import TextConfig
 from stages.benchmark import BenchmarkConfig
 from stages.contrastive import ContrastiveConfig
 from stages.corpus import CorpusConfig, Filters
 from stages.distill import DistillConfig
+from stages.external import ExternalConfig
 from stages.report import ReportConfig, SystemPair
 from stages.score import ScoreConfig
 from stages.system import SystemConfig
@@ -71,6 +73,11 @@ def distill_with_references_config(config: RunConfig, settings: Distillation) ->
     if settings.choose == "score":
         return plain
     return replace(plain, choose=settings.choose, target_language=config.languages.target)
+
+
+def external_config(teacher: CommandTeacher) -> ExternalConfig:
+    """Return the program of a teacher."""
+    return ExternalConfig(**{field.name: getattr(teacher, field.name) for field in fields(ExternalConfig)})
 
 
 def system_config(

@@ -101,7 +101,7 @@ class Worker:
         if self.job.config.training.precision == "auto":
             log.info("computing in %s", self.recipe.precision)
         if start.num_shares != self.training_worker.world_size:
-            log.info("%d workers compute %d shares of each batch", self.training_worker.world_size, start.num_shares)
+            log.info("number of shares of a batch: %d, of workers: %d", start.num_shares, self.training_worker.world_size)
         if (used := arithmetic(self.recipe.precision, self.training_worker.device)) != self.recipe.precision:
             log.info("computing in %s: this CPU has no instructions for %s", used, self.recipe.precision)
         if self.training_worker.rank == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -11,11 +12,12 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
+from fewstep.mapped_pieces import MappedPieces
 from fewstep.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 from stages.artifacts import Text
 from stages.context import Context, StepContext
 from stages.errors import ArtifactError, DataError
-from stages.shards import read_shards
+from stages.shards import read_shard, row_counts, shard_paths
 from stages.vocabulary import VocabularyConfig, VocabularyInputs
 from stages.vocabulary.imported import imported_models
 
@@ -111,21 +113,31 @@ def processor(directory: Path, side: str) -> SentencePieceProcessor:
     first = tuple(loaded.id_to_piece(list(range(min(len(RESERVED), loaded.get_piece_size())))))
     if first != RESERVED:
         raise ArtifactError(f"{path}: expected the first pieces {' '.join(RESERVED)}, got {' '.join(first)}; train it with fewstep")
-    return loaded
+    return _mapped(loaded, directory, side)
+
+
+def _mapped(pieces: SentencePieceProcessor, directory: Path, side: str) -> SentencePieceProcessor:
+    """Return the pieces with the ids of an imported vocabulary, if the directory holds one."""
+    path = directory / "vocabulary.json"
+    described = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not described.get("mapped"):
+        return pieces
+    return MappedPieces(pieces.serialized_model_proto(), described[f"{side}_size"])
 
 
 def _lines(directory: Path, sides: tuple[str, ...], max_lines: int) -> Iterator[str]:
     """Up to `max_lines` evenly spaced lines of each side: rows floor(i n / max_lines) of n rows."""
-    rows = sum(table.num_rows for table in read_shards(directory))
+    counts = row_counts(directory)
+    rows = sum(counts)
     chosen = min(rows, max_lines)
     for side in sides:
         start, taken = 0, 0
-        for table in read_shards(directory):
-            column = table[side]
-            while taken < chosen and (row := taken * rows // chosen) < start + table.num_rows:
-                yield column[row - start].as_py()
-                taken += 1
-            start += table.num_rows
+        for path, count in zip(shard_paths(directory), counts, strict=True):
+            end = -(-(start + count) * chosen // rows) if rows else 0  # lines whose row is in this shard or an earlier one
+            if end > taken:
+                column = read_shard(path)[side]
+                yield from column.take([line * rows // chosen - start for line in range(taken, end)]).to_pylist()
+            start, taken = start + count, end
 
 
 def _write(path: Path, data: bytes, context: Context) -> None:

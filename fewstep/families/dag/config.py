@@ -56,6 +56,9 @@ class DagConfig(NetworkConfig):
     """Effect of a shown token on the paths: none; its vertex must be on the path (`row`); or its vertex may write no other token
     (`column`). Empty: `column` by the conventions of the paper, `row` by those of v2."""
 
+    activation: Literal["relu", "gelu", "swish"] = "gelu"
+    """Activation of the feed-forward blocks."""
+
     @property
     def pinning(self) -> Pin:
         """The effect of a shown token on the paths."""
