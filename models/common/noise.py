@@ -18,7 +18,8 @@ def uniform_noise(ids: Tensor, size: int, *, training: bool) -> Tensor:
     seed = torch.initial_seed() & (2**62 - 1) if training else 0
     rows = _mixed(ids * STEP + seed)
     values = _mixed(rows[:, None] + torch.arange(1, size + 1, device=ids.device) * STEP)
-    return (_shifted(values, 40)).float() / 2**24
+    noise: Tensor = _shifted(values, 40).float() / 2**24
+    return noise
 
 
 def _mixed(x: Tensor) -> Tensor:
