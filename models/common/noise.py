@@ -18,7 +18,8 @@ def uniform_noise(ids: Tensor, size: int, *, training: bool) -> Tensor:
     seed = torch.initial_seed() & (2**62 - 1) if training else 0
     rows = _mixed(ids * STEP + seed)
     values = _mixed(rows[:, None] + torch.arange(1, size + 1, device=ids.device) * STEP)
-    return (_shifted(values, 40)).float() / 2**24
+    noise: Tensor = _shifted(values, 40).float() / 2**24
+    return noise
 
 
 def _mixed(x: Tensor) -> Tensor:
@@ -30,4 +31,5 @@ def _mixed(x: Tensor) -> Tensor:
 
 def _shifted(x: Tensor, bits: int) -> Tensor:
     """Return x shifted to the right, with zeros in front."""
-    return (x >> bits) & (2 ** (64 - bits) - 1)
+    shifted: Tensor = (x >> bits) & (2 ** (64 - bits) - 1)
+    return shifted

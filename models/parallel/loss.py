@@ -22,4 +22,4 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
 
 def log_probability(model: ParallelModel, batch: Batch) -> Tensor:
     """Return log P(target | source) [B]: over all alignments with CTC, else with that of its length."""
-    return (alignments if model.config.uses_ctc else slots).log_probability(model, batch)
+    return alignments.log_probability(model, batch) if model.config.uses_ctc else slots.log_probability(model, batch)

@@ -30,7 +30,7 @@ class Ranking:
         count = min(count, self._model.target_embedding.num_embeddings)
         found: list[tuple[Tensor, Tensor, Tensor]] = []
         rows = max(1, LOGITS // self._model.target_embedding.num_embeddings)
-        for part, at in zip(states.split(rows), sentences.split(rows), strict=True):
+        for part, at in zip(torch.split(states, rows), torch.split(sentences, rows), strict=True):
             logits = self._model.logits(part)
             logits[:, self._never] = -torch.inf
             if self._allowed is not None:

@@ -73,7 +73,7 @@ def first_tokens(model: ParallelModel, states: Tensor, real: Tensor) -> Tensor:
     """Return the token [B,T] that each real slot ranks first, and 0 elsewhere; the logits of some slots are held at a time."""
     found = torch.zeros(real.shape, dtype=torch.int64, device=states.device)
     weight = model.output_weight()
-    parts = [(part @ weight.t()).argmax(1) for part in states[real].split(1024)]
+    parts = [(part @ weight.t()).argmax(1) for part in torch.split(states[real], 1024)]
     found[real] = model.outputs[torch.cat(parts)]
     return found
 

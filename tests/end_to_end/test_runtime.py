@@ -82,9 +82,7 @@ def test_every_objective_of_networks_that_write_all_slots(tmp_path: Path) -> Non
     run(tmp_path, "tests/end_to_end/parallel.yaml")
     compared = compare(tmp_path, "small")
     assert len(compared) == 12
-    assert [step for step, native in compared.items() if not native] == [
-        "decode:one-shot/greedy-length_candidates3-system:small"
-    ]
+    assert [step for step, native in compared.items() if not native] == ["decode:one-shot/greedy-length_candidates3-system:small"]
     (page,) = tmp_path.glob("report/*/records/report.html")
     text = page.read_text(encoding="utf-8")
     assert all(name in text for name in ("one-shot", "glat", "ctc-glat", "masked", "mask-predict-iterations4"))
