@@ -15,8 +15,7 @@ from models.training.config import TrainingConfig
 from models.training.recipe import Companion, TrainedSystem
 from pipeline.config.rules import Rule, broken, overlap, placed
 from pipeline.config.schema import Pinned, RunConfig, network_of
-from pipeline.config.systems import Distillation, UsedSystem
-from pipeline.config.teachers import CommandTeacher, MarianTeacher, TeacherVocabulary
+from pipeline.config.systems import CommandTeacher, Distillation, MarianTeacher, TeacherVocabulary, UsedSystem
 from pipeline.config.texts import DistilledText
 from stages.decoding.engines import missing_engine
 from stages.ngram import NgramConfig

@@ -15,8 +15,7 @@ from fewstep.config.bounds import Ge, Gt, MinLen
 from fewstep.config.network import NetworkConfig
 from models.stepwise.system import StepwiseSystem, StepwiseTeacher
 from models.training.recipe import TrainedSystem, part
-from pipeline.config.systems import AnySystem, Distillation
-from pipeline.config.teachers import CommandTeacher, MarianTeacher, TeacherVocabulary
+from pipeline.config.systems import AnySystem, CommandTeacher, Distillation, MarianTeacher, TeacherVocabulary
 from pipeline.config.texts import FORMATS, DistilledText, TextConfig, VocabularyFiles, chosen_by
 from stages.align import AlignConfig
 from stages.corpus import Filters

@@ -12,8 +12,7 @@ from models.training.config import TrainingConfig
 from models.training.recipe import TrainedSystem
 from pipeline.config.derived.seeds import replicas
 from pipeline.config.schema import RunConfig, network_of
-from pipeline.config.systems import TEACHER_FAMILY, Distillation
-from pipeline.config.teachers import CommandTeacher
+from pipeline.config.systems import TEACHER_FAMILY, CommandTeacher, Distillation
 from pipeline.config.texts import TextConfig
 from stages.benchmark import BenchmarkConfig
 from stages.contrastive import ContrastiveConfig

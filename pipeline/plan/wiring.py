@@ -16,8 +16,7 @@ from models.family import family_named
 from models.stepwise.system import StepwiseTeacher
 from models.training.recipe import TrainedSystem
 from pipeline.config.schema import Pinned, RunConfig
-from pipeline.config.systems import Distillation, UsedSystem
-from pipeline.config.teachers import CommandTeacher, MarianTeacher, TeacherVocabulary
+from pipeline.config.systems import CommandTeacher, Distillation, MarianTeacher, TeacherVocabulary, UsedSystem
 from pipeline.config.texts import DistilledText, TextConfig, VocabularyFiles
 from pipeline.plan import stage_configs
 from pipeline.plan.analyses import analyse_dags, analyse_lattices, compare_minimal_pairs, measure_likelihood
