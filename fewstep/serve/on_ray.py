@@ -41,7 +41,8 @@ class Replica:
 
 
 def deployment(places: Sequence[Place], load: Load, settings: Settings, replicas: Replicas, local: bool) -> Any:
-    """Return the application for `ray.serve.run`. The directories of systems must be readable on all nodes, or on this one (`local`).
+    """Return the application for `ray.serve.run`. The directories of systems must be readable on all nodes, or on this one
+    (`local`).
 
     A replica has queues, limits and batches of its own, as the server in one process has: limits on rates and queues count per
     replica, and Serve's own queue, which answers 503 when it is full, is not limited.
