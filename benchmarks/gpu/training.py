@@ -59,7 +59,7 @@ def bare(model: nn.Module, loss: Callable[..., Any], batch: Batch, recipe: Train
 
 def ours(model: nn.Module, loss: Callable[..., Any], batch: Batch, recipe: TrainingConfig, device: str) -> Callable[[int], None]:
     """Return a function that makes n updates as the train stage does, with batches that are there beforehand."""
-    shares = (Share([batch], 1.0, Position()) for _ in count())
+    shares = ([Share([batch], 1.0, Position())] for _ in count())
     worker = TrainingWorker(device="cpu" if device == "cpu" else "cuda:0")
     reports = updates(model, loss, shares, Optimizer(model, recipe), recipe, worker)
 
