@@ -67,7 +67,8 @@ def main() -> None:
         for _ in range(options.rounds):
             found["before"].append(measure(origin, Path(folder) / "store", options.before, options.extension))
             found["now"].append(measure(origin, Path(folder) / "store", ROOT, None))
-    rows = [[name, *(statistics.median(one[name] for one in found[side]) for side in found)] for name in found["now"][0]]
+    medians = {side: {name: statistics.median(one[name] for one in rounds) for name in rounds[0]} for side, rounds in found.items()}
+    rows = [(name, medians["before"][name], medians["now"][name]) for name in medians["now"]]
     for name, before, now in rows:
         print(f"{name}: {before:.3f} s before, {now:.3f} s now, {now / before - 1:+.1%}")
     if options.json:
