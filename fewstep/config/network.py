@@ -17,6 +17,10 @@ SIZES: dict[str, dict[str, Any]] = {
 """Values of the five sizes that a config does not state. `tiny` is the model of Wu et al. 2021 for Multi30k."""
 
 
+TYPICAL_LENGTH = 25
+"""Tokens of a target, where an estimate needs a length."""
+
+
 class Sizes(NamedTuple):
     """Vocabulary sizes of a network. `joint`: source and target share one vocabulary and one embedding."""
 
@@ -58,6 +62,11 @@ class NetworkConfig:
         """Yield the options that are not a valid combination."""
         if self.width % self.heads:
             yield Problem(("heads",), f"a divisor of width {self.width}", self.heads)
+
+    @property
+    def training_rows(self) -> float:
+        """Decoder rows that training computes, forward and backward, for each token of a target; a pass forward alone counts 1/3."""
+        return 1.0
 
     def fewest_weights(self, sizes: Sizes) -> int:
         """Return the number of weights in the matrices of both stacks and in the tables: a network has at least these."""
