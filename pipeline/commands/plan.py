@@ -65,7 +65,11 @@ def _print_estimate(settings: RunConfig, steps: Plan, store: Store, as_json: boo
                     "seconds": one.seconds,
                     "bytes": one.bytes,
                     "from": one.basis,
-                    **({"updates": asked[name].updates, "gpu_hours": asked[name].gpu_hours} if (name := one.step.name) in asked else {}),
+                    **(
+                        {"updates": asked[name].updates, "gpu_hours": asked[name].gpu_hours}
+                        if (name := one.step.name) in asked
+                        else {}
+                    ),
                 }
                 for one in found
             ]

@@ -6,14 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
+from pipeline.config.load import load_config
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
-from tests.recipes.twins import RECIPES, run_twin, twin
+from tests.recipes import page
+from tests.recipes.twins import PAPERS, RECIPES, RESULTS, run_twin, twin
 from tests.synthetic_text import LETTERS
 
 SCRIPTS = {language: LETTERS[language] for language in ("ja", "zh", "ru")}
-ANALYSES = {"likelihood": "likelihood", "contrastive": "contrastive", "dag_analysis": "dag_analysis", "lattice_analysis": "lattice_analysis"}
+ANALYSES = ("likelihood", "contrastive", "dag_analysis", "lattice_analysis")
+"""Keys of `evaluation` that have the name of their stage."""
 
 
 @pytest.fixture
@@ -32,6 +36,7 @@ def test_a_tiny_twin_of_the_recipe_ends_in_a_report(name: str, folder: Path, tmp
     assert found.report.failed == {}
     plan = build_plan(found.config, Store(store))
     done = {step.name: step.directory for step in plan.steps}
+    assert found.steps == json.loads(RESULTS.read_text(encoding="utf-8"))[name]["steps"]
     results = json.loads((done["report:run"] / "results.json").read_text())
     expected = {
         (test, system, label)
@@ -41,7 +46,7 @@ def test_a_tiny_twin_of_the_recipe_ends_in_a_report(name: str, folder: Path, tmp
     }
     assert {(row["test"], row["system"], row["search"]) for row in results["rows"]} == expected
     stages = {step.stage.name for step in plan.steps}
-    assert {stage for key, stage in ANALYSES.items() if getattr(found.config.evaluation, key)} <= stages
+    assert {stage for stage in ANALYSES if getattr(found.config.evaluation, stage)} <= stages
     if script := SCRIPTS.get(found.config.languages.target):
         html = (done["report:run"] / "records/report.html").read_text(encoding="utf-8")
         assert any(letter in html for letter in script)
@@ -49,11 +54,6 @@ def test_a_tiny_twin_of_the_recipe_ends_in_a_report(name: str, folder: Path, tmp
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_twin_keeps_the_systems_and_searches_of_its_recipe(name: str, tmp_path: Path) -> None:
-    import yaml
-
-    from pipeline.config.load import load_config
-    from tests.recipes.twins import PAPERS
-
     (tmp_path / "twin.yaml").write_text(yaml.safe_dump(twin(name), sort_keys=False))
     small, paper = load_config(tmp_path / "twin.yaml"), load_config(PAPERS / f"{name}.yaml")
     assert list(small.systems) == list(paper.systems)
@@ -61,5 +61,13 @@ def test_a_twin_keeps_the_systems_and_searches_of_its_recipe(name: str, tmp_path
         assert small.systems[system].search == paper.systems[system].search
         if hasattr(small.systems[system], "training"):
             assert small.systems[system].width <= 48
-            assert small.systems[system].training.updates <= 50
-    assert (small.corpus, small.languages) != (None, None)
+            assert small.systems[system].training.updates == 4
+    assert (small.languages, small.corpus.train, small.corpus.test) == (paper.languages, paper.corpus.train, paper.corpus.test)
+    for analysis in ANALYSES:
+        assert bool(getattr(small.evaluation, analysis)) == bool(getattr(paper.evaluation, analysis))
+
+
+def test_the_page_is_up_to_date() -> None:
+    """`make docs` writes it; `python -m tests.recipes.twins` records the runs of new recipes."""
+    assert page.PAGE.read_text(encoding="utf-8") == page.page()
+    assert list(json.loads(RESULTS.read_text(encoding="utf-8"))) == RECIPES

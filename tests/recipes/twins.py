@@ -1,8 +1,8 @@
 """Tiny twins of the recipes: the same flow, systems, searches and analyses with small networks and synthetic text.
 
-    python -m tests.recipes.twins [RECIPE ...]
+    python -m tests.recipes.twins STORE [RECIPE ...]
 
-runs the twins one after the other, each with a store of its own, and writes their steps and seconds to `results.json`, which
+runs the twins one after the other in one store, and writes their steps and seconds of CPU time to `results.json`, which
 `python -m tests.recipes.page` shows.
 """
 
@@ -46,11 +46,12 @@ class Twin:
     report: RunReport
     steps: int
     seconds: float
+    """CPU time of this process."""
 
 
 def run_twin(name: str, folder: Path, store: Path) -> Twin:
     """Run the twin of a recipe, with its text in `folder`, which becomes the current directory."""
-    began = time.perf_counter()
+    began = time.process_time()
     os.chdir(folder)
     values = twin(name)
     write_text(values)
@@ -60,7 +61,7 @@ def run_twin(name: str, folder: Path, store: Path) -> Twin:
     place = Store(config.store.path)
     plan = build_plan(config, place)
     report = execute.run(config, plan, place, config_file=str(path), in_process=True)
-    return Twin(config, report, len(plan.steps), time.perf_counter() - began)
+    return Twin(config, report, len(plan.steps), time.process_time() - began)
 
 
 def twin(name: str) -> dict[str, Any]:
@@ -98,7 +99,11 @@ def merged(under: Any, over: Any) -> Any:
 def write_text(values: dict[str, Any]) -> None:
     """Write synthetic text to all files that a config names."""
     corpus, languages = values["corpus"], (values["languages"]["source"], values["languages"]["target"])
-    parts = [("train", corpus["train"]), ("validation", corpus["validation"]), *((test, text) for test, text in corpus["test"].items())]
+    parts = [
+        ("train", corpus["train"]),
+        ("validation", corpus["validation"]),
+        *((test, text) for test, text in corpus["test"].items()),
+    ]
     written: set[str] = set()
     for part, text in parts:
         for number, (source, target) in enumerate(zip(listed(text["source"]), listed(text["target"]), strict=True)):
@@ -132,11 +137,11 @@ def listed(files: str | list[str]) -> list[str]:
     return [files] if isinstance(files, str) else files
 
 
-def measured(names: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Run twins in stores of their own, and yield the name, steps and seconds of each."""
+def measured(names: list[str], store: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run twins in one store, and yield the name, steps and seconds of each."""
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
-            found = run_twin(name, Path(folder), Path(folder) / "store")
+            found = run_twin(name, Path(folder), store)
             os.chdir(ROOT)
         assert not found.report.failed, found.report.failed
         yield name, {"steps": found.steps, "seconds": round(found.seconds, 1)}
@@ -144,9 +149,9 @@ def measured(names: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def main() -> None:
     """Write the steps and seconds of the named twins, or of all."""
-    results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    for name, result in measured(sys.argv[1:] or RECIPES):
+    for name, result in measured(sys.argv[2:] or RECIPES, Path(sys.argv[1]).absolute()):
         print(name, result, flush=True)
+        results = json.loads(RESULTS.read_text(encoding="utf-8"))
         results = {one: (result if one == name else results[one]) for one in RECIPES if one == name or one in results}
         RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
