@@ -14,8 +14,8 @@ LETTERS = {
     "fr": [*LATIN, *"\u00e0\u00e2\u00e7\u00e8\u00e9\u00ea\u00ee\u00ef\u00f4\u00f9\u00fb"],
     "ro": [*LATIN, *"\u0103\u00e2\u00ee\u0219\u021b"],
 }
-"""Letters of each script: kana and kanji, hanzi, syllables of hangul, Arabic, which is written from right to left, Cyrillic, and Latin
-with the marks of French and Romanian."""
+"""Letters of each script: kana and kanji, hanzi, syllables of hangul, Arabic, which is written from right to left, Cyrillic, and
+Latin with the marks of French and Romanian."""
 SEPARATORS = {"ja": "", "zh": ""}
 ENDS = {"ja": "\u3002", "zh": "\u3002"}
 ALPHABETS = ("fr", "ro", "ru")

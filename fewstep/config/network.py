@@ -65,7 +65,7 @@ class NetworkConfig:
 
     @property
     def training_rows(self) -> float:
-        """Decoder rows that training computes, forward and backward, for each token of a target; a pass forward alone counts 1/3."""
+        """Decoder rows that training computes, forward and backward, for each token of a target. A pass forward counts 1/3."""
         return 1.0
 
     def fewest_weights(self, sizes: Sizes) -> int:

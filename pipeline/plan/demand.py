@@ -1,14 +1,15 @@
 """The trainings that a config asks for, with the GPU-hours that they take by arithmetic alone, before anything has run.
 
-A training computes 6 floating-point operations for each weight and token, 2 forward and 4 backward (Kaplan et al. 2020, section 2.1):
+A training computes 6 floating-point operations for each weight and token, 2 forward and 4 backward (Kaplan et al. 2020, section
+2.1):
 
     FLOP of an update = batch_tokens * (6 * E + 6 * r * (D + V * d))
     GPU-hours         = updates * FLOP of an update / (SUSTAINED_FLOPS * 3600)
 
-E and D are the weights of the matrices of all encoder and decoder layers, V the size of the vocabulary and d the width, whose product is
-the output layer. r is the number of decoder rows that are computed for a token (`NetworkConfig.training_rows`): 1 for a Transformer; the
-graph factor times 4/3 for a Directed Acyclic Transformer, whose glancing needs one more pass forward. `batch_tokens` counts the longer
-side of each pair, for encoder and decoder alike, and the scores of attention are left out.
+E and D are the weights of the matrices of all encoder and decoder layers, V the size of the vocabulary and d the width, whose
+product is the output layer. r is the number of decoder rows that are computed for a token (`NetworkConfig.training_rows`): 1 for a
+Transformer; the graph factor times 4/3 for a Directed Acyclic Transformer, whose glancing needs one more pass forward.
+`batch_tokens` counts the longer side of each pair, for encoder and decoder alike, and the scores of attention are left out.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from models.training.recipe import TrainedSystem
 from pipeline.config.schema import Pinned, RunConfig
 
 SUSTAINED_FLOPS = 30e12
-"""Operations that a GPU sustains in a second of training. With 30 TFLOP/s a Directed Acyclic Transformer of base size takes the 32 hours
-on 16 V100 that Huang et al. (2022) report. Later devices are faster."""
+"""Operations that a GPU sustains in a second of training. With 30 TFLOP/s a Directed Acyclic Transformer of base size takes the 32
+hours on 16 V100 that Huang et al. (2022) report. Later devices are faster."""
 
 
 @dataclass(frozen=True)

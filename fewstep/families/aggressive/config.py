@@ -70,8 +70,8 @@ class AggressiveConfig(NetworkConfig):
 
     @property
     def training_rows(self) -> float:
-        """The slots of half a target and of a block for each prefix, relative to a target of typical length, with one more pass forward
-        for glancing."""
+        """The slots of half a target and of a block for each prefix, relative to a target of typical length, with one more pass
+        forward for glancing."""
         if self.drafting == "autoregressive":
             return 1.0
         rows = self.prefixes * (0.5 + sum(self.widths) / 2 / TYPICAL_LENGTH)
