@@ -16,7 +16,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist workst
 ASAN := build/asan
 CONFIG ?= configs/benchmarks/demo.yaml
 
-.PHONY: demo test test-slow test-recipes test-asan lint bench results docs site clean
+.PHONY: demo test test-slow test-recipes test-asan lint bench bench-gpu results docs site clean
 .DELETE_ON_ERROR:
 
 $(PACKAGES): constraints.txt pyproject.toml
@@ -66,6 +66,11 @@ test-asan: $(DEV)       ## the kernels' tests with the address and undefined-beh
 bench: $(DEV)           ## a config's systems and CTranslate2 (CONFIG=...), and all families at base size
 	$(BIN)/python -m benchmarks.decoding.systems $(CONFIG) --json build/systems.json
 	$(BIN)/python -m benchmarks.decoding.base_size --json build/base_size.json
+
+bench-gpu:              ## kernels, engines, decoding and training on a GPU; needs torch, numpy, cmake and nanobind, and no network
+	cmake -S kernels -B build/gpu -DFEWSTEP_LEVELS=native -DPython_EXECUTABLE="$$(command -v $(PYTHON))"
+	cmake --build build/gpu --parallel
+	PYTHONPATH=build/gpu:. $(PYTHON) -m benchmarks.gpu --json build/gpu.json
 
 results: $(READY)       ## docs/results.md from benchmarks/results/*.json
 	$(BIN)/python -m benchmarks.page

@@ -21,10 +21,14 @@ STOP = "stop"
 
 @dataclass(frozen=True)
 class ExternalFile:
-    """A file of the user. Its content (`digest`) is part of fingerprints, its path is not."""
+    """A file of the user. Its content (`digest`) and the part that is read are in fingerprints, its path is not."""
 
     path: Path
     digest: str
+    member: str = ""
+    """File inside this archive that is read; empty: the file itself."""
+    columns: tuple[str | int, ...] = ()
+    """Columns that are read: names, or numbers from 1; empty: those that the format determines."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,8 @@ class Text(Artifact):
 
 @dataclass(frozen=True)
 class Vocabulary(Artifact):
-    """SentencePiece models: `source.spm`, `target.spm` (equal if joint), `vocabulary.json` (joint, source_size, target_size)."""
+    """SentencePiece models: `source.spm`, `target.spm`, `vocabulary.json` (joint, source_size, target_size). The ids
+    of a joint vocabulary have one meaning on both sides."""
 
 
 @dataclass(frozen=True)

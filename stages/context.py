@@ -29,6 +29,8 @@ class Context:
     """Directory of decoded shards that are kept across runs (`<store>/shards`)."""
     checkpoint_seconds: float = 120.0
     """Wall-clock seconds between resume checkpoints of a training."""
+    num_shares: int = 0
+    """Number of shares into which a training splits each batch, one or several for each worker; 0: one for each worker."""
     microbatch_tokens: int = 0
     """Padded tokens in one pass of a training worker, which its memory limits; 0 for its whole share of a batch."""
 

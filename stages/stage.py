@@ -43,7 +43,7 @@ class Stage(Generic[I, C, O]):
     distributes: bool = False
     """True if the stage runs on `context.workers`."""
     trains: bool = False
-    """True if its workers are training workers, which must all be available at once and whose number affects the result."""
+    """True if its workers are training workers, which must all be available at once and whose requested number affects the result."""
     exclusive: bool = False
     """True if no other step may run at the same time, since the stage measures time."""
     product: bool = False

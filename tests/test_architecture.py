@@ -17,7 +17,7 @@ KNOWN = modules()
 
 NATIVE = {
     "base": [""],
-    "inference": ["ngram", "gemm", "candidates", "network", "dag", "lattice", "stepwise", "aggressive"],
+    "inference": ["ngram", "gemm", "candidates", "network", "dag", "lattice", "stepwise", "aggressive", "parallel"],
     "ops": ["align", "candidates", "ngram", "dag", "training"],
 }
 """The rooms of `kernels/csrc` and their folders: a file may include its own folder, earlier ones of its room, and earlier rooms."""
@@ -31,13 +31,14 @@ MAX_NATIVE_FILES = 20
 DOORS = {
     "ray": {
         "pipeline/run/ray_machines.py",
+        "stages/workers/ray_training.py",
         "stages/workers/ray_workers.py",
         "pipeline/commands/doctor.py",
         "pipeline/commands/submit.py",
         "fewstep/serve/on_ray.py",
     },
     "mlflow": {f"pipeline/tracking/{name}.py" for name in ("mlflow_server", "artifacts", "models", "served_system")},
-    "pydantic": {f"pipeline/config/{name}.py" for name in ("schema", "systems", "load")} | {"fewstep/serve/schemas.py"},
+    "pydantic": {f"pipeline/config/{name}.py" for name in ("schema", "systems", "texts", "load")} | {"fewstep/serve/schemas.py"},
     "fastapi": {"fewstep/serve/app.py", "fewstep/serve/requests.py"},
     "uvicorn": {"fewstep/serve/server.py"},
     "prometheus_client": {"fewstep/serve/metrics.py"},

@@ -16,7 +16,6 @@ median of the rounds in milliseconds a sentence, by the better number of threads
 from __future__ import annotations
 
 import argparse
-import random
 import statistics
 import sys
 import time
@@ -24,28 +23,35 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 
 from benchmarks.decoding.dag import PRECISIONS
+from benchmarks.decoding.networks import (
+    AGREED,
+    DRAFTERS,
+    ORDERS,
+    VOCABULARY,
+    Layers,
+    biased,
+    candidates_for,
+    drafter_of,
+    network,
+    sentences,
+    sizes,
+)
 from benchmarks.record import publish, spread
-from fewstep.candidates import CandidateTables
-from fewstep.config.network import SIZES, Sizes
+from fewstep.config.network import SIZES
 from fewstep.config.options import OutputLimits, Shortlist
-from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
+from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.families.dag.config import DagConfig, DagSearch
 from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
-from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.families.stepwise.decoder import NativeDecoder
 from fewstep.sources import gather
-from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from models.aggressive.decode import AggressiveDecoder
-from models.aggressive.family import build as build_drafter
-from models.aggressive.head import DraftHead
-from models.common.layers.backbone import Backbone
 from models.common.layers.linear import pack
 from models.dag.decode import DagDecoder
 from models.dag.model import build as build_graph
@@ -54,29 +60,8 @@ from models.lattice.model import build as build_lattice
 from models.lattice.tables import bigram_tables
 from models.stepwise.engines.ctranslate2 import CTranslate2Search
 from models.stepwise.engines.native import native_decoder
-from models.stepwise.model import StepwiseModel, build
 
-VOCABULARY = {"tiny": 8000, "base": 32000}
-ORDERS = ("autoregressive", "interleaved", "interleaved-sa")
 Decode = Callable[[list[list[int]]], object]
-Layers = tuple[int, int]
-AGREED, OTHER = 10, 11
-"""Tokens that biased networks write."""
-
-
-def sentences(count: int, tokens: int, vocabulary: int) -> list[list[int]]:
-    draw = random.Random(count)
-    return [[draw.randrange(7, vocabulary) for _ in range(tokens)] for _ in range(count)]
-
-
-def sizes(size: str) -> Sizes:
-    return Sizes(VOCABULARY[size], VOCABULARY[size], True)
-
-
-def network(size: str, layers: Layers, order: Any = "autoregressive") -> StepwiseModel:
-    torch.manual_seed(1)
-    shape = {**SIZES[size], "encoder_layers": layers[0], "decoder_layers": layers[1]}
-    return build(StepwiseConfig(order=order, size=size, **shape), sizes(size)).eval()  # type: ignore[arg-type]
 
 
 @cache
@@ -130,45 +115,11 @@ def by_lattice(size: str, batches: tuple[int, ...], tokens: int, search: Lattice
     return lambda sources: decoder.decode(decoder.prepare(sources, search), search)
 
 
-def candidates_for(sources: list[list[int]], vocabulary: int) -> CandidateTables:
-    """Return tables counted from translations of the sources: adjacent tokens swapped at times, 24 translations of each token."""
-    draw, pairs = random.Random(2), []
-    for source in sources * 64:
-        order = sorted(range(len(source)), key=lambda place: place + 1.6 * draw.random())
-        pairs.append((source, [7 + (24 * source[place] + draw.randrange(24)) % (vocabulary - 7) for place in order], order))
-    read, written, links = (Sentences.of([pair[side] for pair in pairs]) for side in range(3))
-    with TemporaryDirectory() as directory:
-        run, path = Path(directory) / "counts.run", Path(directory) / "tables"
-        count_candidates(read, written, links.values, run, options=CountOptions(source_size=vocabulary, target_size=vocabulary))
-        merge_candidates([run], path, options=TableOptions())
-        return CandidateTables.load(path)
-
-
-@torch.no_grad()
-def biased(model: Backbone, word: int) -> None:
-    """Shift the last states so that `word` is the most probable token everywhere."""
-    towards = model.target_embedding.weight[word]
-    last = "head" if isinstance(model, DraftHead) else "decoder"
-    model.get_parameter(f"{last}.norm.bias").add_(1000 * towards / towards.norm())
-
-
-DRAFTERS: dict[str, dict[str, Any]] = {
-    "k4 autoregressive": {"drafting": "autoregressive", "encoder": "shared", "draft_width": 4},
-    "k4 shared 1-layer": {"encoder": "shared", "decoder_layers": 1, "prefix_attention": "prefix", "draft_width": 4},
-    "k15 separate": {"draft_width": 15},
-}
-"""Sizes of the recipes for a CPU, and of the paper."""
-
-
 def by_drafts(size: str, drafter: str, kept: bool, search: AggressiveSearch) -> Decode:
     """Return a drafter whose drafts are all accepted, or all rejected."""
     verifier = network(size, (SIZES[size]["encoder_layers"], SIZES[size]["decoder_layers"]))
     biased(verifier, AGREED)
-    model = build_drafter(AggressiveConfig(size=size, **{**SIZES[size], **DRAFTERS[drafter]}), sizes(size)).eval()  # type: ignore[arg-type]
-    given = verifier.state_dict()
-    model.load_state_dict({name: given[name] for name in model.shared_parameters()}, strict=False)
-    biased(model, AGREED if kept else OTHER)
-    decoder = AggressiveDecoder(model, verifier, frozen=True)
+    decoder = AggressiveDecoder(drafter_of(verifier, size, drafter, kept=kept), verifier, frozen=True)
 
     def decode(sources: list[list[int]]) -> object:
         found = decoder.decode(decoder.prepare(sources), search)

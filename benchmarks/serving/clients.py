@@ -7,7 +7,7 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,13 +17,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Target:
-    """A server, and the request that translates a line."""
+    """A server, and its requests."""
 
     url: str
-    body: Mapping[str, Any]
-    """The JSON of a request, without its lines."""
-    lines: str
-    """The key of the lines."""
+    body: Callable[[str], Mapping[str, Any]]
+    """Return the JSON of the request that translates a line."""
 
 
 @dataclass
@@ -64,7 +62,7 @@ async def _ask_on(
 ) -> None:
     while (begin := time.perf_counter()) < end:
         try:
-            async with session.post(target.url, json={**target.body, target.lines: [draw.choice(lines)]}) as answer:
+            async with session.post(target.url, json=target.body(draw.choice(lines))) as answer:
                 await answer.read()
         except aiohttp.ClientError as error:
             load.errors[type(error).__name__] += 1

@@ -40,18 +40,19 @@ def started_targets(stack: ExitStack, arguments: argparse.Namespace) -> dict[str
     described = [read_description(directory, False) for directory in arguments.systems]
     labels = [f"{one['name']} {one['search']}" for one in described]
     url, _ = stack.enter_context(fewstep_server(arguments.systems, arguments.threads))
-    found = {
-        label: Target(f"{url}/translate", {"systems": [one["name"]]}, "sentences")
-        for label, one in zip(labels, described, strict=True)
-    }
+    found = {label: _fewstep(url, one["name"]) for label, one in zip(labels, described, strict=True)}
     first = arguments.systems[:1]
     if not arguments.without_ctranslate2:
         url, _ = stack.enter_context(fewstep_server(first, arguments.threads, CTRANSLATE2))
-        found[f"{labels[0]}, CTranslate2"] = Target(f"{url}/translate", {}, "sentences")
+        found[f"{labels[0]}, CTranslate2"] = _fewstep(url, described[0]["name"])
     if not arguments.without_mlflow:
         url = stack.enter_context(mlflow_server(first[0], arguments.threads))
-        found[f"{labels[0]}, MLflow"] = Target(f"{url}/invocations", {}, "inputs")
+        found[f"{labels[0]}, MLflow"] = Target(f"{url}/invocations", lambda line: {"dataframe_records": [{"source": line}]})
     return found
+
+
+def _fewstep(url: str, system: str) -> Target:
+    return Target(f"{url}/translate", lambda line: {"sentences": [line], "systems": [system]})
 
 
 def measured(targets: Mapping[str, Target], lines: Sequence[str], arguments: argparse.Namespace) -> Loads:

@@ -79,13 +79,12 @@ def fewstep_server(directories: Sequence[Path], threads: int, module: str = "few
 
 @contextmanager
 def mlflow_server(directory: Path, threads: int) -> Iterator[str]:
-    """Start `mlflow models serve` for a system. Yield its address."""
-    import mlflow
+    """Start `mlflow models serve` for a system, as the pipeline logs it. Yield its address."""
+    from pipeline.tracking.models import save
 
     with TemporaryDirectory(prefix="fewstep-") as folder:
         model, port = Path(folder) / "model", free_port()
-        code = str(Path(__file__).with_name("mlflow_model.py"))
-        mlflow.pyfunc.save_model(model, python_model=code, artifacts={"system": str(directory)}, pip_requirements=[])
+        save(model, directory.absolute(), "a")
         words = ["models", "serve", "-m", str(model), "-p", str(port), "-h", "127.0.0.1", "--env-manager", "local"]
         with started([sys.executable, "-m", "mlflow", *words], port, "/health", threads):
             yield f"http://127.0.0.1:{port}"

@@ -136,7 +136,7 @@ def measure(arguments: argparse.Namespace, context: StepContext) -> dict[str, An
     stream = whole_stream(context.directory, sizes)
     total = (arguments.rounds + 1) * arguments.updates
     recipe = replace(TrainingConfig(), updates=total, precision=arguments.precision, batch_tokens=arguments.batch_tokens)
-    batches = [share.slices[0] for share in islice(shares(stream.pools(Position()), arguments.batch_tokens, recipe.seed), total)]
+    batches = [own[0].slices[0] for own in islice(shares(stream.pools(Position()), arguments.batch_tokens, recipe.seed), total)]
     network = StepwiseConfig(size=arguments.size, dropout=arguments.dropout, **SIZES[arguments.size])
     sides = {}
     for name in ("bare", "pipeline"):

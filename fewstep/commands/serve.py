@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fewstep.local_ray import stay_on_loopback
 from fewstep.serve.settings import ServeError, Settings
 from fewstep.serve.systems import Load, Place, find, load_all
 from fewstep.system.load import load
@@ -99,11 +100,12 @@ def _serve(places: Sequence[Place], values: Mapping[str, Any], load: Load) -> No
     settings, server = _settings(values), _part("server", "serve")
     bound = server.bind(settings)
     if values["ray"]:
+        address = stay_on_loopback()
         on_ray = _part("on_ray", "serve-ray")
         replicas = on_ray.Replicas(values["min_replicas"], values["max_replicas"], values["cpus"])
         port = bound.getsockname()[1]
         bound.close()  # Ray's proxy listens there
-        on_ray.serve(places, load, replace(settings, port=port), replicas)
+        on_ray.serve(places, load, replace(settings, port=port), replicas, address)
         return
     systems = load_all(places, load)
     print(f"serving {', '.join(systems)} at {server.url(settings, bound)}", file=sys.stderr, flush=True)

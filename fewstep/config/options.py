@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from fewstep.config.bounds import Ge, Gt, Le
 
 Precision = Literal["float32", "bfloat16", "float16", "int8"]
+HALF_PRECISIONS = ("float16", "bfloat16")
 """The arithmetic of products with weights, in training and in decoding alike."""
 
 MAX_SHORTLIST_TOKENS = 4096

@@ -25,6 +25,8 @@ class SystemParts:
     """Whether there are candidate tables."""
     drafter: bool | None = None
     """Whether the system contains another one whose outputs may be drafts."""
+    rescorer: bool | None = None
+    """Whether the system contains another one that may score its outputs."""
     networks: int = 1
     """Number of networks whose probabilities are averaged."""
     target_size: int | None = None
@@ -59,6 +61,11 @@ class SearchConfig:
     def parse(cls, label: str) -> Self | None:
         """Return the search with this derived label; None if it is not one."""
         return parse_label(label, cls)
+
+    @classmethod
+    def for_network(cls, network: NetworkConfig) -> Self:
+        """Return the search that a network is validated with: the default one, unless the network needs another."""
+        return cls()
 
     @classmethod
     def strategies(cls) -> tuple[str, ...]:

@@ -46,6 +46,7 @@ FAMILIES: dict[str, RuntimeFamily] = {
     "dag": RuntimeFamily("fewstep.families.dag"),
     "lattice": RuntimeFamily("fewstep.families.lattice"),
     "aggressive": RuntimeFamily("fewstep.families.aggressive"),
+    "parallel": RuntimeFamily("fewstep.families.parallel"),
 }
 """The table of families by name."""
 

@@ -40,14 +40,16 @@ class Replica:
     """One copy of the systems with its server."""
 
 
-def deployment(places: Sequence[Place], load: Load, settings: Settings, replicas: Replicas) -> Any:
-    """Return the application for `ray.serve.run`. The directories of systems must be readable on all nodes.
+def deployment(places: Sequence[Place], load: Load, settings: Settings, replicas: Replicas, local: bool) -> Any:
+    """Return the application for `ray.serve.run`. The directories of systems must be readable on all nodes, or on this one (`local`).
 
     A replica has queues, limits and batches of its own, as the server in one process has: limits on rates and queues count per
     replica, and Serve's own queue, which answers 503 when it is full, is not limited.
     """
 
     def build() -> Any:
+        if local:
+            _keep_grpc_on_loopback()
         return create_app(load_all(places, load), settings)
 
     deployed: Any = ray_serve.deployment(
@@ -65,16 +67,29 @@ def deployment(places: Sequence[Place], load: Load, settings: Settings, replicas
     return deployed.bind()
 
 
-def serve(places: Sequence[Place], load: Load, settings: Settings, replicas: Replicas) -> None:
-    """Serve until SIGTERM or SIGINT; then answer the requests in flight, and return."""
+def _keep_grpc_on_loopback() -> None:
+    """Let the gRPC servers of this process listen on the loopback interface where they would on all interfaces.
+
+    A replica of Ray Serve opens a port for other deployments, whose messages it unpickles. It does so after the application is
+    built, and there is no option for its address.
+    """
+    from grpc.aio._server import Server
+
+    bind = Server.add_insecure_port
+    Server.add_insecure_port = lambda server, address: bind(server, address.replace("[::]", "127.0.0.1"))
+
+
+def serve(places: Sequence[Place], load: Load, settings: Settings, replicas: Replicas, address: str) -> None:
+    """Serve on the cluster at `address` until SIGTERM or SIGINT; then answer the requests in flight, and return."""
     absolute = [replace(place, directory=place.directory.absolute()) for place in places]
     names = ", ".join(load_all(absolute, load))  # a directory that cannot be loaded is reported here, and not by a replica
     ended = threading.Event()
-    ray.init(ignore_reinit_error=True, log_to_driver=False)
+    local = address == "local"
+    ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, include_dashboard=False if local else None)
     previous = {number: signal.signal(number, lambda *_: ended.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         ray_serve.start(http_options={"host": settings.host, "port": settings.port})
-        ray_serve.run(deployment(absolute, load, settings, replicas), name=NAME, route_prefix="/")
+        ray_serve.run(deployment(absolute, load, settings, replicas, local), name=NAME, route_prefix="/")
         print(f"serving {names} on Ray at http://{settings.host}:{settings.port}", file=sys.stderr, flush=True)
         ended.wait()
         ray_serve.delete(NAME)  # waits for the requests in flight; `shutdown` alone ends the proxies under them

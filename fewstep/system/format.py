@@ -13,8 +13,9 @@ SOURCE_PIECES, TARGET_PIECES = "source.spm", "target.spm"
 NGRAM = "ngram/model.ngram"
 TABLES = "tables/tables.bin"
 """Parts of a system."""
-VERIFIER, DRAFTER = "verifier", "drafter"
-"""Folders of other systems that a system works with: the one that verifies its drafts, and one that drafts."""
+VERIFIER, DRAFTER, RESCORER = "verifier", "drafter", "rescorer"
+"""Folders of other systems that a system works with: the one that verifies its drafts, one that drafts, and one that chooses among
+its outputs."""
 MEMBERS = "members"
 """Folder with a folder for each further network of an ensemble: `2`, `3`, ..."""
 

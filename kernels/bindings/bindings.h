@@ -20,6 +20,7 @@ void bind_dag_paths(nanobind::module_& module);
 void bind_dag_search(nanobind::module_& module);
 void bind_fused_attention(nanobind::module_& module);
 void bind_dag_network(nanobind::module_& module);
+void bind_parallel_network(nanobind::module_& module);
 void bind_token_scores(nanobind::module_& module);
 void bind_transformer(nanobind::module_& module);
 

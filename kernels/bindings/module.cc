@@ -7,7 +7,7 @@
 namespace nb = nanobind;
 
 // Incremented when a signature changes; fewstep/native.py expects the same number.
-constexpr int ABI = 23;
+constexpr int ABI = 24;
 
 namespace {
 
@@ -45,6 +45,7 @@ NB_MODULE(FEWSTEP_MODULE, module) {
     fewstep::bind_dag_search(module);
     fewstep::bind_fused_attention(module);
     fewstep::bind_dag_network(module);
+    fewstep::bind_parallel_network(module);
     fewstep::bind_token_scores(module);
     fewstep::bind_transformer(module);
 }

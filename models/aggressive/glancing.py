@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from fewstep.families.aggressive.config import AggressiveConfig
-
-
-def ratio(config: AggressiveConfig, update: int) -> float:
-    """Return the ratio at an update: linear from `glancing_ratio` to `glancing_ratio_end` over `glancing_updates`, then
-    constant."""
-    done = min(update / config.glancing_updates, 1.0)
-    return config.glancing_ratio + (config.glancing_ratio_end - config.glancing_ratio) * done
+from models.common.glancing import random_slots
 
 
 def shown(share: float, labelled: Tensor, correct: Tensor, noise: Tensor) -> Tensor:
@@ -23,5 +16,4 @@ def shown(share: float, labelled: Tensor, correct: Tensor, noise: Tensor) -> Ten
     """
     counts = labelled.sum(1)
     amount = (share * (counts - (correct & labelled).sum(1)) + 1e-6).long()
-    rank = noise.masked_fill(~labelled, 2.0).argsort(1).argsort(1)
-    return (rank < amount[:, None]) & labelled
+    return random_slots(amount, labelled, noise)

@@ -12,6 +12,7 @@ from fewstep.families.aggressive.config import AggressiveConfig
 from fewstep.vocabulary import MASK, PAD
 from models.aggressive import glancing
 from models.aggressive.model import AggressiveModel, Source, sequences
+from models.common.glancing import first_pass, ratio
 from models.common.losses.cross_entropy import cross_entropy
 from models.family import Loss
 from models.training.batch import Batch
@@ -86,12 +87,11 @@ def _glance(
     A first pass without gradients, with the same dropout masks as the second one, determines the tokens to show.
     """
     config = network.config
-    share = glancing.ratio(config, update)
+    share = ratio(config, update)
     if not network.training or share == 0.0:
         return ids, labelled, None
     noise = torch.rand(ids.shape, device=ids.device)
-    devices = [ids.device] if ids.device.type == "cuda" else []
-    with torch.random.fork_rng(devices), torch.no_grad():
+    with first_pass(ids.device):
         states = network.states(ids, blocks.prefix_lengths, blocks.prefix_lengths + blocks.widths, source)
         correct = _correct(network, states, target, labelled)
     shown = glancing.shown(share, labelled, correct, noise)

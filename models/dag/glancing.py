@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fewstep.families.dag.config import DagConfig, Pin
+from models.common.glancing import random_slots, ratio
 
 
 class Glance(NamedTuple):
@@ -19,15 +20,6 @@ class Glance(NamedTuple):
     """A mask [B,M] of the tokens that are shown."""
     correct: Tensor
     """The number of tokens of the path that the network ranks first at their vertices, [B]."""
-
-
-def ratio(config: DagConfig, update: int) -> float:
-    """Return the ratio at an update.
-
-    It changes linearly from `glancing_ratio` to `glancing_ratio_end` over `glancing_updates`, and is constant from then on.
-    """
-    done = min(update / config.glancing_updates, 1.0)
-    return config.glancing_ratio + (config.glancing_ratio_end - config.glancing_ratio) * done
 
 
 def choose(config: DagConfig, update: int, vertices: Tensor, correct_mask: Tensor, lengths: Tensor, noise: Tensor) -> Glance:
@@ -44,13 +36,11 @@ def choose(config: DagConfig, update: int, vertices: Tensor, correct_mask: Tenso
     on_path = vertices >= 0
     correct = (correct_mask & on_path).sum(1)
     share = ratio(config, update)
-    draws = noise[:, :-1].masked_fill(~on_path, 2.0)
     wrong = lengths - correct
     if config.glancing == "bernoulli":
-        return Glance(vertices, draws < (share * wrong / lengths)[:, None], correct)
+        return Glance(vertices, (noise[:, :-1] < (share * wrong / lengths)[:, None]) & on_path, correct)
     amount = {"number-random": wrong * share, "uniform": lengths * noise[:, -1], "fixed": lengths * share}[config.glancing]
-    rank = draws.argsort(1).argsort(1)
-    return Glance(vertices, (rank < (amount + 0.5).long()[:, None]) & on_path, correct)
+    return Glance(vertices, random_slots((amount + 0.5).long(), on_path, noise[:, :-1]), correct)
 
 
 def reveal(empty: Tensor, target: Tensor, glance: Glance) -> Tensor:

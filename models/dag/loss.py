@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fewstep.families.dag.config import DagConfig
 from fewstep.vocabulary import BOS
 from kernels import dag_best_alignment, dag_log_likelihood, dag_max_log_likelihood
+from models.common.glancing import first_pass
 from models.common.losses.token_scores import token_scores
 from models.dag import glancing
 from models.dag.glancing import Glance
@@ -125,8 +126,7 @@ def _graphs(model: DagModel, source: Source, target: Targets, update: int, label
     vocabulary = sample_vocabulary(model.target_embedding.weight, target.ids, sampled, label_smoothing)
     if noise is None or model.config.glancing == "none":
         return _pass(model, source, target, empty, vocabulary), None
-    devices = [target.ids.device] if target.ids.device.type == "cuda" else []
-    with torch.random.fork_rng(devices), torch.no_grad():
+    with first_pass(target.ids.device):
         first = _pass(model, source, target, empty, vocabulary)
         vertices = dag_best_alignment(first.tokens, first.transitions, target.lengths, target.graph_lengths).vertices
         assert first.best is not None

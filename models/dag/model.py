@@ -67,7 +67,8 @@ class DagModel(Backbone):
     def states(self, vertices: Tensor, lengths: Tensor, source: Source) -> Tensor:
         """Return the states [B,L,D] of vertices with input tokens [B,L]. The first `lengths` [B] vertices of graphs are real."""
         positions = self.vertex_positions(torch.arange(vertices.size(1), device=vertices.device))
-        inputs = self.dropout(embed(vertices, self.target_embedding) + positions)
+        embedded = embed(vertices, self.target_embedding)
+        inputs = self.dropout(embedded + positions.to(embedded.dtype))
         found: Tensor = self.decoder(inputs, source.memories, padding_mask(lengths, vertices.size(1)))
         return found
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 import fewstep.families.dag.search as runtime
@@ -18,7 +19,7 @@ from models.training.seeds import seed_of
 
 
 class Graph(NamedTuple):
-    """A batch of graphs, on the CPU."""
+    """A batch of graphs; on the CPU for all but `lookahead`."""
 
     transitions: Tensor
     """The log-probabilities of transitions, [B,L,L]."""
@@ -40,20 +41,11 @@ def search_graph(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int
     if search.strategy == "sample":
         return [finished(ranked, search) for ranked in _sample(graph, search, sources)]
     if follows(search):
-        return [finished(ranked, search) for ranked in _lookahead(graph, search)]
+        return [finished(ranked, search) for ranked in lookahead(graph, search.token_weight).hypotheses()]
     return runtime.search_graph(graph.numpy(), search, ngram, torch.get_num_threads())
 
 
-def greedy(transitions: Tensor, lengths: Tensor, tokens_on: Callable[[Tensor], TopTokens]) -> list[list[Hypothesis]]:
-    """Follow the best of transitions [B,L,L] from vertex to vertex.
-
-    `tokens_on` returns the best tokens on paths [B,P], which are padded with -1.
-    """
-    path = _follow(transitions, lengths)
-    return _hypotheses(path, transitions, tokens_on(path.vertices))
-
-
-class _Path(NamedTuple):
+class Path(NamedTuple):
     """The path through each graph of a batch."""
 
     vertices: Tensor
@@ -62,39 +54,84 @@ class _Path(NamedTuple):
     """The gap between the best and the second best step from each vertex, [B,P]."""
 
 
-def _lookahead(graph: Graph, search: DagSearch) -> list[list[Hypothesis]]:
-    path = _follow(graph.transitions + search.token_weight * graph.tokens.scores[:, None, :, 0], graph.lengths)
-    rows = torch.arange(len(path.vertices))[:, None]
+class Followed(NamedTuple):
+    """The best tokens on the path of each graph of a batch."""
+
+    ids: Tensor
+    """The tokens [B,P] from BOS to EOS; the first `counts + 2` of each row count."""
+    counts: Tensor
+    """The number of tokens between BOS and EOS, [B]."""
+    scores: Tensor
+    """The sum of the log-probabilities of the path's transitions and tokens, [B]."""
+    margins: Tensor
+    """The smallest margin of the path's steps and tokens, [B]."""
+
+    def hypotheses(self) -> list[list[Hypothesis]]:
+        """Return the hypothesis of each graph."""
+        rows = zip(*(part.tolist() for part in self), strict=True)
+        return [[Hypothesis(row[1 : count + 1], score, 1, {"margin": margin})] for row, count, score, margin in rows]
+
+
+def greedy(transitions: Tensor, lengths: Tensor, tokens_on: Callable[[Tensor], TopTokens]) -> Followed:
+    """Follow the best of transitions [B,L,L] from vertex to vertex.
+
+    `tokens_on` returns the best tokens on paths [B,P], which are padded with -1.
+    """
+    path = _follow(transitions, lengths)
+    return _followed(path, transitions, tokens_on(path.vertices))
+
+
+def lookahead(graph: Graph, token_weight: float) -> Followed:
+    """Follow the best sum of a transition and the weighted score of the best token of its vertex."""
+    path = _follow(graph.transitions + token_weight * graph.tokens.scores[:, None, :, 0], graph.lengths)
+    rows = torch.arange(len(path.vertices), device=path.vertices.device)[:, None]
     tokens = TopTokens(*(part[rows, path.vertices.clamp(min=0)] for part in graph.tokens))
-    return _hypotheses(path, graph.transitions, tokens)
+    return _followed(path, graph.transitions, tokens)
 
 
-def _follow(scores: Tensor, lengths: Tensor) -> _Path:
+def _follow(scores: Tensor, lengths: Tensor) -> Path:
     """Follow the best score [B,L,L] from vertex to vertex."""
     best, vertices = scores.topk(min(2, scores.size(2)), 2)
-    path = torch.from_numpy(dag_follow(vertices[..., 0].contiguous(), lengths))
-    return _Path(path, _margin(best).gather(1, path.clamp(min=0)))
+    following = vertices[..., 0].contiguous()
+    path = torch.from_numpy(dag_follow(following, lengths)) if scores.device.type == "cpu" else jump(following, lengths)
+    return Path(path, _margin(best).gather(1, path.clamp(min=0)))
+
+
+def jump(following: Tensor, lengths: Tensor) -> Tensor:
+    """Return the path [B,L] along the vertices `following` [B,L] to the last vertex of each graph, padded with -1.
+
+    Pointer jumping: if the first m vertices of a path and the m-th vertex after every vertex are known, one gather yields the next
+    m of the path, and one more doubles m. The number of gathers is logarithmic in L, and nothing waits for the host; see
+    `fewstep.search.dag_paths.dag_follow`, which takes a vertex at a time.
+    """
+    size = following.size(1)
+    last = lengths[:, None] - 1
+    vertex = torch.arange(size, device=following.device)
+    goes_on = (following > vertex) & (following <= last) & (vertex < last)
+    ahead = torch.where(goes_on, following, vertex)
+    path = torch.zeros_like(following[:, :1])
+    while path.size(1) < size:
+        path = torch.cat((path, ahead.gather(1, path)), 1)
+        ahead = ahead.gather(1, ahead)
+    path = path[:, :size]
+    return path.masked_fill(F.pad(path[:, 1:] == path[:, :-1], (1, 0)), -1)
 
 
 def _margin(best: Tensor) -> Tensor:
     """Return the gaps [...] between the best and the second best score of [...,2]; infinite if there is no second one."""
     if best.size(-1) < 2:
-        return torch.full(best.shape[:-1], torch.inf)
+        return torch.full(best.shape[:-1], torch.inf, device=best.device)
     return torch.where(best[..., 1].isfinite(), best[..., 0] - best[..., 1], torch.inf)
 
 
-def _hypotheses(path: _Path, transitions: Tensor, tokens: TopTokens) -> list[list[Hypothesis]]:
-    """Return hypotheses of the best of tokens [B,P,W] on paths.
-
-    The score is the sum over the path's transitions and tokens; the margin is the smallest margin of its steps and tokens.
-    """
+def _followed(path: Path, transitions: Tensor, tokens: TopTokens) -> Followed:
+    """Return the best of tokens [B,P,W] on paths."""
     real, vertices = path.vertices >= 0, path.vertices.clamp(min=0)
-    steps = transitions[torch.arange(len(vertices))[:, None], vertices[:, :-1], vertices[:, 1:]]
+    rows = torch.arange(len(vertices), device=vertices.device)[:, None]
+    steps = transitions[rows, vertices[:, :-1], vertices[:, 1:]]
     scores = tokens.scores[..., 0].where(real, 0.0).sum(1) + steps.where(real[:, 1:], 0.0).sum(1)
-    inner = (real.sum(1) - 2).clamp(min=0).tolist()
-    margins = torch.minimum(path.margins, _margin(tokens.scores)).where(real, torch.inf).amin(1).tolist()
-    rows = zip(tokens.ids[..., 0].tolist(), inner, scores.tolist(), margins, strict=True)
-    return [[Hypothesis(row[1 : count + 1], score, 1, {"margin": margin})] for row, count, score, margin in rows]
+    margins = torch.minimum(path.margins, _margin(tokens.scores)).where(real, torch.inf).amin(1)
+    return Followed(tokens.ids[..., 0], (real.sum(1) - 2).clamp(min=0), scores, margins)
 
 
 def _sample(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:

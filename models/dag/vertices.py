@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fewstep.families.dag.decoder import banned
-from fewstep.vocabulary import BOS, EOS, RESERVED
+from fewstep.vocabulary import BOS, EOS, RESERVED, UNK
 from models.common.layers.linear import TokenTable
 
 LOGITS = 2**24
@@ -39,7 +38,10 @@ class _BatchShortlist(NamedTuple):
 
     @classmethod
     def of(cls, allowed: Tensor, table: TokenTable) -> _BatchShortlist:
-        """Return the union of the shortlists `allowed` [B,V]."""
+        """Return the union of the shortlists `allowed` [B,V]; on a GPU all tokens, because the host would have to wait for the
+        size of the union."""
+        if allowed.device.type != "cpu":
+            return cls(torch.arange(table.num_embeddings, device=allowed.device), table.weight, allowed)
         union = allowed.any(0)
         union[: len(RESERVED)] = True
         ids = union.nonzero()[:, 0]
@@ -62,22 +64,28 @@ def top_k_tokens(
     shortlist = None if allowed is None else _BatchShortlist.of(allowed, table)
     size = table.num_embeddings if shortlist is None else len(shortlist.ids)
     count = min(count, size)
-    never = banned(allow_unknown=allow_unknown)
-    scores, ends = flat.new_empty(len(flat), count), flat.new_empty(len(flat), 2)
+    never = banned_mask(size, flat.device, allow_unknown=allow_unknown)
+    scores, ends = (flat.new_empty(len(flat), width, dtype=torch.float32) for width in (count, 2))
     ids = torch.empty((len(flat), count), dtype=torch.int64, device=flat.device)
     rows = max(1, LOGITS // size)
     sentence_of = torch.arange(len(states), device=flat.device).repeat_interleave(states.size(1))
     for part in (slice(start, start + rows) for start in range(0, len(flat), rows)):
         logits = table.logits(flat[part]) if shortlist is None else shortlist.logits(flat[part], sentence_of[part])
-        log_probs = logits.log_softmax(1)
-        ends[part] = log_probs[:, [BOS, EOS]]
-        log_probs[:, never] = -torch.inf
-        scores[part], ids[part] = top_k(log_probs, count)
+        log_probs = logits.float().log_softmax(1)
+        ends[part] = torch.stack((log_probs[:, BOS], log_probs[:, EOS]), 1)
+        scores[part], ids[part] = top_k(log_probs.masked_fill_(never, -torch.inf), count)
     if shortlist is not None:
         ids = shortlist.ids[ids]
     top = TopTokens(scores.view(*states.shape[:2], count), ids.view(*states.shape[:2], count))
     _set_ends(top, ends.view(*states.shape[:2], 2), lengths)
     return top
+
+
+def banned_mask(size: int, device: torch.device, *, allow_unknown: bool) -> Tensor:
+    """Return [size], True at the tokens that no vertex between the ends emits. The reserved tokens come first."""
+    token = torch.arange(size, device=device)
+    mask = token < len(RESERVED)
+    return mask & (token != UNK) if allow_unknown else mask
 
 
 def _set_ends(top: TopTokens, ends: Tensor, lengths: Tensor) -> None:

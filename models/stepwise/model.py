@@ -64,7 +64,7 @@ class StepwiseModel(Backbone):
         step carry none.
         """
         embedded = embed(carried, self.target_embedding)
-        return F.pad(embedded, (0, 0, codes.size(0) - carried.size(1), 0)) + codes
+        return F.pad(embedded, (0, 0, codes.size(0) - carried.size(1), 0)) + codes.to(embedded.dtype)
 
     def hidden(self, flat: Tensor, memories: list[Memory]) -> Tensor:
         """Return teacher-forced decoder states [B,T,D] of flat targets [B,T], where T is a multiple of the step size."""

@@ -152,7 +152,7 @@ def batches(pools: Iterator[EpochPool], budget: int, seed: int, skip: int = 0) -
 
 
 class Share(NamedTuple):
-    """The part of a batch that one worker processes in one update."""
+    """A part of a batch, which one worker processes in one update. A worker may process several."""
 
     slices: list[Batch]
     """Batches that pass through the network one after the other, at least one."""
@@ -160,6 +160,8 @@ class Share(NamedTuple):
     """Weight of this share: 1, or 0 if the batch had too few rows for all workers and the share repeats a row of another one."""
     position: Position
     """The position after this batch."""
+    number: int = 0
+    """The number of the share in its batch, from 0, which seeds its dropout."""
 
 
 def shares(
@@ -170,19 +172,31 @@ def shares(
     *,
     rank: int = 0,
     size: int = 1,
+    num_shares: int = 0,
     microbatch_tokens: int = 0,
-) -> Iterator[Share]:
-    """Yield the share of worker `rank` of `size` of every batch of `batches`: rows i::(size x passes).
+) -> Iterator[list[Share]]:
+    """Yield the shares of worker `rank` of `size` in every batch of `batches`.
+
+    A batch has `num_shares` shares (0: one for each worker), which do not depend on the number of workers: share i has the rows
+    i::num_shares and belongs to worker i modulo `size`. A worker without a share repeats a row with weight 0.
+    """
+    count = num_shares or size
+    numbers = range(rank, count, size) or range(rank, rank + 1)
+    for pool, rows, position in batches(pools, budget, seed, skip):
+        yield [_share(pool, rows, position, number, count, microbatch_tokens) for number in numbers]
+
+
+def _share(pool: Pool, rows: Ints, position: Position, number: int, count: int, microbatch_tokens: int) -> Share:
+    """Return a share of a batch: its rows number::(count x passes).
 
     The number of passes is chosen so that a slice has at most about `microbatch_tokens` padded tokens (0: one pass).
     """
-    for pool, rows, position in batches(pools, budget, seed, skip):
-        share = rows[rank::size]
-        weight = 1.0 if len(share) else 0.0
-        share = share if len(share) else rows[:1]
-        longest = int(np.maximum(pool.source.lengths[share], pool.target.lengths[share]).max()) + 1
-        passes = min(len(share), max(1, -(-len(share) * longest // microbatch_tokens))) if microbatch_tokens else 1
-        yield Share([pool.batch(share[index::passes]) for index in range(passes)], weight, position)
+    share = rows[number::count] if number < count else rows[:0]
+    weight = 1.0 if len(share) else 0.0
+    share = share if len(share) else rows[:1]
+    longest = int(np.maximum(pool.source.lengths[share], pool.target.lengths[share]).max()) + 1
+    passes = min(len(share), max(1, -(-len(share) * longest // microbatch_tokens))) if microbatch_tokens else 1
+    return Share([pool.batch(share[index::passes]) for index in range(passes)], weight, position, number)
 
 
 def prefetch_batches(items: Iterator[T], depth: int = 2) -> Iterator[T]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -41,31 +41,55 @@ class Report(NamedTuple):
 def updates(
     model: nn.Module,
     loss: Callable[[nn.Module, Batch, int, float], Loss],
-    shares: Iterator[Share],
+    shares: Iterator[Sequence[Share]],
     optimizer: Optimizer,
     config: TrainingConfig,
     worker: TrainingWorker,
     start: int = 0,
 ) -> Iterator[Report]:
-    """Make the updates `start` + 1 to `config.updates`; `shares` holds this worker's part of each one's batch.
+    """Make the updates `start` + 1 to `config.updates`; `shares` holds this worker's shares of each one's batch.
 
     Raises NotFiniteError when training diverges, which is looked for in each of the first 20 updates and in every 20th later.
     """
     for update in range(start + 1, config.updates + 1):
-        share = next(shares)
+        own = next(shares)
         model.train()
-        torch.manual_seed(seed_of(config.seed, update, worker.rank, "dropout"))
-        optimizer.clear()
-        sums = accumulate(model, loss, share, optimizer.scale, config, worker, update)
+        sums = accumulate_shares(model, loss, own, optimizer, config, worker, update)
         totals = torch.stack(list(sums.values()))
         all_reduce(worker, optimizer.gradient, totals)
         sums = dict(zip(sums, totals, strict=True))
         norm = optimizer.step(update, sums["count"].float())
         if update <= CHECK_EVERY or update % CHECK_EVERY == 0 or update == config.updates:
             optimizer.check(update, sums["loss"])
-        real = sum(int(batch.source_lengths.sum()) + int(batch.target_lengths.sum()) for batch in share.slices)
-        padded = sum(batch.source.numel() + batch.target.numel() for batch in share.slices)
-        yield Report(update, share.position, sums, norm, learning_rate(config, update), real, padded)
+        slices = [batch for share in own for batch in share.slices]
+        real = sum(int(batch.source_lengths.sum()) + int(batch.target_lengths.sum()) for batch in slices)
+        padded = sum(batch.source.numel() + batch.target.numel() for batch in slices)
+        yield Report(update, own[0].position, sums, norm, learning_rate(config, update), real, padded)
+
+
+def accumulate_shares(
+    model: nn.Module,
+    loss: Callable[[nn.Module, Batch, int, float], Loss],
+    own: Sequence[Share],
+    optimizer: Optimizer,
+    config: TrainingConfig,
+    worker: TrainingWorker,
+    update: int,
+) -> dict[str, Tensor]:
+    """Set the model's gradient to the sum over a worker's shares, in their order; return the sums of `accumulate`.
+
+    Each share has its own seed, and its gradient is computed from zero as if it had a worker of its own.
+    """
+    sums: dict[str, Tensor] = {}
+    for share in own:
+        earlier = optimizer.gradient.clone() if sums else None
+        optimizer.clear()
+        torch.manual_seed(seed_of(config.seed, update, share.number, "dropout"))
+        parts = accumulate(model, loss, share, optimizer.scale, config, worker, update)
+        if earlier is not None:
+            optimizer.gradient += earlier
+        sums = {name: sums.get(name, 0.0) + value for name, value in parts.items()}
+    return sums
 
 
 def accumulate(

@@ -30,6 +30,15 @@ def broadcast(worker: TrainingWorker, values: Sequence[int]) -> list[int]:
     return [int(value) for value in tensor.tolist()]
 
 
+def any_worker(worker: TrainingWorker, flags: Sequence[bool]) -> list[bool]:
+    """Return for each flag whether it is true on any worker."""
+    if worker.world_size == 1:
+        return list(flags)
+    tensor = torch.tensor(list(flags), dtype=torch.int32, device=worker.device)
+    dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+    return [bool(value) for value in tensor.tolist()]
+
+
 def all_gather(worker: TrainingWorker, item: T) -> list[T]:
     """Return the items of all workers, by rank."""
     if worker.world_size == 1:

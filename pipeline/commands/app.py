@@ -16,6 +16,7 @@ COMMANDS = (
     "run",
     "submit",
     "plan",
+    "data",
     "status",
     "runs",
     "report",

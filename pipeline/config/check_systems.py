@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from fewstep.config.network import NetworkConfig
+from fewstep.config.options import HALF_PRECISIONS
 from fewstep.config.problems import KeyPath
 from fewstep.config.search import SearchConfig, SystemParts
 from models.training.config import TrainingConfig
@@ -14,6 +15,7 @@ from models.training.recipe import Companion, TrainedSystem
 from pipeline.config.rules import Rule, broken, overlap, placed
 from pipeline.config.schema import Pinned, RunConfig, network_of
 from pipeline.config.systems import UsedSystem
+from pipeline.config.texts import DistilledText
 from stages.decoding.engines import missing_engine
 from stages.ngram import NgramConfig
 from stages.score.tasks import TASKS
@@ -49,7 +51,7 @@ def _teacher(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
 
 def _distillation(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
     settings, path = config.distillation, ("distillation",)
-    if isinstance(settings, Pinned) or _is_wrong(path, pruned):
+    if isinstance(settings, Pinned | DistilledText) or _is_wrong(path, pruned):
         return
     if settings.choose == "reference" and settings.n_best == 1:
         yield broken((*path, "n_best"), "at least 2, to choose from, with choose: reference", settings.n_best)
@@ -119,6 +121,7 @@ def _searches(path: KeyPath, config: RunConfig, pruned: Sequence[KeyPath]) -> It
         ngram=None if _is_wrong(("ngram",), pruned) else config.ngram is not None,
         tables=True,
         drafter="drafter" in system.companions,
+        rescorer="rescorer" in system.companions,
         networks=_networks(config, name),
     )
     yield from _labels((*path, "search"), system.search)
@@ -127,6 +130,7 @@ def _searches(path: KeyPath, config: RunConfig, pruned: Sequence[KeyPath]) -> It
         if _is_wrong(place, pruned):
             continue
         yield from _search(place, search, network, parts)
+        yield from _gpu(place, search, config)
         model = config.ngram
         if search.needs_ngram and isinstance(model, NgramConfig) and (model.unit, model.side) != ("pieces", "target"):
             got = f"{model.unit} of the {model.side}"
@@ -137,6 +141,19 @@ def _search(path: KeyPath, search: SearchConfig, network: NetworkConfig | None, 
     yield from placed(path, search.problems(network, parts))
     if missing := missing_engine(search):
         yield broken((*path, "engine"), missing, "none installed")
+
+
+def _gpu(path: KeyPath, search: SearchConfig, config: RunConfig) -> Iterator[Rule]:
+    """Yield a rule for half precision in torch, which is for GPUs, where a step that runs the search has none."""
+    if search.workload.engine != "torch" or search.workload.precision not in HALF_PRECISIONS:
+        return
+    for stage in ("decode", "benchmark"):
+        resources = config.cluster.resources.get(stage)
+        if resources is None or not resources.gpus:
+            place: KeyPath = ("cluster", "resources", stage, "gpus")
+            yield broken(
+                (*path, "precision"), f"float32 with engine torch and no GPU for {stage}", search.workload.precision, place
+            )
 
 
 def _labels(path: KeyPath, searches: Mapping[str, SearchConfig]) -> Iterator[Rule]:
@@ -182,7 +199,7 @@ def _teachers(config: RunConfig) -> int:
 
 def _distils(config: RunConfig) -> bool:
     """Return whether the config provides distilled targets."""
-    return config.teacher is not None or isinstance(config.distillation, Pinned)
+    return config.teacher is not None or isinstance(config.distillation, Pinned | DistilledText)
 
 
 def _is_wrong(path: KeyPath, pruned: Sequence[KeyPath], but: str = "") -> bool:

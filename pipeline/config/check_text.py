@@ -6,10 +6,20 @@ from collections.abc import Iterator, Sequence
 
 from fewstep.config.problems import KeyPath
 from models.training.recipe import TrainedSystem
-from pipeline.config.expand import FILES
 from pipeline.config.rules import Rule, broken
-from pipeline.config.schema import Pinned, RunConfig, TextConfig
+from pipeline.config.schema import Pinned, RunConfig
+from pipeline.config.texts import (
+    COLUMNS,
+    FORMATS,
+    VOCABULARY_FILES,
+    DistilledText,
+    LocalFile,
+    PairFiles,
+    TextConfig,
+    VocabularyFiles,
+)
 from pipeline.credentials import masked
+from pipeline.data.names import HUB, hub_name, is_mtdata_id, is_sacrebleu_name, opus_name
 from pipeline.store.downloads import RemoteFile
 from pipeline.store.urls import MIRROR_SCHEMES, SHA256, TEXT_SCHEMES, expected_url
 from stages.corpus.embedded import LANGUAGES
@@ -37,48 +47,109 @@ def _corpus(config: RunConfig) -> Iterator[Rule]:
     for name in RESERVED_TESTS:
         if name in corpus.test:
             yield broken(("corpus", "test", name), "a name other than 'train' and 'validation'", repr(name))
+    if isinstance(config.vocabulary, VocabularyFiles):
+        yield from _vocabulary_files(config.vocabulary)
+    if isinstance(config.distillation, DistilledText):
+        yield from _pair_files(("distillation",), config.distillation)
     if corpus.filters.max_length < corpus.filters.min_length:
         path, got = ("corpus", "filters"), f"{corpus.filters.max_length} < {corpus.filters.min_length}"
         yield broken((*path, "max_length"), "at least min_length", got, (*path, "min_length"))
 
 
-def _given(text: TextConfig) -> list[str]:
-    """Return the ways in which a text is given; exactly one is valid."""
-    given = [name for name in ("embedded", "tsv", "parquet") if getattr(text, name)]
-    return given + (["source and target"] if text.source or text.target else [])
-
-
 def _text(path: KeyPath, text: TextConfig, config: RunConfig) -> Iterator[Rule]:
     given = _given(text)
-    if len(given) != 1:
-        yield broken(path, "exactly one of source and target, tsv, parquet, embedded", ", ".join(given) or "none of them")
-    elif given == ["source and target"] and not (text.source and text.target):
-        missing = "target" if text.source else "source"
-        yield broken((*path, missing), "files of both sides", f"no {missing}")
-    for name in FILES:
-        yield from _files((*path, name), getattr(text, name))
+    if not given or (len(given) > 1 and ("embedded" in given or "sacrebleu" in given)):
+        alone = "embedded or sacrebleu alone, or any of source and target, tsv, parquet, mtdata, opus"
+        yield broken(path, alone, ", ".join(given) or "none of them")
+    yield from _pair_files(path, text)
+    yield from _names(path, text)
     for number, side in enumerate(text.references):
         yield from _files((*path, "references", number), side)
     languages, embedded = (config.languages.source, config.languages.target), LANGUAGES[config.task]
     if text.embedded and sorted(languages) != sorted(embedded):
         expected = f"languages {embedded[0]} and {embedded[1]} with the embedded corpus"
         yield broken((*path, "embedded"), expected, "-".join(languages), ("languages",), ("task",))
-    if text.references and (path[1] != "test" or not text.source):
+    if text.references and (path[1] != "test" or given != ["source and target"]):
         yield broken((*path, "references"), "further references only beside source and target of a test set", "some here")
+
+
+def _given(text: TextConfig) -> list[str]:
+    """Return the ways in which a text is given."""
+    given = [name for name in ("embedded", "sacrebleu", "tsv", "parquet", "mtdata", "opus") if getattr(text, name)]
+    return given + (["source and target"] if text.source or text.target else [])
+
+
+def _pair_files(path: KeyPath, text: PairFiles) -> Iterator[Rule]:
+    if bool(text.source) != bool(text.target):
+        missing = "target" if text.source else "source"
+        yield broken((*path, missing), "files of both sides", f"no {missing}")
+    for name in FORMATS:
+        yield from _files((*path, name), getattr(text, name))
+
+
+def _vocabulary_files(files: VocabularyFiles) -> Iterator[Rule]:
+    if files.target_dictionary is not None and files.source_dictionary is None:
+        yield broken(("vocabulary", "source_dictionary"), "a dictionary of both sides", "one of the target alone")
+    for name in VOCABULARY_FILES:
+        file = getattr(files, name)
+        if isinstance(file, RemoteFile):
+            yield from _remote(("vocabulary", name), file)
+        if isinstance(file, RemoteFile | LocalFile):
+            yield from _part(("vocabulary", name), file)
+
+
+def _names(path: KeyPath, text: TextConfig) -> Iterator[Rule]:
+    if text.sacrebleu is not None and not is_sacrebleu_name(text.sacrebleu.name):
+        yield broken((*path, "sacrebleu", "name"), "a name of `sacrebleu --list`, such as wmt14/full", repr(text.sacrebleu.name))
+    for number, digits in enumerate(text.sacrebleu.sha256 if text.sacrebleu else ()):
+        if not SHA256.fullmatch(digits):
+            yield broken((*path, "sacrebleu", "sha256", number), "64 hex digits", repr(digits))
+    for number, name in enumerate(text.mtdata):
+        if not is_mtdata_id(name):
+            yield broken((*path, "mtdata", number), "Group-name-version-lang1-lang2, as in `mtdata list -id`", repr(name))
+    for number, name in enumerate(text.opus):
+        if opus_name(name) is None:
+            yield broken(
+                (*path, "opus", number), "Corpus/version or Corpus/version/l1-l2, with a version other than latest", repr(name)
+            )
 
 
 def _files(path: KeyPath, files: Sequence[object]) -> Iterator[Rule]:
     for number, file in enumerate(files):
-        if not isinstance(file, RemoteFile):
-            continue
-        if expected := expected_url(file.url, TEXT_SCHEMES):
-            yield broken((*path, number, "url"), expected, repr(masked(file.url)))
-        if file.sha256 and not SHA256.fullmatch(file.sha256):
-            yield broken((*path, number, "sha256"), "64 hex digits", repr(file.sha256))
+        if isinstance(file, RemoteFile):
+            yield from _remote((*path, number), file)
+        if isinstance(file, RemoteFile | LocalFile):
+            yield from _part((*path, number), file)
+
+
+def _remote(path: KeyPath, file: RemoteFile) -> Iterator[Rule]:
+    if file.url.startswith(HUB):
+        if hub_name(file.url) is None:
+            yield broken((*path, "url"), "hf:ORG/NAME@REVISION/PATH", repr(masked(file.url)))
+    elif expected := expected_url(file.url, TEXT_SCHEMES):
+        yield broken((*path, "url"), expected, repr(masked(file.url)))
+    if file.sha256 and not SHA256.fullmatch(file.sha256):
+        yield broken((*path, "sha256"), "64 hex digits", repr(file.sha256))
+
+
+def _part(path: KeyPath, file: RemoteFile | LocalFile) -> Iterator[Rule]:
+    """Check which columns of a file are read; `path` ends with the key of the format and a number."""
+    kind = {"tsv": int, "parquet": str}.get(str(path[-2]))
+    if file.columns and kind is None:
+        yield broken((*path, "columns"), "columns of files in tsv and parquet alone", "some here")
+    elif file.columns and (len(file.columns) != COLUMNS or not all(isinstance(column, kind or str) for column in file.columns)):
+        expected = "two numbers from 1, as in [1, 2]" if kind is int else "two names, as in [translation.de, translation.en]"
+        yield broken((*path, "columns"), expected, ", ".join(map(repr, file.columns)))
+    elif any(isinstance(column, int) and column < 1 for column in file.columns):
+        yield broken((*path, "columns"), "numbers from 1", ", ".join(map(repr, file.columns)))
+    if file.member and kind is str:
+        yield broken((*path, "member"), "a Parquet file that is in no archive", repr(file.member))
 
 
 def _mirror(config: RunConfig) -> Iterator[Rule]:
     url = config.store.mirror
+    if config.cluster.node_store and not url:
+        yield broken(("cluster", "node_store"), "store.mirror, through which the machines exchange artifacts", "no mirror")
     if url and (expected := expected_url(url, MIRROR_SCHEMES)):
         yield broken(("store", "mirror"), expected, repr(masked(url)))
 
@@ -90,6 +161,6 @@ def _counts(config: RunConfig) -> Iterator[Rule]:
     if config.alignment is not None and config.alignment.unit != "pieces":
         yield broken(("alignment", "unit"), "pieces for the lattice", config.alignment.unit, ("lattice",))
     distilled = config.lattice is not None and config.lattice.data == "distilled"
-    if distilled and config.teacher is None and not isinstance(config.distillation, Pinned):
-        expected = "raw without a teacher (or distillation: {from: DIRECTORY})"
+    if distilled and config.teacher is None and not isinstance(config.distillation, Pinned | DistilledText):
+        expected = "raw without a teacher (or distillation: {from: DIRECTORY} or {source: FILES, target: FILES})"
         yield broken(("lattice", "data"), expected, "distilled", ("teacher",), ("distillation",))

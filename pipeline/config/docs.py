@@ -20,10 +20,11 @@ from fewstep.config.bounds import Ge, Gt, Le, Lt, MinLen, MultipleOf
 from fewstep.config.network import SIZES
 from fewstep.config.search import SearchConfig
 from pipeline.config.bases import FILE_KEYS
-from pipeline.config.expand import FILES, PRESETS
+from pipeline.config.expand import PRESETS
 from pipeline.config.load import adapter
 from pipeline.config.renamed import KEYS, VALUES
 from pipeline.config.schema import WrittenConfig
+from pipeline.config.texts import FORMATS
 from pipeline.config.types import keys, members, metadata, strip
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,10 +98,20 @@ def schema() -> str:
         tests[pattern] = {"anyOf": [test, {"type": "null"}]}
     for key in FILE_KEYS:
         result["properties"][key] = _text_or_list(result["properties"][key])
-    text = result["$defs"]["TextConfig"]["properties"]
-    for key in (*FILES, "references"):
-        text[key] = _one_or_list(text[key])
+    _allow_short_forms(result["$defs"])
     return json.dumps(result, indent=1, ensure_ascii=False) + "\n"
+
+
+def _allow_short_forms(kinds: dict[str, Any]) -> None:
+    """Allow a single file or name in place of a list of one."""
+    text, distilled = (kinds[kind]["properties"] for kind in ("TextConfig", "DistilledText"))
+    for key in (*FORMATS, "references"):
+        text[key] = _one_or_list(text[key])
+    for key in FORMATS:
+        distilled[key] = _one_or_list(distilled[key])
+    for key in ("mtdata", "opus"):
+        text[key] = {"description": text[key]["description"], "anyOf": [{"type": "string"}, text[key]]}
+    text["sacrebleu"]["anyOf"].append({"type": "string"})
 
 
 def _text_or_list(entry: dict[str, Any]) -> dict[str, Any]:
@@ -109,7 +120,8 @@ def _text_or_list(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _one_or_list(entry: dict[str, Any]) -> dict[str, Any]:
-    one: dict[str, Any] = {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/RemoteFile"}]}
+    kinds = [{"$ref": f"#/$defs/{kind}"} for kind in ("RemoteFile", "LocalFile")]
+    one: dict[str, Any] = {"anyOf": [{"type": "string"}, *kinds]}
     items = {"anyOf": [one, {"type": "array", "items": one}]} if entry["items"].get("type") == "array" else one
     return {"description": entry["description"], "anyOf": [one, {"type": "array", "items": items}]}
 

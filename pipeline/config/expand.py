@@ -12,7 +12,9 @@ from models.family import FAMILIES
 from models.stepwise.system import StepwiseSystem
 from models.training.recipe import TrainedSystem
 from pipeline.config.searches import labelled_searches
+from pipeline.config.texts import FORMATS, VOCABULARY_FILES
 from pipeline.config.tree import Node, merge, tree
+from pipeline.data.names import HUB
 
 PRESETS: dict[str, dict[str, Any]] = {
     "summarization": {
@@ -22,7 +24,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     }
 }
 """Defaults that follow from a task. With `summarization` both languages are the same as well."""
-FILES = ("source", "target", "tsv", "parquet")
 EMBEDDED_PAIRS = 500
 """Pairs of the validation text and of the test set that are added to an embedded training text."""
 
@@ -39,8 +40,10 @@ def expand(root: Node) -> Node:
         top["defaults"] = defaults
     if "corpus" in top:
         top["corpus"] = _with_embedded_texts(_each(top["corpus"], train=_text, validation=_text, test=_texts))
+    if "vocabulary" in top:
+        top["vocabulary"] = _each(top["vocabulary"], **dict.fromkeys(VOCABULARY_FILES, _file))
     if "distillation" in top:
-        top["distillation"] = _each(top["distillation"], monolingual=_list)
+        top["distillation"] = _each(top["distillation"], monolingual=_list, **dict.fromkeys(FORMATS, _files))
     if "teacher" in top:
         top["teacher"] = _trained(top["teacher"], defaults, leave=("data", "mixture", "search", "initial_weights", "num_averaged"))
     systems = top.get("systems") or root.child("systems", {"autoregressive": _usual(root, "teacher" in top)})
@@ -151,7 +154,14 @@ def _texts(node: Node) -> Node:
 
 
 def _text(node: Node) -> Node:
-    return _each(node, references=lambda n: _all_items(_list(n), _files), **dict.fromkeys(FILES, _files))
+    """Expand single files, names and URLs."""
+    names = {"sacrebleu": _named, "mtdata": _list, "opus": _list}
+    return _each(node, references=lambda n: _all_items(_list(n), _files), **names, **dict.fromkeys(FORMATS, _files))
+
+
+def _named(node: Node) -> Node:
+    """Expand a name to a map with the key `name`."""
+    return node.with_value({"name": node}) if isinstance(node.value, str) else node
 
 
 def _list(node: Node) -> Node:
@@ -160,13 +170,14 @@ def _list(node: Node) -> Node:
 
 
 def _files(node: Node) -> Node:
-    single = isinstance(node.value, dict) and "url" in node.value
+    single = isinstance(node.value, dict) and not {"url", "path"}.isdisjoint(node.value)
     return _all_items(node.with_value([node]) if single else _list(node), _file)
 
 
 def _file(node: Node) -> Node:
     """Expand a URL to a map with the key `url`."""
-    return node.with_value({"url": node}) if isinstance(node.value, str) and "://" in node.value else node
+    is_url = isinstance(node.value, str) and ("://" in node.value or node.value.startswith(HUB))
+    return node.with_value({"url": node}) if is_url else node
 
 
 def _all_items(node: Node, change: Callable[[Node], Node]) -> Node:

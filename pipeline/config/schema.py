@@ -5,19 +5,18 @@ Each docstring below a field is its entry in `docs/reference/config.md`. Relativ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, Tag
+from pydantic import ConfigDict, Field, Tag
 
 from fewstep.config.bounds import Ge, Gt, MinLen
 from fewstep.config.network import NetworkConfig
 from models.stepwise.system import StepwiseSystem, StepwiseTeacher
 from models.training.recipe import TrainedSystem, part
 from pipeline.config.systems import AnySystem, Distillation
-from pipeline.store.downloads import RemoteFile
+from pipeline.config.texts import FORMATS, DistilledText, TextConfig, VocabularyFiles, chosen_by
 from stages.align import AlignConfig
 from stages.corpus import Filters
 from stages.lattice import LatticeConfig
@@ -53,47 +52,13 @@ class Languages:
     """Language code of the target side; it selects the tokeniser of metrics."""
 
 
-def _chosen_by(key: str, kind: type) -> Discriminator:
-    """Return a choice of two types: `kind` for a map with `key`, the other type for any other value."""
-
-    def tag(value: Any) -> str:
-        meant = key in value if isinstance(value, Mapping) else isinstance(value, kind)
-        return f"<{kind.__name__}>" if meant else "<other>"
-
-    return Discriminator(tag)
-
-
-File = Annotated[Annotated[RemoteFile, Tag("<RemoteFile>")] | Annotated[Path, Tag("<other>")], _chosen_by("url", RemoteFile)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextConfig:
-    """One parallel text, given in exactly one way. A single file may stand for a list of one; several are joined in order.
-
-    Files are plain text, gzip or zstd by their suffix, UTF-8: paths, URLs, or maps of `url` and `sha256`.
-    """
-
-    embedded: Annotated[int, Ge(0)] = 0
-    """Pairs drawn from the embedded corpus of the task (English-German sentences, or English documents with summaries); 0: none."""
-    source: tuple[File, ...] = ()
-    """Files of the source side, one sentence or document a line."""
-    target: tuple[File, ...] = ()
-    """Files of the target side, line by line the translations or summaries of `source`."""
-    references: tuple[tuple[File, ...], ...] = ()
-    """Further references of a test set, each as a list of files like `target`."""
-    tsv: tuple[File, ...] = ()
-    """Files of two columns, source and target, separated by a tab."""
-    parquet: tuple[File, ...] = ()
-    """Parquet files with text columns `source` and `target`."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
     """The parallel text."""
 
-    train: TextConfig = TextConfig()
+    train: TextConfig = field(default_factory=TextConfig)
     """Training text. Pairs with a side that occurs in a validation or test text are dropped."""
-    validation: TextConfig = TextConfig()
+    validation: TextConfig = field(default_factory=TextConfig)
     """Validation text, which checkpoints are chosen by."""
     test: Annotated[dict[Name, TextConfig], MinLen(1)] = field(default_factory=lambda: {"test": TextConfig()})
     """Test sets by name, with any names except `train` and `validation`."""
@@ -207,6 +172,8 @@ class StoreConfig:
     mirror: str = ""
     """URL of a folder on object storage (`s3://...`, `gs://...`; `file:///...` on a disk). Finished artifacts and checkpoints are
     copied to it, and copied back if the store does not have them. Credentials come from the environment. Empty: no mirror."""
+    offline: bool = False
+    """Download no text: data sets and URLs have to be in the store (`fewstep data fetch`)."""
     lease_seconds: Annotated[float, Gt(0)] = 30.0
     """Seconds without a heartbeat after which another driver may take over a step."""
 
@@ -217,6 +184,9 @@ class Cluster:
 
     address: str = ""
     """Address of a Ray cluster (`auto`, `host:port` or `ray://host:port`). Empty: the one in RAY_ADDRESS, or a local one."""
+    node_store: str = ""
+    """Store of each machine of a cluster without a shared disk, such as `$HOME/fewstep`; variables are expanded on the machine.
+    Artifacts are then exchanged through `store.mirror`. Empty: all machines share `store.path`."""
     cpus: Annotated[int, Ge(1)] | None = None
     """Number of CPUs of the local cluster. Empty: all of this machine."""
     resources: dict[StageName, Resources] = field(default_factory=dict)
@@ -250,7 +220,11 @@ class Tracking:
 
 
 _PINNED = Annotated[Pinned, Tag("<Pinned>")]
-_FROM = _chosen_by("from", Pinned)
+_FROM = chosen_by(**{"from": Pinned})
+_PIECES = Annotated[VocabularyFiles, Tag("<VocabularyFiles>")]
+_VOCABULARY = chosen_by(**{"from": Pinned}, source_pieces=VocabularyFiles)
+_DISTILLED = Annotated[DistilledText, Tag("<DistilledText>")]
+_DISTILLATION = chosen_by(**{"from": Pinned}, **dict.fromkeys(FORMATS, DistilledText))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,8 +239,11 @@ class RunConfig:
     """The languages of the two sides."""
     corpus: Corpus = field(default_factory=Corpus)
     """The parallel text."""
-    vocabulary: Annotated[_PINNED | Annotated[VocabularyConfig, Tag("<other>")], _FROM] = field(default_factory=VocabularyConfig)
-    """Training of the subword vocabulary, or `{from: DIRECTORY}` of a finished one."""
+    vocabulary: Annotated[_PINNED | _PIECES | Annotated[VocabularyConfig, Tag("<other>")], _VOCABULARY] = field(
+        default_factory=VocabularyConfig
+    )
+    """Training of the subword vocabulary, `{from: DIRECTORY}` of a finished one, or `{source_pieces: FILE, ...}` of one that was
+    trained elsewhere."""
     alignment: AlignConfig | None = None
     """Word alignment. Absent: only for candidate tables, with the defaults."""
     lattice: Lattice | None = None
@@ -275,8 +252,11 @@ class RunConfig:
     """Estimation of an n-gram language model, or `{from: DIRECTORY}` of a finished one. Absent: no model."""
     teacher: Annotated[_PINNED | Annotated[StepwiseTeacher, Tag("<other>")], _FROM] | None = None
     """The autoregressive model that others learn from, or `{from: DIRECTORY}` of a finished training or system. Absent: none."""
-    distillation: Annotated[_PINNED | Annotated[Distillation, Tag("<other>")], _FROM] = field(default_factory=Distillation)
-    """Decoding of the training source by the teacher, or `{from: DIRECTORY}` of a distilled text."""
+    distillation: Annotated[_PINNED | _DISTILLED | Annotated[Distillation, Tag("<other>")], _DISTILLATION] = field(
+        default_factory=Distillation
+    )
+    """Decoding of the training source by the teacher, `{from: DIRECTORY}` of a distilled text, or `{source: FILES, target: FILES}`
+    (or `tsv`, `parquet`) of text that was distilled elsewhere."""
     systems: Annotated[dict[Name, AnySystem], MinLen(1)] = field(default_factory=lambda: {"autoregressive": StepwiseSystem()})
     """Systems by name: `{use: teacher}`, or a system to be trained."""
     evaluation: Evaluation = field(default_factory=Evaluation)

@@ -22,7 +22,9 @@ def canonical(value: object, *, keep_defaults: bool = False) -> Any:
     if isinstance(value, Artifact):
         return value.fingerprint
     if isinstance(value, ExternalFile):
-        return value.digest
+        part: dict[str, Any] = {"member": value.member} if value.member else {}
+        part |= {"columns": list(value.columns)} if value.columns else {}
+        return {"digest": value.digest, **part} if part else value.digest
     if is_dataclass(value) and not isinstance(value, type):
         return {
             field.name: canonical(getattr(value, field.name), keep_defaults=keep_defaults)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pipeline.config.schema import RunConfig
+from pipeline.data.access import DataAccess
 from pipeline.plan.step import Builder
 from pipeline.store.artifacts import Store
 from stages.artifacts import Ngram, System, Tables, Text, Tokens, Trained, Tuned, Vocabulary
@@ -23,6 +24,11 @@ class Flow:
     config: RunConfig
     store: Store
     steps: Builder
+
+    @property
+    def access(self) -> DataAccess:
+        """The access to the data that the config names."""
+        return DataAccess.of(self.config, self.store)
 
 
 @dataclass(frozen=True)

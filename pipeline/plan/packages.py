@@ -24,12 +24,22 @@ def _missing(config: RunConfig) -> Iterator[str]:
             bleu_metric(tokenizer, False)
     except DataError as error:
         yield str(error)
+    if find_spec("mtdata") is None and not config.store.offline:
+        for place in _with_mtdata(config):
+            yield f"{place} needs the package mtdata, which is not installed; run: pip install --group data"
     if find_spec("ctranslate2") is None:
         for place in _with_ctranslate2(config):
             yield (
                 f"{place} needs the package ctranslate2, which is not installed; run: pip install 'fewstep[ctranslate2]',"
                 " or choose another engine"
             )
+
+
+def _with_mtdata(config: RunConfig) -> Iterator[str]:
+    """Yield the keys of the texts that name data sets of mtdata."""
+    texts = {"train": config.corpus.train, "validation": config.corpus.validation}
+    texts |= {f"test.{name}": text for name, text in config.corpus.test.items()}
+    yield from (f"corpus.{part}.mtdata" for part, text in texts.items() if text.mtdata)
 
 
 def _with_ctranslate2(config: RunConfig) -> Iterator[str]:

@@ -10,8 +10,9 @@ from fewstep.families.stepwise.config import StepwiseConfig
 from models.stepwise.system import StepwiseTeacher
 from models.training.config import TrainingConfig
 from models.training.recipe import TrainedSystem
-from pipeline.config.schema import RunConfig, TextConfig, network_of
+from pipeline.config.schema import RunConfig, network_of
 from pipeline.config.systems import TEACHER_FAMILY, Distillation
+from pipeline.config.texts import TextConfig
 from stages.benchmark import BenchmarkConfig
 from stages.contrastive import ContrastiveConfig
 from stages.corpus import CorpusConfig, Filters
@@ -34,6 +35,11 @@ def corpus_config(config: RunConfig, part: str, text: TextConfig, filters: Filte
         filters=filters,
         shard_rows=config.corpus.shard_rows,
     )
+
+
+def distilled_text_config(config: RunConfig) -> CorpusConfig:
+    """Return how text that was distilled elsewhere is read and cleaned: as training text is."""
+    return corpus_config(config, "train", TextConfig(), config.corpus.filters)
 
 
 def monolingual_config(config: RunConfig) -> CorpusConfig:

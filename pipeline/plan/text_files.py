@@ -6,38 +6,74 @@ All functions raise DataError for a file that cannot be read and StageError for 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from pipeline.config.schema import TextConfig
+from pipeline.config.texts import VOCABULARY_FILES, File, LocalFile, PairFiles, TextConfig, VocabularyFiles
+from pipeline.data.access import DataAccess
+from pipeline.data.resolve import resolved_text
 from pipeline.store.artifacts import Store
-from pipeline.store.downloads import RemoteFile, download
+from pipeline.store.downloads import RemoteFile
 from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles
 from stages.corpus.limits import require_regular
+from stages.errors import DataError
+from stages.vocabulary import PieceFiles
+from stages.vocabulary.imported import imported_models
 
 
-def text_files(text: TextConfig, store: Store) -> TextFiles:
-    """Return the files of a text in pairs."""
+def text_files(text: PairFiles, access: DataAccess) -> TextFiles:
+    """Return the files of a text in pairs, those of named data sets included."""
+    files = resolved_text(text, access)
+    references = files.references if isinstance(files, TextConfig) else ()
     return TextFiles(
-        source=with_digests(text.source, store),
-        target=with_digests(text.target, store),
-        references=tuple(with_digests(paths, store) for paths in text.references),
-        tsv=with_digests(text.tsv, store),
-        parquet=with_digests(text.parquet, store),
+        source=with_digests(files.source, access),
+        target=with_digests(files.target, access),
+        references=tuple(with_digests(side, access) for side in references),
+        tsv=with_digests(files.tsv, access),
+        parquet=with_digests(files.parquet, access),
     )
 
 
 def monolingual_files(paths: Sequence[Path], store: Store) -> TextFiles:
     """Return files of one language as pairs of equal sides."""
-    files = with_digests(paths, store)
+    files = tuple(local_file(path, store) for path in paths)
     return TextFiles(source=files, target=files)
 
 
-def with_digests(files: Sequence[Path | RemoteFile], store: Store) -> tuple[ExternalFile, ...]:
+def piece_files(files: VocabularyFiles, access: DataAccess) -> PieceFiles:
+    """Return the files of a vocabulary that was trained elsewhere. Raises DataError also for files that cannot be imported."""
+
+    def found(name: str) -> ExternalFile | None:
+        file = getattr(files, name)
+        if file is None:
+            return None
+        several = with_digests(resolved_text(PairFiles(source=(file,)), access).source, access)
+        if len(several) != 1:
+            raise DataError(f"vocabulary.{name}: expected one file, got {len(several)}; name one")
+        return several[0]
+
+    source, target, *dictionaries = map(found, VOCABULARY_FILES)
+    assert source is not None  # the key is required
+    pieces = PieceFiles(source, target, *dictionaries)
+    imported_models(pieces)
+    return pieces
+
+
+def with_digests(files: Sequence[File], access: DataAccess) -> tuple[ExternalFile, ...]:
     """Return local files, each with the digest of its content."""
-    return tuple(download(file, store) if isinstance(file, RemoteFile) else _local(file, store) for file in files)
+    return tuple(_external(file, access) for file in files)
 
 
-def _local(file: Path, store: Store) -> ExternalFile:
+def _external(file: File, access: DataAccess) -> ExternalFile:
+    if isinstance(file, RemoteFile):
+        found = access.download(file)
+    else:
+        found = local_file(file.path if isinstance(file, LocalFile) else file, access.store)
+    return found if isinstance(file, Path) else replace(found, member=file.member, columns=file.columns)
+
+
+def local_file(file: Path, store: Store) -> ExternalFile:
+    """Return a file of this machine with the digest of its content."""
     require_regular(file)
     return ExternalFile(file.absolute(), store.digest(file))

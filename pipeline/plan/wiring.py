@@ -15,15 +15,16 @@ from fewstep.config.search import LimitedSearch, SearchConfig
 from models.family import family_named
 from models.stepwise.system import StepwiseTeacher
 from models.training.recipe import TrainedSystem
-from pipeline.config.schema import Pinned, RunConfig, TextConfig
-from pipeline.config.systems import UsedSystem
+from pipeline.config.schema import Pinned, RunConfig
+from pipeline.config.systems import Distillation, UsedSystem
+from pipeline.config.texts import DistilledText, TextConfig, VocabularyFiles
 from pipeline.plan import stage_configs
 from pipeline.plan.analyses import analyse_dags, analyse_lattices, compare_minimal_pairs, measure_likelihood
 from pipeline.plan.counts import align_and_count, count_shortlist, estimate_language_model, texts_of_tables
 from pipeline.plan.flow import Built, Distilled, Encoded, Flow, Sources, Teachers, Texts, TrainingData
 from pipeline.plan.pins import pinned_distillation, pinned_teacher, pinned_vocabulary
 from pipeline.plan.step import Builder, Plan
-from pipeline.plan.text_files import monolingual_files, text_files, with_digests
+from pipeline.plan.text_files import local_file, monolingual_files, piece_files, text_files
 from pipeline.store.artifacts import Store
 from stages import (
     benchmark,
@@ -102,13 +103,13 @@ def read_texts(flow: Flow) -> Texts:
     parts = flow.config.corpus
     validation = _read(flow, "validation", parts.validation)
     tests = {name: _read(flow, name, text) for name, text in parts.test.items()}
-    inputs = corpus.CorpusInputs(text_files(parts.train, flow.store), (validation, *tests.values()))
+    inputs = corpus.CorpusInputs(text_files(parts.train, flow.access), (validation, *tests.values()))
     config = stage_configs.corpus_config(flow.config, "train", parts.train, parts.filters)
     return Texts(flow.steps.add(corpus.STAGE, "train", inputs, config), validation, tests)
 
 
 def _read(flow: Flow, name: str, text: TextConfig) -> Text:
-    inputs = corpus.CorpusInputs(text_files(text, flow.store))
+    inputs = corpus.CorpusInputs(text_files(text, flow.access))
     return flow.steps.add(corpus.STAGE, name, inputs, stage_configs.corpus_config(flow.config, name, text))
 
 
@@ -118,11 +119,21 @@ def read_monolingual_text(flow: Flow, name: str, paths: Sequence[Path], texts: T
     return flow.steps.add(corpus.STAGE, name, inputs, stage_configs.monolingual_config(flow.config))
 
 
+def read_distilled_text(flow: Flow, text: DistilledText, texts: Texts) -> Text:
+    """Read and clean text that was distilled elsewhere."""
+    inputs = corpus.CorpusInputs(text_files(text, flow.access), texts.held_out)
+    return flow.steps.add(corpus.STAGE, "train/distilled", inputs, stage_configs.distilled_text_config(flow.config))
+
+
 def train_vocabulary(flow: Flow, text: Text) -> Vocabulary:
-    """Train the subword vocabulary, unless the config pins one."""
+    """Train the subword vocabulary, unless the config pins one or names files of one."""
     config = flow.config.vocabulary
     if isinstance(config, Pinned):
         return pinned_vocabulary(config, flow.store)
+    if isinstance(config, VocabularyFiles):
+        files = piece_files(config, flow.access)
+        inputs = vocabulary.VocabularyInputs(files=files)
+        return flow.steps.add(vocabulary.STAGE, "imported", inputs, vocabulary.VocabularyConfig())
     inputs = vocabulary.VocabularyInputs(text)
     return flow.steps.add(vocabulary.STAGE, "joint" if config.joint else "separate", inputs, config)
 
@@ -184,6 +195,8 @@ def _distilled_texts(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[s
     config, training = flow.config.distillation, encoded.texts.training
     if isinstance(config, Pinned):
         return {"train": pinned_distillation(config, flow.store, training)}
+    if isinstance(config, DistilledText):
+        return {"train": read_distilled_text(flow, config, encoded.texts)}
     teacher = teachers[0]
     if isinstance(teacher, Trained):
         bundled = system.SystemInputs(teacher, encoded.vocabulary, members=_other_members(teachers))
@@ -346,7 +359,7 @@ def _tuned_searches(config: RunConfig, settings: TrainedSystem | UsedSystem) -> 
 def decode_and_score(flow: Flow, texts: Texts, systems: dict[str, Built]) -> tuple[report.Evaluated, ...]:
     """Decode each test set with each system and search, and score the hypotheses."""
     checkpoint = flow.config.evaluation.comet
-    comet = None if checkpoint is None else next(iter(with_digests([checkpoint], flow.store)))
+    comet = None if checkpoint is None else local_file(checkpoint, flow.store)
     return tuple(
         report.Evaluated(
             name, label, test, *_decode_and_score(flow, f"{name}/{label}:{test}", systems[name], label, search, text, comet)
@@ -385,7 +398,7 @@ def _counted_artifacts(
     systems: dict[str, Built],
 ) -> dict[str, Artifact]:
     """Return all artifacts whose counts the report lists, by step."""
-    made = {} if isinstance(config.distillation, Pinned) else dict(distilled)
+    made = dict(distilled) if isinstance(config.distillation, Distillation) else {}
     made |= {step: part for built in systems.values() for step, part in built.distilled.items()}
     artifacts: dict[str, Artifact] = {f"distill:{step}": part.text for step, part in made.items()}
     for name in links:

@@ -50,6 +50,19 @@ def admit(demand: Demand, nodes: Mapping[str, Node], running: Sequence[Demand], 
     return _admission(granted if granted or running else allocate(stage, requested, list(nodes.values()), free))
 
 
+def reduced(demand: Demand, nodes: Mapping[str, Node]) -> Resources | None:
+    """Return the request of a training with as many workers as the nodes can hold, from `min_workers` to `workers`.
+
+    None if the nodes cannot hold `min_workers`, or the request names none.
+    """
+    stage, requested = demand
+    if not stage.trains or requested.min_workers is None:
+        return None
+    worker = _worker(stage, requested, list(nodes.values()))
+    workers = min(_gang(stage, requested), sum(_copies(worker, node) for node in nodes.values()))
+    return replace(worker, workers=workers) if workers >= requested.min_workers else None
+
+
 def allocate(stage: Stage[Any, Any, Any], requested: Resources, nodes: Sequence[Node], free: Node) -> Resources | None:
     """Return the resources of a step if it starts now, with `workers` and `cpus` filled in, or None if it has to wait.
 

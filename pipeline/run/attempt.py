@@ -41,8 +41,13 @@ class StepAttempt:
     resources: Resources
     log: Path
     checkpoint_seconds: float
+    num_shares: int
     microbatch_tokens: int
     silence_seconds: float
+    mirror: str = ""
+    """URL of the mirror, for an attempt on a machine that does not share the store."""
+    node_store: str = ""
+    """Store of such a machine; environment variables are expanded there. Empty: the machines share the driver's store."""
     excluded_nodes: tuple[str, ...] = ()
     """Ids of the nodes on which it may not run."""
 
@@ -95,8 +100,9 @@ def _context(attempt: StepAttempt, store: Store, partial: Path, workers: Workers
         resources=attempt.resources,
         shard_cache=store.shard_cache,
         checkpoint_seconds=attempt.checkpoint_seconds,
+        num_shares=attempt.num_shares,
         microbatch_tokens=attempt.microbatch_tokens,
-        timeline=functools.partial(timeline, Run(store.runs / attempt.run_id)),
+        timeline=functools.partial(timeline, Run(store.runs / attempt.run_id)) if not attempt.node_store else tuple,
     )
 
 

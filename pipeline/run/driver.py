@@ -52,6 +52,8 @@ class Driver:
         self._waiting_for_driver: set[str] = set()
         self._waiting_for_nodes: dict[str, float] = {}
         """Time since which no node could run a step."""
+        self._reduced: dict[str, Resources] = {}
+        """The requests of trainings that go on with fewer workers, by step."""
         self._run_lease = Lease(record.path / "driver.lease", id, config.store.lease_seconds, store.host)
         self.owns_run = self._run_lease.acquire_or_meet()
         """Whether no other driver works on the run. Only its owner publishes it and changes its status."""
@@ -124,8 +126,11 @@ class Driver:
             with suppress(OSError):
                 lease.renew()
 
+    def _requested(self, step: Step) -> Resources:
+        return self._requests.get(step.stage.name, Resources())
+
     def _demand(self, step: Step) -> admission.Demand:
-        return step.stage, self._requests.get(step.stage.name, Resources())
+        return step.stage, self._reduced.get(step.name, self._requested(step))
 
     def _fail_oversized_steps(self, machines: Machines) -> None:
         """Fail steps that no node could run, before hours are spent on their inputs."""
@@ -133,7 +138,8 @@ class Driver:
             try:
                 admission.admit(self._demand(step), machines.nodes, (), ())
             except FewstepError as error:
-                self._fail(step, error)
+                if admission.reduced(self._demand(step), machines.nodes) is None:
+                    self._fail(step, error)
 
     def _skip_blocked_steps(self) -> None:
         """Skip steps whose inputs failed."""
@@ -156,21 +162,31 @@ class Driver:
             try:
                 admitted = admission.admit(self._demand(step), machines.nodes, running, pending)
             except FewstepError as error:
-                self._wait_for_nodes(step, error)
+                self._wait_for_nodes(step, error, machines)
                 continue
             self._waiting_for_nodes.pop(step.name, None)
             if admitted is not None and self._lease(step):
                 self._start(step, admitted, machines)
 
-    def _wait_for_nodes(self, step: Step, error: FewstepError) -> None:
-        """Wait for new nodes, because those that could run the step are lost; fail after the configured time."""
+    def _wait_for_nodes(self, step: Step, error: FewstepError, machines: Machines) -> None:
+        """Wait for new nodes, because those that could run the step are lost.
+
+        After the configured time, a training goes on with fewer workers if it may, and any other step fails.
+        """
         now, limit = self._host.monotonic(), self._config.cluster.node_wait_seconds
         if step.name not in self._waiting_for_nodes:
             self._waiting_for_nodes[step.name] = now
             reason = f"machines are gone, up to {limit:g} s for others (cluster.node_wait_seconds): {error}"
             self._record.write_event("step_waiting", step=step.name, error=reason)
-        if now - self._waiting_for_nodes[step.name] >= limit:
+        if now - self._waiting_for_nodes[step.name] < limit:
+            return
+        requested = self._requested(step)
+        if (fewer := admission.reduced((step.stage, requested), machines.nodes)) is None:
             self._fail(step, error)
+            return
+        self._reduced[step.name] = fewer
+        reason = f"no other machines came within {limit:g} s: it goes on with {fewer.workers} of {requested.workers} workers"
+        self._record.write_event("step_waiting", step=step.name, error=reason)
 
     def _lease(self, step: Step) -> bool:
         """Take the step's lease for a new attempt. Return False if another driver works on the step or has just finished it."""
@@ -191,7 +207,7 @@ class Driver:
         try:
             partial = begin_attempt(step.directory, lease, self._host)
             found = self._store.manifest(step.directory)  # no other attempt can commit from now on
-            if found is None and self._uploads:
+            if found is None and self._uploads and not self._config.cluster.node_store:
                 self._uploads.training_started(step, partial, lease)
                 found = self._store.manifest(step.directory)  # drivers fetch artifacts from the mirror without a lease
                 if found is not None:
@@ -210,6 +226,7 @@ class Driver:
             return
         attempt = self._new_attempt(step, admitted, lease.owner)
         del self._pending[step.name]
+        self._reduced.pop(step.name, None)  # the next attempt asks for all workers again
         self._running[step.name] = attempt
         self._started[step.name] = self._host.time()
         self._record.write_event(
@@ -232,8 +249,11 @@ class Driver:
             resources=admitted.granted,
             log=self._record.log(step.name, id),
             checkpoint_seconds=cluster.checkpoint_seconds,
+            num_shares=self._requested(step).workers or 1,
             microbatch_tokens=cluster.microbatch_tokens,
             silence_seconds=cluster.silence_seconds,
+            mirror=self._config.store.mirror,
+            node_store=self._config.cluster.node_store,
             excluded_nodes=admitted.excluded_nodes,
         )
 

@@ -51,7 +51,7 @@ class InProcess:
         return {"local": self._node}
 
     def start(self, attempt: StepAttempt) -> None:
-        attempt = replace(attempt, resources=_as_one_worker(attempt))
+        attempt = replace(attempt, resources=as_one_worker(attempt))
         device = "cuda:0" if attempt.resources.gpus else "cpu"
         try:
             run_attempt(attempt, LocalWorkers(threads=attempt.resources.threads, device=device))
@@ -75,7 +75,7 @@ class InProcess:
         pass
 
 
-def _as_one_worker(attempt: StepAttempt) -> Resources:
+def as_one_worker(attempt: StepAttempt) -> Resources:
     """Return the resources of a single worker: a map's worker gets the CPUs of all, a training's worker its own."""
     granted = attempt.resources
     workers = 1 if attempt.step.stage.trains else granted.workers or 1

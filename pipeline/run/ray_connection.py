@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from fewstep.local_ray import stay_on_loopback
 from pipeline.config.schema import Cluster
 from pipeline.run.machines import Machines
 from stages.errors import StageError
@@ -17,21 +18,14 @@ SETTINGS = {
 }
 """Defaults of Ray's environment variables. The user's environment takes precedence."""
 
-LOCAL_SETTINGS = {
-    # On macOS and Windows this is Ray's default, against which its clusters of several machines need the variable. It makes all
-    # servers of a local cluster listen on the loopback interface alone, where Ray's own options always choose another address.
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-}
-"""Further defaults for a cluster of this machine. Ray reads them when it is imported."""
-
 
 def connect_ray(cluster: Cluster) -> Machines:
     """Return the machines of a Ray cluster. One of this machine is reachable from this machine only.
 
     Raises StageError if Ray is not installed or the cluster cannot be reached.
     """
-    local = not (cluster.address or os.environ.get("RAY_ADDRESS"))
-    for name, value in {**SETTINGS, **(LOCAL_SETTINGS if local else {})}.items():
+    stay_on_loopback(cluster.address)
+    for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
         from pipeline.run.ray_machines import RayMachines

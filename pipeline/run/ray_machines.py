@@ -5,22 +5,28 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
+from dataclasses import replace
 from typing import Any
 
 import ray
 
 from pipeline.config.schema import Cluster
+from pipeline.run.apart import resources_apart, run_apart, runs_apart, send_inputs, take_in
 from pipeline.run.attempt import StepAttempt, run_attempt
 from pipeline.run.lost_work import deaths_file
 from pipeline.run.machines import Outcome
 from pipeline.store.attempts import partial_directory
 from stages.artifacts import CHECKPOINTS
-from stages.errors import StageError, TransientError
+from stages.errors import FewstepError, StageError, TransientError
 from stages.workers.isa import ISA
 from stages.workers.pulse import Watch, pulse
 from stages.workers.ray_workers import RayWorkers, explained, is_lost_node, options
 
 log = logging.getLogger("fewstep")
+
+HEAD_SECONDS = 20.0
+"""Time that the head of a cluster may take to be started again."""
 
 
 class RayMachines:
@@ -31,17 +37,25 @@ class RayMachines:
         self._cluster = cluster
         self._address = cluster.address or os.environ.get("RAY_ADDRESS", "")
         self._local = not self._address and not ray.is_initialized()
-        if not ray.is_initialized():
-            self._connect()
+        self._connect()
+        self._last_nodes: dict[str, dict[str, float]] = {}
         self._running: dict[Any, StepAttempt] = {}
         self._watches: dict[Any, Watch] = {}
         self._attempt = ray.remote(max_retries=0)(_attempt)
+        self._apart = ray.remote(max_retries=0)(run_apart)
+        self._unsent: list[Outcome] = []
+        """Outcomes of attempts whose inputs could not be uploaded."""
 
     @property
     def nodes(self) -> dict[str, dict[str, float]]:
-        return {str(node["NodeID"]): dict(node["Resources"]) for node in ray.nodes() if node["Alive"]}
+        if self._head.answers():  # else Ray would wait for it, and end this process after a minute
+            self._last_nodes = {str(node["NodeID"]): dict(node["Resources"]) for node in ray.nodes() if node["Alive"]}
+        return self._last_nodes
 
     def _connect(self) -> None:
+        if ray.is_initialized():
+            self._head = Head(str(ray.get_runtime_context().gcs_address))
+            return
         common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "fewstep"}
         address = self._address
         local = {"num_cpus": self._cluster.cpus, "include_dashboard": False, "object_store_memory": 200 * 2**20}
@@ -57,24 +71,50 @@ class RayMachines:
                 f"{where}: expected a cluster that answers, got: {error}; check cluster.address and RAY_ADDRESS, "
                 "or give --in-process to run without Ray"
             ) from error
+        self._head = Head(str(ray.get_runtime_context().gcs_address))
 
     def start(self, attempt: StepAttempt) -> None:
+        if attempt.node_store:
+            self._start_without_shared_disk(attempt)
+            return
         stage, granted = attempt.step.stage, attempt.resources
         workers_hold_resources = stage.distributes and not granted.alone
         resources = {"num_cpus": 0} if workers_hold_resources else options(granted, attempt.excluded_nodes)
         reference = self._attempt.options(name=attempt.step.name, **resources).remote(attempt)
         self._running[reference], self._watches[reference] = attempt, Watch(attempt.silence_seconds)
 
+    def _start_without_shared_disk(self, attempt: StepAttempt) -> None:
+        """Start an attempt on a machine with a store of its own; one that reads files of the user, on the driver's machine."""
+        attempt = replace(attempt, resources=resources_apart(attempt, self.nodes))
+        if runs_apart(attempt):
+            try:
+                send_inputs(attempt)
+            except FewstepError as error:
+                self._unsent.append((attempt.step.name, error))
+                return
+            held = options(attempt.resources, attempt.excluded_nodes)
+            reference = self._apart.options(name=attempt.step.name, **held).remote(attempt)
+        else:
+            node = str(ray.get_runtime_context().get_node_id())
+            beside = {"num_cpus": 0, "label_selector": {"ray.io/node-id": node}}
+            reference = self._attempt.options(name=attempt.step.name, **beside).remote(replace(attempt, node_store=""))
+        self._running[reference], self._watches[reference] = attempt, Watch(attempt.silence_seconds)
+
     def finished(self, seconds: float) -> list[Outcome]:
-        outcomes: list[Outcome] = []
+        outcomes, self._unsent = self._unsent, []
+        if not self._head.answers():
+            if self._local:
+                return [*outcomes, *self._restart()]
+            self._head.check(self._address)
         lost = not self._running and not self.nodes
         if self._running:
             done, _ = ray.wait(list(self._running), num_returns=1, timeout=seconds)
             for reference in done:
+                attempt = self._running[reference]
                 name = self._forget(reference)
                 try:
-                    ray.get(reference)
-                    outcomes.append((name, None))
+                    ending = ray.get(reference)
+                    outcomes.append((name, take_in(attempt, ending) if ending else None))
                 except Exception as error:
                     lost = lost or is_lost_node(error)
                     outcomes.append((name, explained(error)))
@@ -109,6 +149,36 @@ class RayMachines:
 
     def close(self) -> None:
         ray.shutdown()
+
+
+class Head:
+    """The head of a cluster, which a driver needs. If it does not answer for a minute, Ray ends the process of the driver."""
+
+    def __init__(self, address: str) -> None:
+        """`address`: host:port of its global control store."""
+        self._address = address
+        self._silent_since: float | None = None
+        self._looked = 0.0
+
+    def answers(self) -> bool:
+        """Return whether the head answered at the last look, of which there is one a second."""
+        now = time.monotonic()
+        if now - self._looked >= 1.0:
+            self._looked = now
+            try:
+                _check_listening(self._address)
+                self._silent_since = None
+            except OSError:
+                self._silent_since = self._silent_since or now
+        return self._silent_since is None
+
+    def check(self, cluster: str) -> None:
+        """Raise StageError if the head has not answered for `HEAD_SECONDS`."""
+        if self._silent_since is not None and time.monotonic() - self._silent_since > HEAD_SECONDS:
+            raise StageError(
+                f"the Ray cluster at {cluster}: expected its head at {self._address} to answer, got nothing for {HEAD_SECONDS:g} s; "
+                "finished steps are in the store: start the cluster again and repeat the command to continue"
+            )
 
 
 def _check_listening(address: str) -> None:

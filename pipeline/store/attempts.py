@@ -77,8 +77,16 @@ def _take_over(path: Path, partial: Path, host: Host) -> None:
             discard(path, host)
         else:
             path.rename(partial)
+            _refresh_listing(partial)
     except FileNotFoundError:  # the attempt has just ended
         pass
+
+
+def _refresh_listing(partial: Path) -> None:
+    """Change a directory, so that it is listed as it is: a client of NFS may remember its listing from an earlier attempt."""
+    probe = partial / f"{partial.name}.tmp"
+    probe.touch()
+    probe.unlink()
 
 
 def _count_pieces(partial: Path) -> int:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-import secrets
+import shutil
 import sys
 import time
 from dataclasses import dataclass
@@ -14,13 +14,16 @@ from pathlib import Path
 
 from kernels import durable
 from pipeline.store.artifacts import Store
-from pipeline.store.files import read_json, write_atomically
+from pipeline.store.files import file_digest, read_json, write_atomically
 from pipeline.store.url_copy import copy_from_url
 from pipeline.store.urls import sha256_digits
 from stages.artifacts import ExternalFile
 from stages.errors import DataError
 
 URLS = "urls"
+PARTIAL = ".part"
+LOCK = ".lock"
+"""Suffixes of an incomplete download and of the file by which processes wait for each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +34,10 @@ class RemoteFile:
     """Its address: https, http, s3 or gs. Credentials come from the environment."""
     sha256: str = ""
     """Its digest, 64 hex digits. A file with another digest is refused. Empty: the first download is kept and used from then on."""
+    member: str = ""
+    """File inside this archive (zip, tar, tar.gz, tgz) that is read. Nothing is extracted. Empty: the file is no archive."""
+    columns: tuple[str | int, ...] = ()
+    """The columns of source and target: names for Parquet (`translation.de` for a field of a struct), numbers from 1 for tsv."""
 
 
 def downloads_folder(store: Store) -> Path:
@@ -38,23 +45,19 @@ def downloads_folder(store: Store) -> Path:
     return store.root / "downloads"
 
 
-def download(remote: RemoteFile, store: Store) -> ExternalFile:
+def download(remote: RemoteFile, store: Store, *, offline: bool = False) -> ExternalFile:
     """Return the file in the store, after downloading it unless the store holds it intact.
 
-    Raises DataError if there is no such file or its digest is not the pinned one, StageError if it cannot be reached or the disk is
-    full.
+    Raises DataError if there is no such file, its digest is not the pinned one, or the store lacks it and `offline` is true;
+    StageError if it cannot be reached or the disk is full.
     """
-    pinned = sha256_digits(remote.sha256)
-    record = download_record(store, remote.url)
-    digest = pinned or str(record.get("sha256", ""))
-    if digest:
-        path = _path(store, digest, remote.url)
-        if path.is_file() and store.digest(path) == digest:
-            if not record:
-                _write_record(store, remote.url, digest, path)
-            os.utime(path.parent)  # `gc` keeps what was used lately
-            return ExternalFile(path, digest)
-    return _download(remote.url, pinned, store)
+    if stored := _stored(remote, store):
+        return stored
+    if offline:
+        raise DataError(
+            f"{remote.url}: not in the store and store.offline: true; run fewstep data fetch CONFIG with network access"
+        )
+    return _download(remote, store)
 
 
 def download_record(store: Store, url: str) -> dict[str, object]:
@@ -67,22 +70,64 @@ def record_file(store: Store, url: str) -> Path:
     return downloads_folder(store) / URLS / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
 
 
-def _download(url: str, pinned: str, store: Store) -> ExternalFile:
-    print(f"downloading {url}", file=sys.stderr, flush=True)
-    temporary = downloads_folder(store) / f"{secrets.token_hex(8)}.tmp"
-    try:
-        entry = copy_from_url(url, temporary)
+def keep_file(path: Path, name: str, store: Store) -> ExternalFile:
+    """Copy a file that was made from downloads into their folder, under its digest and `name`, and return it."""
+    digest = file_digest(path)
+    kept = downloads_folder(store) / digest / _plain(name)
+    durable.make_directory(kept.parent)
+    durable.write_whole(kept, lambda temporary: shutil.copyfile(path, temporary))
+    return ExternalFile(kept, digest)
+
+
+def kept_file(digest: str, store: Store) -> Path | None:
+    """Return a file that `keep_file` kept, unless it is missing or was altered."""
+    for path in (downloads_folder(store) / digest).glob("*"):
+        if path.suffix != ".tmp" and path.is_file() and store.digest(path) == digest:
+            os.utime(path.parent)
+            return path
+    return None
+
+
+def discard_download(remote: RemoteFile, file: ExternalFile, store: Store) -> None:
+    """Remove a downloaded file and its record."""
+    record_file(store, remote.url).unlink(missing_ok=True)
+    file.path.unlink(missing_ok=True)
+
+
+def _stored(remote: RemoteFile, store: Store) -> ExternalFile | None:
+    """Return the file if the store holds it intact."""
+    record = download_record(store, remote.url)
+    digest = sha256_digits(remote.sha256) or str(record.get("sha256", ""))
+    path = _path(store, digest, remote.url)
+    if not digest or not path.is_file() or store.digest(path) != digest:
+        return None
+    if not record:
+        _write_record(store, remote.url, digest, path)
+    os.utime(path.parent)  # `gc` keeps what was used lately
+    return ExternalFile(path, digest)
+
+
+def _download(remote: RemoteFile, store: Store) -> ExternalFile:
+    """Download a file. Only one process does so at a time; the others wait and use its file."""
+    url, pinned = remote.url, sha256_digits(remote.sha256)
+    partial = downloads_folder(store) / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}{PARTIAL}"
+    durable.make_directory(partial.parent)
+    with store.host.disk.lock(partial.with_suffix(LOCK), shared=False):
+        if stored := _stored(remote, store):
+            return stored
+        print(f"downloading {url}", file=sys.stderr, flush=True)
+        entry = copy_from_url(url, partial)
         if pinned and entry["sha256"] != pinned:
+            partial.unlink()
             raise DataError(
-                f"{url}: expected sha256 {pinned}, which the config pins, got {entry['sha256']} ({entry['bytes']} bytes); the "
-                "download was discarded: correct the URL, or pin the new digest"
+                f"{url}: expected sha256 {pinned}, which is pinned, got {entry['sha256']} ({entry['bytes']} bytes); the download "
+                "was discarded: correct the URL, pin the new digest, or, for a data set by name, remove its record in "
+                f"{downloads_folder(store) / 'names'}"
             )
         path = _path(store, entry["sha256"], url)
         durable.make_directory(path.parent)
-        durable.rename(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _write_record(store, url, entry["sha256"], path)
+        durable.rename(partial, path)
+        _write_record(store, url, entry["sha256"], path)
     return ExternalFile(path, entry["sha256"])
 
 
@@ -93,5 +138,10 @@ def _write_record(store: Store, url: str, digest: str, path: Path) -> None:
 
 def _path(store: Store, digest: str, url: str) -> Path:
     """Return the path of a download. Its name keeps the suffix of the URL, by which readers recognise compression."""
-    name = re.sub(r"[^\w.-]", "_", url.partition("?")[0].rstrip("/").rpartition("/")[2], flags=re.ASCII)
-    return downloads_folder(store) / digest / (name.lstrip(".")[-100:] or "text")
+    name = url.partition("?")[0].rstrip("/").rpartition("/")[2]
+    return downloads_folder(store) / digest / _plain(name)
+
+
+def _plain(name: str) -> str:
+    """Return a name of at most 100 letters, digits, `_`, `-` and `.`, which does not begin with a point."""
+    return re.sub(r"[^\w.-]", "_", name, flags=re.ASCII).lstrip(".")[-100:] or "text"

@@ -30,7 +30,7 @@ DIRECTORY = re.compile(rf"([0-9a-f]{{32}})(?:{PARTIAL}(?:-[\w-]+)?)?(?:\.[0-9a-f
 LEASE_FILE = re.compile(rf"([0-9a-f]{{32}}){LEASE}(?:-\d+|\.[\w.-]+\.tmp)?")
 DRIVER_LEASE = re.compile(rf"driver{LEASE}(?:-\d+)?")
 SHARD = re.compile(r"[0-9a-f]{64}\.arrow(?:\.[\w.-]+\.tmp)?")
-DOWNLOAD = re.compile(rf"[0-9a-f]{{64}}(?:\.[0-9a-f]{{8}}{REMOVED})?|[0-9a-f]{{16}}\.tmp")
+DOWNLOAD = re.compile(rf"[0-9a-f]{{64}}(?:\.[0-9a-f]{{8}}{REMOVED})?|[0-9a-f]{{32}}\.(?:part(?:\.json(?:\.\w+\.tmp)?)?|lock)")
 VERIFIED = re.compile(rf"({'|'.join(FOLDERS)})-([0-9a-f]{{32}})\.json")
 """Names in `verified/`."""
 RUN_FILE = re.compile(rf"(?:run\.json|mlflow\.json|driver{LEASE})\.[\w.-]+\.tmp")
@@ -201,11 +201,12 @@ def _shards(store: Store, references: _References, *, all_of_them: bool) -> Iter
 
 
 def _downloads(store: Store, references: _References) -> Iterator[tuple[Path, str]]:
-    named = {*references.urls.values(), *(str(download_record(store, url).get("sha256")) for url in references.urls)}
+    named = {*references.fingerprints, *references.urls.values()}  # inputs of artifacts are among the fingerprints
+    named |= {str(download_record(store, url).get("sha256")) for url in references.urls}
     for path in sorted(downloads_folder(store).glob("*")):
         if not (DOWNLOAD.fullmatch(path.name) and _is_download(path) and _quiet(path, store)):
             continue
-        if path.suffix == ".tmp":
+        if path.is_file():
             yield path, "its download was interrupted"
         elif path.name not in named:
             yield path, "no run refers to it"
@@ -217,7 +218,9 @@ def _downloads(store: Store, references: _References) -> Iterator[tuple[Path, st
 
 def _is_download(path: Path) -> bool:
     """Return whether a path is an incomplete download, or a folder that holds downloaded files only."""
-    return path.is_file() if path.suffix == ".tmp" else path.is_dir() and all(file.is_file() for file in path.iterdir())
+    if path.suffix and not path.name.endswith(REMOVED):
+        return path.is_file()
+    return path.is_dir() and all(file.is_file() for file in path.iterdir())
 
 
 def _runs(store: Store, references: _References) -> Iterator[tuple[Path, str]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernels import durable
+from pipeline.store.partial_file import PartialFile
 from pipeline.store.streams import BLOCK_BYTES, DamagedError, Digest, brief_reason, retried, write_blocks
 from stages.errors import FULL, DataError, StageError, unwritable
 
@@ -24,45 +25,120 @@ MAX_UNSTATED_BYTES = 16 << 30
 TRANSIENT_ANSWERS = (408, 425, 429, 500, 502, 503, 504)
 """Status codes of a web server after which a download is tried again."""
 
+OTHER_RANGE = (206, 416)
+"""Status codes for another part of a file than the one that was asked for, and for one that does not exist."""
+
 
 def copy_from_url(url: str, path: Path) -> dict[str, Any]:
     """Copy the whole file at a URL to `path` and return its {bytes, sha256}.
 
-    Raises DataError if there is no such file, the server states no length or the file does not end, StageError if the server cannot
-    be reached or the disk is full.
+    An earlier attempt that broke off is continued, if the server identifies the version of the file (ETag or Last-Modified), still
+    has that version, and serves parts of files.
+
+    Raises DataError if there is no such file, the server states no length or the file does not end; then nothing is left. Raises
+    StageError if the server cannot be reached or the disk is full; in the first case the bytes so far are left for a later attempt.
     """
+    durable.make_directory(path.parent)
+    partial = PartialFile(path, url)
     try:
-        return retried(lambda: _copy_from_web(url, path) if url.startswith("http") else _copy_from_storage(url, path))
+        entry = retried(lambda: _copy_from_web(url, partial) if url.startswith("http") else _copy_from_storage(url, path))
     except OSError as error:  # `requests` raises it too
         if error.errno in FULL:
+            partial.discard()
             raise unwritable(path, error) from error
-        raise StageError(
-            f"{url}: could not be downloaded: {brief_reason(error)}; the incomplete file was discarded: check the network and "
-            "repeat the command"
-        ) from error
+        raise StageError(f"{url}: could not be downloaded: {brief_reason(error)}; {_kept(partial)}") from error
+    except DataError:
+        partial.discard()
+        raise
+    partial.forget()
+    return entry
 
 
-def _copy_from_web(url: str, path: Path) -> dict[str, Any]:
+def _kept(partial: PartialFile) -> str:
+    """Return what remains of a download that broke off, and what to do."""
+    if partial.validator and partial.offset:
+        return f"the {partial.offset:,} bytes so far were kept: check the network and repeat the command to continue"
+    partial.discard()
+    return "the incomplete file was discarded: check the network and repeat the command"
+
+
+def _copy_from_web(url: str, partial: PartialFile) -> dict[str, Any]:
     import requests
     from urllib3.exceptions import HTTPError
 
-    with requests.get(url, stream=True, timeout=TIMEOUT_SECONDS, headers={"Accept-Encoding": "identity"}) as answer:
+    headers = {"Accept-Encoding": "identity"}
+    if partial.offset:
+        headers |= {"Range": f"bytes={partial.offset}-", "If-Range": partial.validator}
+    with requests.get(url, stream=True, timeout=TIMEOUT_SECONDS, headers=headers) as answer:
         if answer.status_code in TRANSIENT_ANSWERS:
             raise OSError(f"the server answered {answer.status_code} {answer.reason}")
-        if answer.status_code != requests.codes.ok:
-            raise DataError(
-                f"{url}: expected a file, got the answer {answer.status_code} {answer.reason}; check the URL in the config"
-            )
+        if partial.offset and answer.status_code in OTHER_RANGE and not _continues(answer, partial):
+            partial.restart("")
+            raise OSError("the server no longer has the file whose first bytes were kept")
+        if not _continues(answer, partial):
+            if answer.status_code != requests.codes.ok:
+                raise DataError(
+                    f"{url}: expected a file, got the answer {answer.status_code} {answer.reason}; check the URL in the config"
+                )
+            partial.restart(_validator(answer))
         length = _stated_length(url, answer)
-        _require_space(url, path, length or 0)
-        digest, blocks = Digest(), answer.raw.stream(BLOCK_BYTES, decode_content=False)
+        total = None if length is None else partial.offset + length
+        _require_space(url, partial.path, length or 0)
+        blocks = answer.raw.stream(BLOCK_BYTES, decode_content=False)
         try:
-            write_blocks(path, digest.over(blocks if length is not None else _bounded(url, blocks)))
+            partial.append(blocks if length is not None else _bounded(url, blocks))
         except HTTPError as error:  # `requests` translates the errors of its own iterators only
             raise DamagedError(f"the connection broke off: {error}") from error
-    if length is not None and length != digest.entry["bytes"]:
-        raise DamagedError(f"expected {length} bytes, got {digest.entry['bytes']}: the connection broke off")
-    return digest.entry
+    if total is not None and total != partial.offset:
+        raise DamagedError(f"expected {total} bytes, got {partial.offset}: the connection broke off")
+    return partial.entry
+
+
+def _continues(answer: requests.Response, partial: PartialFile) -> bool:
+    """Return whether an answer holds the bytes that follow those that are there."""
+    return (
+        bool(partial.offset) and answer.status_code == 206 and f"bytes {partial.offset}-" in answer.headers.get("Content-Range", "")
+    )
+
+
+def _validator(answer: requests.Response) -> str:
+    """Return the strong ETag of an answer, else the date of its file; empty if it has neither (RFC 9110, section 13.1.5)."""
+    etag = answer.headers.get("ETag", "")
+    return etag if etag.startswith('"') else answer.headers.get("Last-Modified", "")
+
+
+def read_json_pages(url: str) -> list[Any]:
+    """Return the JSON at a URL, followed by that of further pages to which its answers link.
+
+    Raises DataError if the server refuses or answers with something else, StageError if it cannot be reached.
+    """
+    pages: list[Any] = []
+    following: str | None = url
+    while following:
+        page, following = _read_page(following)
+        pages.append(page)
+    return pages
+
+
+def _read_page(url: str) -> tuple[Any, str | None]:
+    import requests
+
+    def read() -> requests.Response:
+        answer = requests.get(url, timeout=TIMEOUT_SECONDS)
+        if answer.status_code in TRANSIENT_ANSWERS:
+            raise OSError(f"the server answered {answer.status_code} {answer.reason}")
+        return answer
+
+    try:
+        answer = retried(read)
+    except OSError as error:
+        raise StageError(f"{url}: could not be read: {brief_reason(error)}; check the network and repeat the command") from error
+    if answer.status_code != requests.codes.ok:
+        raise DataError(f"{url}: expected JSON, got the answer {answer.status_code} {answer.reason}; check the name in the config")
+    try:
+        return answer.json(), answer.links.get("next", {}).get("url")
+    except ValueError as error:
+        raise DataError(f"{url}: expected JSON, got something else: {answer.text[:100]!r}") from error
 
 
 def _stated_length(url: str, answer: requests.Response) -> int | None:
@@ -91,7 +167,6 @@ def _bounded(url: str, blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _require_space(url: str, path: Path, size: int) -> None:
-    durable.make_directory(path.parent)
     free = shutil.disk_usage(path.parent).free
     if size > free:
         raise StageError(f"{url}: expected {size:,} bytes of free space in {path.parent}, got {free:,}; free some space")

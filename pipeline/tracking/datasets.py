@@ -42,6 +42,6 @@ def texts_of(store: Path, plan: Mapping[str, Mapping[str, Any]], finished: set[s
             entry["fingerprint"],
             json.dumps({"artifact": f"corpus/{entry['fingerprint']}"}),
             json.dumps({"rows": sizes.get("rows")}),
-            CONTEXTS.get(name, "test"),
+            CONTEXTS.get(name.partition("/")[0], "test"),
         )
     return found

@@ -4,35 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
 
 from fewstep.streams import MAX_LINE_BYTES
 from stages.corpus.limits import check_line, require_regular, within_ratio
+from stages.corpus.members import read_member
 from stages.errors import DataError
 
 BLOCK_BYTES = 4 << 20
 
 
-def read_lines(path: Path) -> Iterator[pa.StringArray]:
-    """Yield the lines of a text file in order, each with its line feed. Files ending in `.gz` and `.zst` are decompressed.
+def read_lines(path: Path, member: str = "") -> Iterator[pa.StringArray]:
+    """Yield the lines of a text file, or of a member of an archive, in order, each with its line feed.
+
+    Files and members ending in `.gz` and `.zst` are decompressed.
 
     Only a line feed ends a line. Raises DataError for a file that cannot be read and for invalid UTF-8, with line and byte.
     """
-    line, position, rest = 0, 0, b""
-    for block in _blocks(path):
+    line, position, rest, shown = 0, 0, b"", path / member
+    for block in _blocks(path, member):
         head, feed, tail = block.rpartition(b"\n")
         if not feed:
             rest += block
-            check_line(path, line + 1, len(rest))
+            check_line(shown, line + 1, len(rest))
             continue
-        lines = _decoded(path, rest + head + feed, line, position)
+        lines = _decoded(shown, rest + head + feed, line, position)
         line, position, rest = line + len(lines), position + len(rest) + len(head) + 1, tail
         yield lines
     if rest:
-        yield _decoded(path, rest, line, position)
+        yield _decoded(shown, rest, line, position)
 
 
 def _decoded(path: Path, data: bytes, line: int, position: int) -> pa.StringArray:
@@ -54,16 +59,17 @@ def _decoded(path: Path, data: bytes, line: int, position: int) -> pa.StringArra
     return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
+def _blocks(path: Path, member: str) -> Iterator[bytes]:
     with readable(path):
         require_regular(path)
-        with _open(path) as file:
-            yield from within_ratio(path, iter(lambda: file.read(BLOCK_BYTES), b""))
+        compression = {".gz": "gzip", ".zst": "zstd"}.get(Path(member or path).suffix)
+        read = partial(_decompressed, compression=compression)
+        yield from within_ratio(path, read_member(path, member, read) if member else read(path))
 
 
-def _open(path: Path) -> pa.NativeFile:
-    compression = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix)
-    return pa.input_stream(path, compression=compression)
+def _decompressed(file: Path | IO[bytes], compression: str | None) -> Iterator[bytes]:
+    with pa.input_stream(file, compression=compression) as stream:
+        yield from iter(lambda: stream.read(BLOCK_BYTES), b"")
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +19,16 @@ PART_BYTES = 64 << 20
 """Bytes of the texts of one table, beside its last row."""
 
 
-def read_parquet(path: Path, languages: tuple[str, str]) -> Iterator[pa.Table]:
+def read_parquet(path: Path, languages: tuple[str, str], columns: Sequence[str | int] = ()) -> Iterator[pa.Table]:
     """Yield the rows of a file in order, with the columns source and target. A missing value becomes an empty string.
 
-    Raises DataError for a file that cannot be read, without two columns of strings, with invalid UTF-8, or with long texts.
+    `columns` names the columns of the two sides, `translation.de` the field `de` of the column `translation`.
+
+    Raises DataError for a file that cannot be read, without such columns of strings, with invalid UTF-8, or with long texts.
     """
     with readable(path):
         require_regular(path)
-        names = _columns(path, pq.read_schema(path), languages)
+        names = _columns(path, pq.read_schema(path), languages, columns)
         # A text that a dictionary holds once may stand in every row, so it is written out only after its rows were counted.
         parquet = pq.ParquetFile(path, read_dictionary=list(names))
         check_row_groups(path, parquet.metadata, names)
@@ -36,24 +38,56 @@ def read_parquet(path: Path, languages: tuple[str, str]) -> Iterator[pa.Table]:
             batch = next(batches, None)
         if batch is None:
             return
-        for part in _parts(batch, path, names, row):
-            columns = [_strings(part.column(name), path, name, row) for name in names]
+        for part in _parts(_flat(batch, names), path, names, row):
+            sides = [_strings(part.column(name), path, name, row) for name in names]
             row += part.num_rows
-            yield pa.table(columns, ["source", "target"])
+            yield pa.table(sides, ["source", "target"])
 
 
-def _columns(path: Path, schema: pa.Schema, languages: tuple[str, str]) -> tuple[str, str]:
+def _columns(path: Path, schema: pa.Schema, languages: tuple[str, str], stated: Sequence[str | int]) -> tuple[str, str]:
+    kinds = dict(_leaves(schema))
+    if stated:
+        source, target = map(str, stated)
+        if {source, target} <= kinds.keys():
+            return source, target
+        raise DataError(f"{path}: expected columns {source} and {target}, got {_shown(kinds)}; correct `columns`")
     for pair in (("source", "target"), languages):
         if set(pair) <= set(schema.names):
             return pair
+    nested = [
+        (f"{column.name}.{languages[0]}", f"{column.name}.{languages[1]}") for column in schema if pa.types.is_struct(column.type)
+    ]
+    if len(found := [pair for pair in nested if set(pair) <= kinds.keys()]) == 1:
+        return found[0]
     strings = [column.name for column in schema if _is_string(column.type)]
     if len(strings) == 2:
         return strings[0], strings[1]
     raise DataError(
         f"{path}: expected columns source and target, or {languages[0]} and {languages[1]}, or exactly two "
-        f"columns of strings, got {', '.join(f'{column.name} ({column.type})' for column in schema) or 'no columns'}; "
-        "rename the columns"
+        f"columns of strings, got {_shown(kinds)}; name them with `columns`, or rename the columns"
     )
+
+
+def _leaves(schema: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
+    """Yield the columns with their types, and in place of structs their fields as `column.field`."""
+    for column in schema:
+        if pa.types.is_struct(column.type):
+            yield from ((f"{column.name}.{field.name}", field.type) for field in column.type)
+        else:
+            yield column.name, column.type
+
+
+def _shown(kinds: Mapping[str, pa.DataType]) -> str:
+    return ", ".join(f"{name} ({kind})" for name, kind in kinds.items()) or "no columns"
+
+
+def _flat(batch: pa.RecordBatch, names: tuple[str, str]) -> pa.RecordBatch:
+    """Return a batch of the columns `names`, among them fields of structs."""
+    columns = []
+    for name in names:
+        column, _, field = ("", "", name) if name in batch.schema.names else name.partition(".")
+        columns.append(pc.struct_field(batch.column(column), field) if column else batch.column(field))
+    return pa.RecordBatch.from_arrays(columns, list(names))
 
 
 def _parts(batch: pa.RecordBatch, path: Path, names: tuple[str, str], row: int) -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -49,23 +49,22 @@ class Reader:
     """Lines of each file that was read."""
 
     def read(self, files: TextFiles) -> Iterator[pa.Table]:
-        """Yield all rows of a text, in order, in tables of at most `BATCH_ROWS` rows."""
-        given = [name for name in ("source", "tsv", "parquet") if getattr(files, name)]
-        if len(given) != 1 or bool(files.source) != bool(files.target):
+        """Yield all rows of a text, in tables of at most `BATCH_ROWS` rows: those of source and target, of tsv, and of parquet."""
+        formats = [name for name in ("source", "tsv", "parquet") if getattr(files, name)]
+        if not formats or bool(files.source) != bool(files.target) or (files.references and len(formats) > 1):
             raise DataError(
-                f"corpus files: expected source and target, or tsv, or parquet, got {', '.join(given) or 'no files'}; "
-                "give the files in one of these ways"
+                "corpus files: expected source and target, tsv or parquet, and references beside one of them alone, got "
+                f"{', '.join(formats) or 'none of them'}; correct the files of the text"
             )
-        references = {f"reference {number}": side for number, side in enumerate(files.references, 2)}
-        if files.source:
-            sides = {"source": files.source, "target": files.target, **references}
-            yield from self._joined({name: (side, self._lines) for name, side in sides.items()})
-            return
-        name, side = (given[0], files.tsv or files.parquet)
-        read = self._tsv if files.tsv else self._parquet
-        yield from self._joined({name: (side, read)} | {name: (side, self._lines) for name, side in references.items()})
+        references: dict[str, tuple[Side, Read]] = {
+            f"reference {number}": (side, self._lines) for number, side in enumerate(files.references, 2)
+        }
+        sides: dict[str, tuple[Side, Read]] = {"source": (files.source, self._lines), "target": (files.target, self._lines)}
+        for given in (sides if files.source else {}, {"tsv": (files.tsv, self._tsv)}, {"parquet": (files.parquet, self._parquet)}):
+            if any(side for side, _ in given.values()):
+                yield from self._joined(given | references)
 
-    def _joined(self, sides: dict[str, tuple[Side, Read]]) -> Iterator[pa.Table]:
+    def _joined(self, sides: Mapping[str, tuple[Side, Read]]) -> Iterator[pa.Table]:
         """Join the sides row by row.
 
         If all sides have the same number of files, corresponding files must have the same number of lines; otherwise the totals
@@ -86,31 +85,47 @@ class Reader:
 
     def _lines(self, side: str, file: ExternalFile) -> Iterator[pa.Table]:
         total = 0
-        for lines in read_lines(file.path):
+        for lines in read_lines(file.path, file.member):
             total += len(lines)
             yield pa.table({side: lines})
         self.counts.append(Count(side, file, total))
 
     def _tsv(self, side: str, file: ExternalFile) -> Iterator[pa.Table]:
         total = 0
-        for lines in read_lines(file.path):
-            tabs = pc.count_substring(lines, "\t").to_numpy()
-            if (wrong := np.flatnonzero(tabs != 1)).size:
-                raise DataError(
-                    f"{file.path}, line {total + int(wrong[0]) + 1}: expected two columns, source<TAB>target, "
-                    f"got {int(tabs[wrong[0]]) + 1}; remove or repair the line"
-                )
+        for lines in read_lines(file.path, file.member):
+            yield _columns(lines, file, total)
             total += len(lines)
-            columns = pc.split_pattern(lines, "\t").flatten()
-            yield pa.table({"source": columns[::2], "target": columns[1::2]})
         self.counts.append(Count(side, file, total))
 
     def _parquet(self, side: str, file: ExternalFile) -> Iterator[pa.Table]:
         total = 0
-        for table in read_parquet(file.path, (self.source_language, self.target_language)):
+        for table in read_parquet(file.path, (self.source_language, self.target_language), file.columns):
             total += table.num_rows
             yield table
         self.counts.append(Count(side, file, total))
+
+
+def _columns(lines: pa.StringArray, file: ExternalFile, start: int) -> pa.Table:
+    """Split lines at tabs into source and target. `start` lines of the file precede them.
+
+    Without `file.columns`, lines of two columns are expected. With them, lines may have more, and blank lines are empty pairs.
+    """
+    tabs = pc.count_substring(lines, "\t").to_numpy()
+    source, target = (int(column) - 1 for column in file.columns or (1, 2))
+    last = max(source, target)
+    wrong = tabs != last
+    if file.columns:
+        blank = pc.equal(pc.utf8_trim_whitespace(lines), "")
+        lines = pc.if_else(blank, "\t" * last, lines)
+        wrong = (tabs < last) & ~blank.to_numpy(zero_copy_only=False)
+    if (at := np.flatnonzero(wrong)).size:
+        expected = f"at least {last + 1} columns" if file.columns else "two columns, source<TAB>target"
+        raise DataError(
+            f"{file.path / file.member}, line {start + int(at[0]) + 1}: expected {expected}, got {int(tabs[at[0]]) + 1}; remove or "
+            "repair the line"
+        )
+    cells = pc.split_pattern(lines, "\t")
+    return pa.table({"source": pc.list_element(cells, source), "target": pc.list_element(cells, target)})
 
 
 def _stream(name: str, side: Side, read: Read) -> Iterator[pa.Table]:
@@ -125,7 +140,7 @@ def _side_by_side(tables: Iterable[pa.Table]) -> pa.Table:
 
 
 def _unequal(counts: list[Count]) -> DataError:
-    lines = [f"{count.side}: {count.lines} lines in {count.file.path}" for count in counts]
+    lines = [f"{count.side}: {count.lines} lines in {count.file.path / count.file.member}" for count in counts]
     sums = {
         side: sum(count.lines for count in counts if count.side == side) for side in dict.fromkeys(count.side for count in counts)
     }

@@ -36,10 +36,10 @@ def write_text(inputs: CorpusInputs, config: CorpusConfig, context: Context) -> 
         context.write_json(context.directory / "ledger.json", cleaner.ledger.to_json() | {"files": files})
     context.write_json(
         context.records("files.json"),
-        [{"side": count.side, "path": str(count.file.path), "lines": count.lines} for count in reader.counts],
+        [{"side": count.side, "path": str(count.file.path / count.file.member), "lines": count.lines} for count in reader.counts],
     )
     if not sum(counts):
-        names = ", ".join(str(count.file.path) for count in reader.counts)
+        names = ", ".join(str(count.file.path / count.file.member) for count in reader.counts)
         raise DataError(
             f"corpus: expected at least one pair of sentences, got an empty text: {names}; check the files in the config"
         )

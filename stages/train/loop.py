@@ -22,7 +22,7 @@ from models.training.batch import prefetch_batches, shares
 from models.training.finite import REMEDY, NotFiniteError
 from models.training.loop import updates
 from models.training.optimizer import Optimizer
-from models.training.parallel import broadcast
+from models.training.parallel import any_worker
 from models.training.precision import arithmetic
 from models.training.seeds import seed_of
 from models.training.worker import TrainingWorker
@@ -76,7 +76,6 @@ class Worker:
         self.family = family_named(job.config.family).functions
         self.sizes = vocabulary_sizes(job.inputs.vocabulary)
         self.stream, self.dropped = pool_stream(job.inputs.tokens, job.config, self.sizes)
-        self.validator = Validator(job.inputs, job.config, self.training_worker)
         torch.manual_seed(seed_of(self.recipe.seed, 0, 0, "init"))
         try:
             model = self.family.build(job.config.network, self.sizes)
@@ -87,6 +86,7 @@ class Worker:
             raise DataError(str(error)) from error
         self.files = TrainingFiles(job.context, job.config)
         self.progress = self.files.resume(self.model, self.optimizer, self.training_worker)
+        self.validator = Validator(job.inputs, job.config, self.training_worker, self.progress.num_shares)
         self.meter = Meter()
         self.saved = time.monotonic()
 
@@ -94,6 +94,8 @@ class Worker:
         """Run the remaining updates. Raises TransientError, with its state saved, when the step was asked to stop."""
         start = self.progress
         log.info("training from update %d of %d", start.update, self.recipe.updates)
+        if start.num_shares != self.training_worker.world_size:
+            log.info("%d workers compute %d shares of each batch", self.training_worker.world_size, start.num_shares)
         if (used := arithmetic(self.recipe.precision, self.training_worker.device)) != self.recipe.precision:
             log.info("computing in %s: this CPU has no instructions for %s", used, self.recipe.precision)
         if self.training_worker.rank == 0:
@@ -107,6 +109,7 @@ class Worker:
             start.position.batch,
             rank=self.training_worker.rank,
             size=self.training_worker.world_size,
+            num_shares=start.num_shares,
             microbatch_tokens=self.job.context.microbatch_tokens,
         )
         batches = prefetch_batches(mine)
@@ -147,14 +150,14 @@ class Worker:
         self.meter.resume()
 
     def _save_if_due(self, done: bool, interrupted: Callable[[], bool]) -> None:
-        """Save at the end, when the first worker's clock says so, or when the step was asked to stop."""
+        """Save at the end, when the first worker's clock says so, or when any worker was asked to stop."""
         update = self.progress.update
         if not done and self.training_worker.device != "cpu" and update % GPU_SAVE_CHECK_EVERY:
             return
         first = self.training_worker.rank == 0
-        asked = first and (interrupted() or self.job.context.stop_requested())
+        asked = interrupted() or (first and self.job.context.stop_requested())
         due = first and time.monotonic() - self.saved >= self.job.context.checkpoint_seconds
-        stop, save = broadcast(self.training_worker, [asked, asked or due])
+        stop, save = any_worker(self.training_worker, [asked, asked or due])
         if (done or save) and first:
             self.files.save(self.progress, self.model, self.optimizer)
         if done or save:

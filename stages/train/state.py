@@ -39,6 +39,8 @@ class Progress:
     update: int = 0
     position: Position = START
     validations: tuple[Validation, ...] = ()
+    num_shares: int = 1
+    """Number of shares of each batch, which stays that of the first attempt, whatever the number of workers."""
 
 
 class TrainingFiles:
@@ -68,6 +70,7 @@ class TrainingFiles:
         state = {
             "step": self._owner,
             "update": progress.update,
+            "num_shares": progress.num_shares,
             "position": list(progress.position),
             "validations": [list(validation) for validation in progress.validations],
         }
@@ -97,8 +100,9 @@ class TrainingFiles:
         """
         found = checkpoint.newest(self.directory) if training_worker.rank == 0 else None
         (update,) = broadcast(training_worker, [found.state["update"] if found else 0])
+        num_shares = self._context.num_shares or training_worker.world_size
         if update == 0:
-            return Progress()
+            return Progress(num_shares=num_shares)
         found = found or checkpoint.load(self.directory, update)
         if found.state["step"] != self._owner:
             raise ArtifactError(
@@ -113,7 +117,8 @@ class TrainingFiles:
         model.load_state_dict(found.model)
         optimizer.load(found.optimizer)
         validations = tuple(Validation(*values) for values in found.state["validations"])
-        return Progress(update, Position(*found.state["position"]), validations)
+        num_shares = int(found.state.get("num_shares", num_shares))  # checkpoints of earlier versions do not name it
+        return Progress(update, Position(*found.state["position"]), validations, num_shares)
 
     def finish(self, progress: Progress, config: TrainConfig, sizes: Sizes, facts: dict[str, Any]) -> None:
         """Average the candidates and write the results of the stage.

@@ -33,9 +33,9 @@ BATCH_TOKENS = 4096
 class Validator:
     """The validation text and tokens, which are read once."""
 
-    def __init__(self, inputs: TrainInputs, config: TrainConfig, training_worker: TrainingWorker) -> None:
+    def __init__(self, inputs: TrainInputs, config: TrainConfig, training_worker: TrainingWorker, num_shares: int) -> None:
         """Raise DataError when there are no pairs to validate on, or when the tokeniser of the metric is not installed."""
-        self._config, self._training_worker = config, training_worker
+        self._config, self._training_worker, self._num_shares = config, training_worker, num_shares
         self._family = family_named(config.family).functions
         files = TokenFiles([inputs.validation.path], vocabulary_sizes(inputs.vocabulary))
         self._pool = files.pool(range(len(files.paths)))
@@ -61,7 +61,7 @@ class Validator:
         self._sources = [values[offsets[row] : offsets[row + 1]].tolist() for row in range(len(self._references))]
         self._metric = TASKS[self._config.task].metric
         score(self._metric, ["text"], [["text"]], self._how)
-        self._search: Any = family_named(self._config.family).search()
+        self._search: Any = family_named(self._config.family).search.for_network(self._config.network)
         if self._config.task == "summarization":
             # An untrained network would write as much as it reads.
             self._search = self._search.with_max_tokens(int(self._pool.target.lengths.max()) + 1)
@@ -79,14 +79,21 @@ class Validator:
 
     def _loss(self, model: nn.Module, update: int) -> float:
         """The loss without label smoothing in nats per counted token, computed in float32."""
-        torch.manual_seed(seed_of(self._config.training.seed, update, self._training_worker.rank, "validation"))
         sums = torch.zeros(2, dtype=torch.float64, device=self._training_worker.device)
-        with torch.inference_mode():
-            for rows in self._batches[self._training_worker.rank :: self._training_worker.world_size]:
-                result = self._family.loss(model, self._pool.batch(rows).to(self._training_worker.device), update, 0.0)
-                sums += _pair(result.total, result.count)
+        for number in range(self._training_worker.rank, self._num_shares, self._training_worker.world_size):
+            sums += self._loss_of_share(model, update, number)
         all_reduce(self._training_worker, sums)
         return float(sums[0] / sums[1])
+
+    def _loss_of_share(self, model: nn.Module, update: int, number: int) -> Tensor:
+        """The sums of losses and counts over a share of the batches, which is drawn from a seed of its own."""
+        torch.manual_seed(seed_of(self._config.training.seed, update, number, "validation"))
+        sums = torch.zeros(2, dtype=torch.float64, device=self._training_worker.device)
+        with torch.inference_mode():
+            for rows in self._batches[number :: self._num_shares]:
+                result = self._family.loss(model, self._pool.batch(rows).to(self._training_worker.device), update, 0.0)
+                sums += _pair(result.total, result.count)
+        return sums
 
     def _quality(self, model: nn.Module) -> float:
         """The metric of the task. A source that the network cannot take has an empty output."""

@@ -1,4 +1,4 @@
-"""Train SentencePiece on the training text."""
+"""Train SentencePiece on the training text, or import models that were trained elsewhere."""
 
 from __future__ import annotations
 
@@ -6,13 +6,33 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fewstep.config.bounds import Ge, Gt, Le
-from stages.artifacts import Text, Vocabulary
+from stages.artifacts import ExternalFile, Text, Vocabulary
 from stages.stage import Implementation, Stage
 
 
 @dataclass(frozen=True)
+class PieceFiles:
+    """SentencePiece models that were trained elsewhere, with the dictionaries of fairseq that number their pieces."""
+
+    source: ExternalFile
+    target: ExternalFile | None = None
+    """None: the model of the source."""
+    source_dictionary: ExternalFile | None = None
+    """None: the order of the model."""
+    target_dictionary: ExternalFile | None = None
+    """None: the dictionary of the source."""
+
+    @property
+    def joint(self) -> bool:
+        """Whether both sides have one vocabulary: one model without dictionaries, or one dictionary."""
+        return self.target_dictionary is None and (self.target is None or self.source_dictionary is not None)
+
+
+@dataclass(frozen=True)
 class VocabularyInputs:
-    text: Text
+    text: Text | None = None
+    """Text to train on; None imports `files`."""
+    files: PieceFiles | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

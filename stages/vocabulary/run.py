@@ -11,10 +11,12 @@ from pathlib import Path
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
 from fewstep.vocabulary import BOS, EOS, PAD, RESERVED, UNK
+from stages.artifacts import Text
 from stages.context import Context, StepContext
 from stages.errors import ArtifactError, DataError
 from stages.shards import read_shards
 from stages.vocabulary import VocabularyConfig, VocabularyInputs
+from stages.vocabulary.imported import imported_models
 
 LONGEST_LINE = 1 << 20
 """Longest line in bytes. SentencePiece leaves longer lines out of the training."""
@@ -23,18 +25,26 @@ LONGEST_LINE = 1 << 20
 def run(inputs: VocabularyInputs, config: VocabularyConfig, context: StepContext) -> None:
     """Write `source.spm`, `target.spm` and `vocabulary.json`. Equal text and config give equal bytes.
 
-    Raises DataError when the text gives fewer than `size` pieces, or has more characters than pieces.
+    Raises DataError when the text gives fewer than `size` pieces, or has more characters than pieces, and for files that cannot be
+    imported (`stages.vocabulary.imported`).
     """
-    sides = ("source", "target")
-    if config.joint:
-        model = train_pieces(_lines(inputs.text.path, sides, config.sentences), config)
-        models = dict.fromkeys(sides, model)
+    if inputs.files is not None:
+        models, joint = imported_models(inputs.files), inputs.files.joint
     else:
-        models = {side: train_pieces(_lines(inputs.text.path, (side,), config.sentences), config, side) for side in sides}
+        assert inputs.text is not None, "a vocabulary is trained on a text or imported from files"
+        models, joint = _trained(inputs.text, config), config.joint
+    sides = tuple(models)
     for side, model in models.items():
         _write(context.directory / f"{side}.spm", model, context)
     sizes = {f"{side}_size": processor(context.directory, side).get_piece_size() for side in sides}
-    context.write_json(context.directory / "vocabulary.json", {"joint": config.joint, **sizes})
+    context.write_json(context.directory / "vocabulary.json", {"joint": joint, **sizes})
+
+
+def _trained(text: Text, config: VocabularyConfig) -> dict[str, bytes]:
+    sides = ("source", "target")
+    if config.joint:
+        return dict.fromkeys(sides, train_pieces(_lines(text.path, sides, config.sentences), config))
+    return {side: train_pieces(_lines(text.path, (side,), config.sentences), config, side) for side in sides}
 
 
 def train_pieces(lines: Iterator[str], config: VocabularyConfig, side: str = "joint") -> bytes:

@@ -20,6 +20,8 @@ class Resources:
 
     workers: Annotated[int, Ge(1)] | None = None
     """Number of processes that share the work (map actors or training workers). Empty: one for training, else one per CPU."""
+    min_workers: Annotated[int, Ge(1)] | None = None
+    """Fewest workers with which a training goes on when machines are lost and do not come back in time. Empty: `workers`."""
     cpus: Annotated[float, Gt(0)] | None = None
     """CPUs, and therefore threads, of each worker. Empty: all CPUs for a training worker, else 1."""
     gpus: Annotated[float, Ge(0)] = 0.0

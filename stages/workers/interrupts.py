@@ -10,15 +10,33 @@ from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
+_noted = threading.Event()
+"""Set when this process received SIGTERM after `note_sigterm`."""
+
+
+def note_sigterm() -> None:
+    """Let the next SIGTERM be noted for `delayed_signals` in threads other than the main thread. A second one acts at once.
+
+    Call this in the main thread.
+    """
+    previous = signal.getsignal(signal.SIGTERM)
+
+    def note(number: int, frame: Any) -> None:
+        _noted.set()
+        signal.signal(signal.SIGTERM, previous)
+
+    _noted.clear()
+    signal.signal(signal.SIGTERM, note)
+
 
 @contextmanager
 def delayed_signals() -> Iterator[Callable[[], bool]]:
     """Delay the first signal until the block ends. Yields a function that returns whether a signal was received.
 
-    A second signal acts at once. In threads other than the main thread no signal is delayed.
+    A second signal acts at once. In threads other than the main thread, only a SIGTERM after `note_sigterm` is delayed.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
+        yield _noted.is_set
         return
     received: list[int] = []
     previous: dict[int, Any] = {}

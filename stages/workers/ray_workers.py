@@ -159,6 +159,8 @@ class RayWorkers:
         from ray.train import RunConfig, ScalingConfig, TrainingFailedError  # imported here, since it takes seconds
         from ray.train.torch import TorchTrainer
 
+        from stages.workers.ray_training import StoppableConfig
+
         trainer = TorchTrainer(
             _train_worker,
             train_loop_config={
@@ -168,6 +170,7 @@ class RayWorkers:
                 "log": self.log,
                 "isa": self.isa,
             },
+            torch_config=StoppableConfig(),
             scaling_config=ScalingConfig(
                 num_workers=self.resources.workers or 1,
                 use_gpu=self.resources.gpus > 0,

@@ -40,10 +40,10 @@ class Nodes:
     def jobs_address(self) -> str:
         return f"http://{self._cluster.webui_url}"
 
-    def add(self, cpus: int = 1, **resources: float) -> Any:
-        """Add a node with CPUs and custom resources."""
+    def add(self, cpus: int = 1, *, environment: dict[str, str] | None = None, **resources: float) -> Any:
+        """Add a node with CPUs and custom resources, whose processes have these environment variables in addition."""
         with _patience():
-            return self._cluster.add_node(num_cpus=cpus, resources=resources)
+            return self._cluster.add_node(num_cpus=cpus, resources=resources, env_vars=environment)
 
     def kill(self, node: Any) -> None:
         """Kill a node as if its machine lost power."""

@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.ray]
 TRAINED = ("--until", "train:teacher", "--set", "cluster.silence_seconds=10")
 DISTILLED = ("--until", "distill:train", "--set", "cluster.silence_seconds=10", "--set", "cluster.resources.distill.workers=2")
 
+TWO = ("--until", "train:teacher", "--set", "cluster.resources.train.workers=2")
+
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Watched:
@@ -58,8 +60,7 @@ def test_a_step_whose_process_is_stopped_is_repeated_from_its_checkpoint(undistu
 
 
 def test_a_training_worker_that_is_stopped_ends_the_attempt(undisturbed: Watched, tmp_path: Path) -> None:
-    two = ("--until", "train:teacher", "--set", "cluster.silence_seconds=20", "--set", "cluster.resources.train.workers=2")
-    run = Watched(tmp_path / "store", *two)
+    run = Watched(tmp_path / "store", *TWO, "--set", "cluster.silence_seconds=20")
     run.begin_with(undisturbed, before="train:teacher")
     process = run.start()
     try:
@@ -107,6 +108,26 @@ def test_a_local_cluster_that_is_lost_is_started_again(undisturbed: Watched, tmp
     assert run.agrees_with(undisturbed)
 
 
+def test_a_local_cluster_whose_head_is_lost_is_started_again(undisturbed: Watched, tmp_path: Path) -> None:
+    run = Watched(tmp_path / "store", "--until", "distill:train")
+    run.begin_with(undisturbed, before="train:teacher")
+    process = run.start()
+    try:
+        run.wait(lambda: run.progress("train:teacher") >= 20, process)
+        os.kill(head(process.pid), signal.SIGKILL)
+        finish(run, process)
+    finally:
+        end(process)
+    assert "the local Ray cluster is lost, and is started again" in run.output_file.read_text()
+    assert run.agrees_with(undisturbed)
+
+
+def head(driver: int) -> int:
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(driver)}
+    (pid,) = [pid for pid, command in commands.items() if b"/gcs/gcs_server\0" in command]
+    return pid
+
+
 def test_a_training_that_is_asked_to_end_loses_no_update(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", *TRAINED, "--set", "cluster.checkpoint_seconds=10000")
     run.begin_with(undisturbed, before="train:teacher")
@@ -120,3 +141,47 @@ def test_a_training_that_is_asked_to_end_loses_no_update(undisturbed: Watched, t
     (continued,) = re.findall(r"training from update (\d+) of 200", run.log("train:teacher"))  # in the log of the last attempt
     assert int(continued) >= 60
     assert model(run) == model(undisturbed)
+
+
+def test_a_worker_of_several_that_is_asked_to_end_loses_no_update(undisturbed: Watched, tmp_path: Path) -> None:
+    """Two workers on Ray, of which the second is asked to end, compute the bits of one process with the shares of two."""
+    alone = Watched(tmp_path / "alone", "--in-process", "--set", "cluster.cpus=2", *TWO)
+    alone.begin_with(undisturbed, before="train:teacher")
+    alone.finish()
+    assert model(alone) != model(undisturbed)
+    run = Watched(tmp_path / "store", *TWO, "--set", "cluster.checkpoint_seconds=10000")
+    run.begin_with(undisturbed, before="train:teacher")
+    process = run.start()
+    try:
+        run.wait(lambda: run.progress("train:teacher") >= 40, process)
+        os.kill(second_worker(run), signal.SIGTERM)
+        (reason,) = finish(run, process)
+    finally:
+        end(process)
+    assert re.fullmatch(r"asked to stop: the state of the training after update (\d+) is saved; a rerun continues there", reason)
+    (continued,) = re.findall(r"training from update (\d+) of 200", run.log("train:teacher"))[:1]
+    assert int(continued) >= 40
+    assert model(run) == model(alone)
+
+
+def second_worker(run: Watched) -> int:
+    return int(re.findall(r"\[(\d+)\] training worker 2 of 2 ", run.log("train:teacher"))[-1])
+
+
+def test_another_driver_goes_on_after_one_that_is_asked_to_end(undisturbed: Watched, tmp_path: Path) -> None:
+    """The lease is yielded: the other driver does not wait until it expires."""
+    run = Watched(tmp_path / "store", *ALONE, "--until", "train:teacher", "--set", "store.lease_seconds=3600")
+    run.begin_with(undisturbed, before="train:teacher")
+    first = run.start()
+    try:
+        run.wait(lambda: run.progress("train:teacher") >= 20, first)
+        second = run.start()
+        run.wait(lambda: any("another driver works on it" in e.get("error", "") for e in run.events("step_waiting")), second)
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(60) == 130
+        assert second.wait(200) == 0, run.output_file.read_text()[-4000:]
+    finally:
+        end(first)
+        end(second)
+    assert int(re.findall(r"training from update (\d+) of 200", run.log("train:teacher"))[-1]) >= 20
+    assert run.agrees_with(undisturbed)

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,19 +57,25 @@ def listening(inodes: set[str]) -> list[str]:
     return [line[1].partition(":")[0] for line in lines if line[3] == LISTENING and line[9] in inodes]
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_local_ray_listens_on_loopback_alone(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None
+def is_ready(process: "subprocess.Popen[str]", sign: str) -> bool:
+    """Wait for a line that begins with `sign`. Return False if the process ends before."""
     assert process.stdout is not None
-    try:
-        assert "ready" in process.stdout.read(6)
-        addresses = listening(set().union(*(sockets(pid) for pid in descendants(process.pid))))
-    finally:
-        process.stdin.close()
-        process.wait(timeout=60)
+    return any(line.startswith(sign) for line in process.stdout)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("program", ["pipeline", "serve"])
+def test_local_ray_listens_on_loopback_alone(program: str, systems: dict[str, Path]) -> None:
+    serve = ["-m", "fewstep", "serve", str(systems["autoregressive"]), "--ray", "--port", "0", "--cpus", "0.5"]
+    arguments, sign = {"pipeline": (["-c", PROGRAM], "ready"), "serve": (serve, "serving ")}[program]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen([sys.executable, *arguments], env=environment, text=True, **pipes) as process:
+        try:
+            assert is_ready(process, sign)
+            addresses = listening(set().union(*(sockets(pid) for pid in descendants(process.pid))))
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
     assert len(addresses) > 5  # the global control service, the node's manager, their agents and a worker
     assert [address for address in addresses if not LOOPBACK.fullmatch(address)] == []

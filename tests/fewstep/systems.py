@@ -16,6 +16,7 @@ from fewstep.config.options import OutputLimits, Shortlist
 from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
 from fewstep.families.dag.config import DagConfig, DagSearch
 from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
+from fewstep.families.parallel.config import ParallelConfig, ParallelSearch
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.system.format import WEIGHTS
 from fewstep.vocabulary import RESERVED, vocabulary_digest
@@ -63,6 +64,17 @@ DRAFTS = {
     "lookup": AggressiveSearch(drafter="lookup", output_limits=LIMITS),
     "short": AggressiveSearch(shortlist=SHORTLIST, draft_shortlist=SHORTLIST, draft_precision="int8", output_limits=LIMITS),
     "int8": AggressiveSearch(verifier_precision="int8", adaptive=True, output_limits=LIMITS),
+}
+SLOTS = {
+    "greedy": ParallelSearch(),
+    "lengths": ParallelSearch(length_candidates=3, n_best=2),
+    "short": ParallelSearch(shortlist=SHORTLIST, deduplicate=True),
+    "int8": ParallelSearch(precision="int8", shortlist=SHORTLIST),
+}
+ALIGNMENTS = {
+    "greedy": ParallelSearch(),
+    "beam": ParallelSearch(strategy="prefix-beam", beam_size=4, candidates=4, n_best=2, ngram_weight=0.3),
+    "int8": ParallelSearch(precision="int8", shortlist=SHORTLIST),
 }
 SYSTEMS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "autoregressive": (
@@ -112,6 +124,13 @@ SYSTEMS: dict[str, tuple[str, Any, dict[str, Any]]] = {
         "aggressive",
         AggressiveConfig(**SMALL, drafting="autoregressive", encoder="shared", draft_width=4),
         DRAFTS | {"confident": AggressiveSearch(confidence=0.2, output_limits=LIMITS)},
+    ),
+    "glat": ("parallel", ParallelConfig(**SMALL, objective="glat"), SLOTS),
+    "ctc": ("parallel", ParallelConfig(**SMALL, objective="ctc"), ALIGNMENTS),
+    "cmlm": (
+        "parallel",
+        ParallelConfig(**SMALL, objective="cmlm"),
+        SLOTS | {"passes": ParallelSearch(strategy="mask-predict", iterations=4, length_candidates=2)},
     ),
 }
 """The family, the network and the searches of each system."""

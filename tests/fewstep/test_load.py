@@ -109,7 +109,7 @@ def test_truncated_parts_are_found_without_checksums(systems: dict[str, Path], t
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
-        ({"family": "martian"}, "family: expected one of stepwise, dag, lattice, aggressive, got 'martian'"),
+        ({"family": "martian"}, "family: expected one of stepwise, dag, lattice, aggressive, parallel, got 'martian'"),
         ({"family": "dag"}, "system.json: .*expected (a known key|an integer)"),
         ({"network": {"wdith": 3}}, "wdith"),
         ({"network": []}, "network"),

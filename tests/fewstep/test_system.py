@@ -25,7 +25,7 @@ def autoregressive(systems: dict[str, Path]) -> fewstep.System:
     return fewstep.load(systems["autoregressive"])
 
 
-@pytest.mark.parametrize("name", ["autoregressive", "dag", "lattice", "head"])
+@pytest.mark.parametrize("name", ["autoregressive", "dag", "lattice", "head", "ctc"])
 def test_loading_and_translating_import_nothing_heavy(systems: dict[str, Path], name: str) -> None:
     code = (
         "import sys, fewstep\n"
@@ -101,7 +101,9 @@ def test_streams_take_lines_as_they_are_needed(autoregressive: fewstep.System, b
         autoregressive.stream(LINES, batch=0)
 
 
-@pytest.mark.parametrize("name", ["autoregressive", "interleaved-sa", "dag", "lattice", "aggressive", "head"])
+@pytest.mark.parametrize(
+    "name", ["autoregressive", "interleaved-sa", "dag", "lattice", "aggressive", "head", "glat", "ctc", "cmlm"]
+)
 def test_threads_share_a_system(systems: dict[str, Path], name: str) -> None:
     """Threads that start together, each with another search, get what each search gives alone; copies are made under way."""
     expected = {label: fewstep.load(systems[name]).translate(LINES, label, scores=True) for label in SYSTEMS[name][2]}

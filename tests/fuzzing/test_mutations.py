@@ -34,7 +34,7 @@ def check(directory: Path, seeds: range) -> None:
     assert set(counts) == {"answered", "refused"}, counts
 
 
-@pytest.mark.parametrize("name", ["autoregressive", "dag", "lattice", "aggressive"])
+@pytest.mark.parametrize("name", ["autoregressive", "dag", "lattice", "aggressive", "ctc", "cmlm"])
 def test_a_mutated_system_translates_or_is_refused(systems: dict[str, Path], name: str) -> None:
     check(systems[name], range(FEW))
 
@@ -44,7 +44,9 @@ def test_a_mutated_store_is_read_or_refused(store: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["autoregressive", "interleaved-sa", "ensemble", "dag", "lattice", "aggressive", "head"])
+@pytest.mark.parametrize(
+    "name", ["autoregressive", "interleaved-sa", "ensemble", "dag", "lattice", "aggressive", "head", "glat", "ctc", "cmlm"]
+)
 def test_many_mutated_systems_translate_or_are_refused(systems: dict[str, Path], name: str) -> None:
     check(systems[name], range(FEW, FEW + MANY))
 

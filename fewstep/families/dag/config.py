@@ -113,9 +113,9 @@ class DagSearch(SearchConfig):
     engine: Literal["auto", "torch"] = "auto"
     """Engine that decodes: native code on a CPU and torch elsewhere (`auto`), or torch."""
     precision: Precision = "float32"
-    """Arithmetic of products with weights on a CPU. bfloat16 applies to layers, which is faster on CPUs with AVX512-BF16 and slower
-    on others; int8 applies to the ranking of tokens as well. Attention and transitions stay in float32. Torch, which decodes on a
-    GPU and draws samples, supports float32 alone."""
+    """Arithmetic of products with weights. On a CPU bfloat16 applies to layers, which is faster with AVX512-BF16 and slower
+    without; int8 applies to the ranking of tokens as well. Attention and transitions stay in float32. Torch, which decodes on a
+    GPU and draws samples, has float32, and on a GPU float16 and bfloat16, with transitions in float32."""
 
     @property
     def penalises_length(self) -> bool:
@@ -144,10 +144,10 @@ class DagSearch(SearchConfig):
             yield Problem(("n_best",), f"at most {self.beam_size}, the size of the beam", self.n_best)
         elif self.strategy not in ("beam", "sample") and self.n_best > 1:
             yield Problem(("n_best",), f"1 with {self.strategy}", self.n_best)
-        if self.precision == "float16":
-            yield Problem(("precision",), "float32, bfloat16 or int8", self.precision)
-        elif self.precision != "float32" and self.engine == "torch":
-            yield Problem(("precision",), "float32 with engine torch", self.precision)
+        if self.precision == "float16" and self.engine == "auto":
+            yield Problem(("precision",), "float32, bfloat16 or int8 unless engine is torch", self.precision)
+        elif self.precision == "int8" and self.engine == "torch":
+            yield Problem(("precision",), "float32, float16 or bfloat16 with engine torch", self.precision)
         elif self.precision != "float32" and self.strategy == "sample":
             yield Problem(("precision",), "float32 for sampling", self.precision)
         if self.ngram_weight and self.strategy != "beam":

@@ -100,7 +100,7 @@ class StepwiseSearch(LimitedSearch):
     precision: Precision = "float32"
     """Arithmetic of products with weights. In native code bfloat16 applies to layers, which is faster on CPUs with AVX512-BF16 and
     slower on others, and int8 applies to the ranking of tokens as well; attention stays in float32. CTranslate2 supports all four
-    (a CPU may lack the 16-bit ones); native code has no float16, and torch decodes in float32 alone."""
+    (a CPU may lack the 16-bit ones); native code has no float16. Torch has float32, and on a GPU the 16-bit ones."""
     rescore: bool = True
     """Recompute CTranslate2's scores in one more pass. Its own scores are normalised over the tokens that may be written, those of
     other engines over all tokens."""
@@ -172,10 +172,10 @@ class StepwiseSearch(LimitedSearch):
     def _engine_problems(self, order: GenerationOrder | None, parts: SystemParts) -> Iterator[Problem]:
         if self.uses_ctranslate2:
             yield from self._ctranslate2_problems(order, parts)
-        elif self.precision == "float16":
-            yield Problem(("precision",), "float32, bfloat16 or int8 unless engine is ctranslate2", self.precision)
-        elif self.precision != "float32" and self.engine == "torch":
-            yield Problem(("precision",), "float32 with engine torch", self.precision)
+        elif self.precision == "float16" and self.engine == "auto":
+            yield Problem(("precision",), "float32, bfloat16 or int8 unless engine is torch or ctranslate2", self.precision)
+        elif self.precision == "int8" and self.engine == "torch":
+            yield Problem(("precision",), "float32, float16 or bfloat16 with engine torch", self.precision)
         elif self.precision != "float32" and self.strategy == "sample":
             yield Problem(("precision",), "float32 for sampling", self.precision)
 

@@ -245,6 +245,61 @@ def make_dag_network(
     precision: str,
 ) -> DagNetwork: ...
 
+class ParallelNetwork:
+    def fill(
+        self,
+        sources: I64,
+        lengths: I64,
+        *,
+        candidates: int,
+        around: bool,
+        iterations: int,
+        separator: int,
+        banned: Sequence[int],
+        shortlist_tokens: int,
+        shortlist_links: int,
+        threads: int,
+    ) -> tuple[I64, I64, I64, F32]: ...
+    def rank(
+        self,
+        sources: I64,
+        lengths: I64,
+        *,
+        tokens: int,
+        separator: int,
+        banned: Sequence[int],
+        shortlist_tokens: int,
+        shortlist_links: int,
+        threads: int,
+    ) -> tuple[F32, I64, F32, I64]: ...
+
+def make_parallel_network(
+    arrays: dict[str, F32],
+    *,
+    encoder_layers: int,
+    decoder_layers: int,
+    width: int,
+    feed_forward: int,
+    heads: int,
+    pre_norm: bool,
+    source_vocabulary: int,
+    target_vocabulary: int,
+    source_positions: int,
+    slots: int,
+    gelu: bool,
+    classes: int,
+    input: str,
+    mask: int,
+    temperature: float,
+    upsampling: float,
+    length_offset: int,
+    min_slots: int,
+    impossible: list[int],
+    common_tokens: I64,
+    linked_tokens: I64,
+    precision: str,
+) -> ParallelNetwork: ...
+
 class Bitext:
     def __init__(self) -> None: ...
     @staticmethod

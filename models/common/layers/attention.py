@@ -35,8 +35,9 @@ class Cache(Protocol):
 
 
 def padding_mask(lengths: Tensor, size: int) -> Tensor | None:
-    """Return [B,1,1,size], True at real tokens; None if nothing is padded."""
-    if bool((lengths == size).all()):
+    """Return [B,1,1,size], True at real tokens; on a CPU None if nothing is padded, for which the host would have to wait for a
+    GPU."""
+    if lengths.device.type == "cpu" and bool((lengths == size).all()):
         return None
     return (torch.arange(size, device=lengths.device) < lengths[:, None])[:, None, None]
 

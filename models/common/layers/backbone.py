@@ -49,8 +49,8 @@ class Backbone(nn.Module):
         """Return the states [B,S,D] of sources [B,S] with EOS and the mask [B,1,1,S] of real tokens (None: all)."""
         mask = padding_mask(source_lengths, source.size(1))
         positions = self.source_positions(torch.arange(source.size(1), device=source.device))
-        embedded = embed(source, self.source_embedding or self.target_embedding) + positions
-        states: Tensor = self.encoder(self.dropout(embedded), mask)
+        embedded = embed(source, self.source_embedding or self.target_embedding)
+        states: Tensor = self.encoder(self.dropout(embedded + positions.to(embedded.dtype)), mask)
         return states, mask
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> list[Memory]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -10,15 +9,18 @@ from torch import Tensor
 
 from fewstep.config.problems import Problem
 from fewstep.families.dag.config import DagConfig, DagSearch
-from fewstep.families.dag.search import finished, tokens_needed
+from fewstep.families.dag.search import finished, follows, tokens_needed
 from fewstep.sources import Sources
 from fewstep.translation import Hypothesis
 from models.common.inference import inference_mode
+from models.common.precision import Precisions
 from models.common.shortlist import shortlist_mask
 from models.common.sources import source_tensors
+from models.dag.device import DeviceSearch
+from models.dag.following import follow_graphs
 from models.dag.graph_size import decoding_factor, graph_lengths
-from models.dag.model import DagModel, empty_vertices
-from models.dag.search import Graph, greedy, search_graph
+from models.dag.model import DagModel, Source, empty_vertices
+from models.dag.search import Followed, Graph, search_graph
 from models.dag.vertices import TopTokens, top_k_tokens
 
 if TYPE_CHECKING:
@@ -26,69 +28,64 @@ if TYPE_CHECKING:
     from fewstep.ngram import NgramScorer
 
 
-class _Vertices(NamedTuple):
-    """The output of the network for a batch of sources."""
+class _Batch(NamedTuple):
+    """Encoded sources and the sizes of their graphs."""
 
-    states: Tensor
-    """The states of the vertices, [B,L,D]."""
+    read: Source
     lengths: Tensor
     """The numbers of vertices, [B]."""
-    transitions: Tensor
-    """The log-probabilities of transitions, [B,L,L]."""
-    top_tokens: Callable[[Tensor, Tensor], TopTokens]
-    """A function that maps states [B,P,D] of the vertices of graphs or paths of lengths [B] to their best tokens, on the CPU."""
+    size: int
+    """The largest number of vertices."""
+    allowed: Tensor | None
+    """The shortlists [B,V]; None: all tokens."""
 
 
 class TorchEngine:
-    """A network in evaluation mode and float32."""
+    """A network in evaluation mode."""
 
-    def __init__(self, model: DagModel, ngram: NgramScorer | None, lexicon: Lexicon | None) -> None:
-        self._model, self._ngram, self._lexicon = model, ngram, lexicon
+    def __init__(self, model: DagModel, ngram: NgramScorer | None, lexicon: Lexicon | None, *, frozen: bool = False) -> None:
+        """`frozen` states that the weights do not change any more, so that there may be copies in half precision."""
+        self._models, self._ngram, self._lexicon = Precisions(model, frozen=frozen), ngram, lexicon
+        self._device = DeviceSearch(self._models, lexicon)
 
     def problems(self, search: DagSearch, network: DagConfig) -> list[Problem]:
         """Return the reasons why torch cannot run a search."""
-        if search.precision == "float32":
-            return []
-        return [Problem(("precision",), "float32 in torch, which samples and decodes unfinished networks", search.precision)]
+        return list(self._models.problems(search.precision))
 
     def decode(self, prepared: Sources, search: DagSearch, threads: int | None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first."""
-        if search.strategy == "greedy":
-            return [finished(ranked, search) for ranked in self._greedy(prepared, search)]
+        if follows(search):
+            return [finished(ranked, search) for ranked in self._followed(prepared, search).hypotheses()]
         graph = self.graph(prepared, search)
         with torch.inference_mode():
             return search_graph(graph, search, prepared.rows, self._ngram)
 
     def graph(self, prepared: Sources, search: DagSearch) -> Graph:
-        """Return the graphs of sources, with as many tokens per vertex as the search needs."""
-        with inference_mode(self._model) as device:
-            states, lengths, transitions, top_tokens = self._vertices(*source_tensors(prepared, device), search)
-            return Graph(transitions.cpu(), top_tokens(states, lengths), lengths.cpu())
+        """Return the graphs of sources on the CPU, with as many tokens per vertex as the search needs."""
+        model = self._models[search.precision]
+        with inference_mode(model) as device:
+            batch = self._read(model, prepared, search, device)
+            states = model.states(empty_vertices(batch.lengths, batch.size), batch.lengths, batch.read)
+            count, allow_unknown = tokens_needed(search), search.allow_unknown
+            top = top_k_tokens(
+                states, batch.lengths, model.target_embedding, count, allow_unknown=allow_unknown, allowed=batch.allowed
+            )
+            tokens = TopTokens(top.scores.cpu(), top.ids.cpu())
+            return Graph(model.transitions(states, batch.lengths).cpu(), tokens, batch.lengths.cpu())
 
-    def _greedy(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
-        """Run greedy search. It ranks tokens only at the vertices of paths, about one vertex in `graph_factor`."""
-        with inference_mode(self._model) as device:
-            states, lengths, transitions, top_tokens = self._vertices(*source_tensors(prepared, device), search)
+    def _followed(self, prepared: Sources, search: DagSearch) -> Followed:
+        model = self._models[search.precision]
+        with inference_mode(model) as device:
+            if device.type != "cpu" and self._device.supports(search, model.config):
+                return self._device.decode(prepared, search)
+            batch = self._read(model, prepared, search, device)
+            return follow_graphs(model, search, batch.read, batch.lengths, batch.size, batch.allowed)
 
-            def tokens_on(path: Tensor) -> TopTokens:
-                path = path.to(device)
-                rows = torch.arange(len(path), device=device)[:, None]
-                return top_tokens(states[rows, path.clamp(min=0)], (path >= 0).sum(1))
-
-            return greedy(transitions.cpu(), lengths.cpu(), tokens_on)
-
-    def _vertices(self, source: Tensor, source_lengths: Tensor, search: DagSearch) -> _Vertices:
-        config = self._model.config
-        read = self._model.read(source, source_lengths)
+    def _read(self, model: DagModel, prepared: Sources, search: DagSearch, device: torch.device) -> _Batch:
+        source, source_lengths = source_tensors(prepared, device)
+        read = model.read(source, source_lengths)
         target = torch.zeros_like(source_lengths) if read.lengths is None else read.lengths.argmax(1).clamp(min=2)
-        lengths = graph_lengths(config, source_lengths, target, decoding_factor(config)).clamp(max=config.max_vertices)
-        states = self._model.states(empty_vertices(lengths, int(lengths.max())), lengths, read)
-        table = self._model.target_embedding
-        allowed = shortlist_mask(search.shortlist, self._lexicon, source, source_lengths, table.num_embeddings)
-        count, allow_unknown = tokens_needed(search), search.allow_unknown
-
-        def top_tokens(states: Tensor, lengths: Tensor) -> TopTokens:
-            found = top_k_tokens(states, lengths, table, count, allow_unknown=allow_unknown, allowed=allowed)
-            return TopTokens(found.scores.cpu(), found.ids.cpu())
-
-        return _Vertices(states, lengths, self._model.transitions(states, lengths), top_tokens)
+        lengths = graph_lengths(model.config, source_lengths, target, decoding_factor(model.config))
+        lengths = lengths.clamp(max=model.config.max_vertices)
+        allowed = shortlist_mask(search.shortlist, self._lexicon, source, source_lengths, model.sizes.target)
+        return _Batch(read, lengths, int(lengths.max()), allowed)

@@ -41,7 +41,7 @@ def engines_for(
     Engines other than torch copy the weights, so they need a network whose weights do not change any more (`frozen`). `native` is
     the runtime's decoder of the same network, if it was loaded.
     """
-    engines: dict[str, StepwiseEngine] = {"torch": TorchEngine(model, ngram, lexicon)}
+    engines: dict[str, StepwiseEngine] = {"torch": TorchEngine(model, ngram, lexicon, frozen=frozen)}
     if frozen:
         engines["ctranslate2"] = CTranslate2Engine(model)
         if next(model.parameters()).device.type == "cpu":

@@ -37,11 +37,16 @@ def greedy(
 
     `limits` [B] are maximum output lengths in tokens with EOS; `allowed` [B,V] is a shortlist (None: all tokens).
     """
-    choose = _most_probable if joint is None else choose_jointly(joint)
+    choose = _independently if joint is None else choose_jointly(joint)
     return write(begin(model, source, source_lengths, allowed), model.order, limits, search, choose)
 
 
-def _most_probable(log_probs: Tensor, slot: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _independently(log_probs: Tensor, slot: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return most_probable(log_probs)
+
+
+def most_probable(log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the best token of each slot, its log-probability and its margin over the second best, all [R,z]."""
     best = log_probs.topk(2).values
     # argmax takes the first of equal scores, as native code does; topk does not promise that.
     return log_probs.argmax(-1), best[..., 0], best[..., 0] - best[..., 1]

@@ -43,7 +43,7 @@ class Incremental:
         self.slots = 0
         config = model.config
         shape = (source.size(0), config.decoder_layers, 2, config.heads, 0, config.width // config.heads)
-        self.cache = torch.empty(shape, device=source.device)
+        self.cache = torch.empty(shape, dtype=model.target_embedding.weight.dtype, device=source.device)
         self._spare = self.cache
         """The buffer to which `select` moves the remaining rows; alternating with `cache` avoids an allocation per step."""
         self.codes = self.cache
@@ -65,7 +65,7 @@ class Incremental:
         mask = None if order.mask == "block" else step_mask(order, end, x.device)[self.slots :]
         states = self.model.decoder(x, self.memories, mask, caches=self.layers)
         self.slots = end
-        logits = self.model.logits(states)
+        logits = self.model.logits(states).float()
         if self.allowed is None:
             return logits
         allowed = self.allowed.repeat_interleave(len(logits) // len(self.allowed), 0)

@@ -23,13 +23,13 @@ def rows(path):
 
 
 def test_clients_count_answers_and_errors(server):
-    target = Target(f"{server.url}/translate", {"systems": ["graph"]}, "sentences")
+    target = Target(f"{server.url}/translate", lambda line: {"systems": ["graph"], "sentences": [line]})
     before = server.metric('fewstep_requests_total{path="/translate",status="200"}')
     found = drive(target, TEXT.splitlines(), clients=3, seconds=0.3)
     assert len(found.milliseconds) == server.metric('fewstep_requests_total{path="/translate",status="200"}') - before > 3
     assert not found.errors
     assert set(drive(target, ["ein " * 200], clients=1, seconds=0.1).errors) == {"413"}
-    gone = Target("http://127.0.0.1:9/translate", {}, "sentences")
+    gone = Target("http://127.0.0.1:9/translate", lambda line: {"sentences": [line]})
     assert set(drive(gone, ["ein"], clients=1, seconds=0.05).errors) == {"ClientConnectorError"}
 
 

@@ -200,7 +200,7 @@ def test_weights_are_finite(directory: Path, value: float) -> None:
         fewstep.load(directory, verify=False)
 
 
-@pytest.mark.parametrize("name", ["autoregressive", "dag", "lattice", "aggressive"])
+@pytest.mark.parametrize("name", ["autoregressive", "dag", "lattice", "aggressive", "ctc", "cmlm"])
 def test_outputs_that_are_no_numbers_are_an_error_or_a_translation(systems: dict[str, Path], tmp_path: Path, name: str) -> None:
     """Weights near the largest number make every product infinite: a beam search then finds nothing."""
     directory = shutil.copytree(systems[name], tmp_path / "system")

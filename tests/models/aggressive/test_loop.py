@@ -16,7 +16,7 @@ from models.aggressive.loop import draft_and_verify, verify
 from models.aggressive.verifier import Verifying
 from models.common.inference import inference_mode
 from models.common.sources import source_tensors
-from models.stepwise.search.greedy import _most_probable
+from models.stepwise.search.greedy import most_probable
 from tests.models.aggressive.networks import drafter_of, head_of, sharing, sources, verifier_of
 
 SIZE = 13
@@ -225,4 +225,4 @@ def test_among_tokens_of_equal_scores_the_first_is_written():
         scores[0, torch.arange(5), torch.tensor([7, 9, 3, 11, 8])] = 1.0
         scores[..., 20] = 1.0
         assert verify(scores, torch.full((1, 5), -1), AggressiveSearch()).own.tolist() == [[7, 9, 3, 11, 8]]
-        assert _most_probable(scores, 0, torch.arange(1))[0].tolist() == [[7, 9, 3, 11, 8]], "greedy decoding agrees"
+        assert most_probable(scores)[0].tolist() == [[7, 9, 3, 11, 8]], "greedy decoding agrees"

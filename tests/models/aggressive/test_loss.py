@@ -20,6 +20,7 @@ from models.aggressive.head_loss import loss as head_loss
 from models.aggressive.loss import draw, loss
 from models.aggressive.model import AggressiveModel, fits, sequences
 from models.bundle.weights import load_matching_weights, save_weights
+from models.common.glancing import ratio
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.loss import loss as stepwise_loss
 from models.stepwise.model import StepwiseModel
@@ -76,7 +77,7 @@ def test_exactly_a_share_of_what_is_wrong_is_shown(rows, size, share, seed):
 
 def test_the_share_falls_evenly():
     config = dataclasses.replace(DRAFTER, glancing_updates=100)
-    assert [glancing.ratio(config, update) for update in (0, 50, 100, 500)] == pytest.approx([0.5, 0.4, 0.3, 0.3])
+    assert [ratio(config, update) for update in (0, 50, 100, 500)] == pytest.approx([0.5, 0.4, 0.3, 0.3])
 
 
 def test_slots_past_the_end_are_not_trained():

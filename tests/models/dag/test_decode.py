@@ -84,7 +84,7 @@ def test_walks_take_the_best_step_from_vertex_to_vertex(strategy, token_weight):
     graph = random_graph(lengths)
     search = DagSearch(strategy=strategy, token_weight=token_weight, deduplicate=False)
     if strategy == "greedy":
-        found = greedy(graph.transitions, graph.lengths, lambda path: tokens_on(graph.tokens, path))
+        found = greedy(graph.transitions, graph.lengths, lambda path: tokens_on(graph.tokens, path)).hypotheses()
     else:
         found = search_graph(graph, search, [[7]] * 3)
     for row, (hypothesis,) in enumerate(found):
@@ -105,7 +105,7 @@ def test_greedy_search_ranks_tokens_on_its_paths_alone():
     one, rows = decoder(), sources()
     search = DagSearch(strategy="greedy", deduplicate=False)
     graph = one.graph(one.prepare(rows), search)
-    whole = greedy(graph.transitions, graph.lengths, lambda path: tokens_on(graph.tokens, path))
+    whole = greedy(graph.transitions, graph.lengths, lambda path: tokens_on(graph.tokens, path)).hypotheses()
     for (alone,), (expected,) in zip(outputs(one, rows, search), whole, strict=True):
         assert alone.ids == expected.ids
         assert alone.score == pytest.approx(expected.score, abs=1e-4)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from fewstep.families.dag.config import DagConfig
 from kernels import dag_log_likelihood
-from models.dag.glancing import Glance, choose, pinned, ratio, reveal
+from models.common.glancing import ratio
+from models.dag.glancing import Glance, choose, pinned, reveal
 
 LENGTHS = torch.tensor([7, 4, 2])
 

@@ -171,14 +171,18 @@ def test_fewer_bits_write_what_float32_writes_with_other_scores(precision):
 def test_a_precision_that_an_engine_lacks_is_refused():
     native, plain = frozen(network("interleaved")), StepwiseDecoder(network("interleaved"))
     half, narrow = (dataclasses.replace(GREEDY, precision=name) for name in ("float16", "int8"))
-    with pytest.raises(ValueError, match="precision: expected float32, bfloat16 or int8 unless engine is ctranslate2, got float16"):
+    with pytest.raises(
+        ValueError, match="precision: expected float32, bfloat16 or int8 unless engine is torch or ctranslate2, got float16"
+    ):
         native.decode(native.prepare([[7]]), half)
     for decoder, search in (
         (plain, narrow),
         (native, dataclasses.replace(narrow, engine="torch")),
         (native, dataclasses.replace(narrow, strategy="sample")),
     ):
-        with pytest.raises(ValueError, match=r"precision: expected float32 (for sampling|in torch|with engine torch)"):
+        with pytest.raises(
+            ValueError, match=r"precision: expected float32(, float16 or bfloat16 with engine torch| for sampling| in torch)"
+        ):
             decoder.decode(decoder.prepare([[7]]), search)
 
 

@@ -128,12 +128,12 @@ def test_shares_split_each_batch_whatever_workers_and_passes(size, microbatch_to
         for rank in range(size)
     ]
     for workers, (ids, position) in zip(zip(*parts, strict=True), flat(stream, count=30, budget=60), strict=True):
-        seen = [int(k) for share in workers if share.weight for batch in share.slices for k in batch.ids]
+        seen = [int(k) for (share,) in workers if share.weight for batch in share.slices for k in batch.ids]
         assert sorted(seen) == sorted(ids)
-        assert {share.position for share in workers} == {position}
-        assert all(share.slices for share in workers)
+        assert {share.position for (share,) in workers} == {position}
+        assert all(share.slices for (share,) in workers)
         if microbatch_tokens:
-            slices = [batch for share in workers for batch in share.slices if len(batch.ids) > 1]
+            slices = [batch for (share,) in workers for batch in share.slices if len(batch.ids) > 1]
             assert all(
                 (len(batch.ids) - 1) * max(batch.source.size(1), batch.target.size(1)) <= microbatch_tokens for batch in slices
             )
@@ -141,7 +141,7 @@ def test_shares_split_each_batch_whatever_workers_and_passes(size, microbatch_to
 
 def test_a_worker_without_rows_stands_in_with_weight_zero():
     stream = make_stream([(30, 30), (29, 30)])
-    first, second = (next(shares(stream.pools(Position()), 40, 3, rank=rank, size=2)) for rank in range(2))
+    (first,), (second,) = (next(shares(stream.pools(Position()), 40, 3, rank=rank, size=2)) for rank in range(2))
     assert (first.weight, second.weight) == (1.0, 0.0)
     assert second.slices[0].ids.equal(first.slices[0].ids)
 

@@ -18,7 +18,7 @@ from models.training.config import TrainingConfig
 from models.training.finite import NotFiniteError
 from models.training.loop import accumulate, updates
 from models.training.optimizer import Optimizer
-from models.training.parallel import all_gather, broadcast
+from models.training.parallel import all_gather, any_worker, broadcast
 from models.training.precision import TYPES, arithmetic
 from models.training.worker import TrainingWorker
 from stages.train.token_files import PoolStream
@@ -71,9 +71,9 @@ def make(recipe=RECIPE, dropout=0.1):
     return model, Optimizer(model, recipe)
 
 
-def run(recipe, worker=TrainingWorker(), dropout=0.1, microbatch_tokens=0, loss=toy_loss):  # noqa: B008
+def run(recipe, worker=TrainingWorker(), dropout=0.1, microbatch_tokens=0, num_shares=0, loss=toy_loss):  # noqa: B008
     model, optimizer = make(recipe, dropout)
-    stream = toy_shares(rank=worker.rank, size=worker.world_size, microbatch_tokens=microbatch_tokens)
+    stream = toy_shares(rank=worker.rank, size=worker.world_size, microbatch_tokens=microbatch_tokens, num_shares=num_shares)
     return list(updates(model, loss, stream, optimizer, recipe, worker)), model, optimizer
 
 
@@ -82,7 +82,7 @@ def test_the_gradient_of_a_batch_is_the_sum_over_any_split(slices):
     gradients, sums = [], []
     for size in (1, slices):
         model, optimizer = make(dropout=0.0)
-        parts = [next(toy_shares(budget=100, rank=rank, size=size)) for rank in range(size)]
+        parts = [next(toy_shares(budget=100, rank=rank, size=size))[0] for rank in range(size)]
         whole = parts[0]._replace(slices=[batch for part in parts for batch in part.slices])
         sums.append(accumulate(model, toy_loss, whole, optimizer.scale, RECIPE, TrainingWorker(), 1))
         gradients.append(optimizer.gradient.clone())
@@ -98,6 +98,17 @@ def test_passes_do_not_change_the_recipe():
     _, sliced, _ = run(RECIPE, dropout=0.0, microbatch_tokens=20)
     for one, other in zip(model.parameters(), sliced.parameters(), strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+def test_shares_do_not_depend_on_the_number_of_workers(size):
+    workers = [list(islice(toy_shares(budget=200, rank=rank, size=size, num_shares=4), 6)) for rank in range(size)]
+    for update in range(6):
+        own = {share.number: share for worker in workers for share in worker[update] if share.weight}
+        for number, share in own.items():
+            (wanted,) = next(islice(toy_shares(budget=200, rank=number, size=4), update, None))
+            assert [batch.ids.tolist() for batch in share.slices] == [batch.ids.tolist() for batch in wanted.slices]
+        assert sorted(own) == [0, 1, 2, 3]
 
 
 def test_reports_state_losses_tokens_and_learning_rates():
@@ -191,10 +202,13 @@ def context(results, rank):
     dist.init_process_group("gloo", init_method=f"file://{results}/store", rank=rank, world_size=2)
     worker = TrainingWorker(rank, 2)
     reports, _, optimizer = run(RECIPE, worker, dropout=0.0)
+    _, _, dropped = run(RECIPE, worker)
     values = broadcast(worker, [rank + 5, rank + 7])
+    assert any_worker(worker, [rank == 1, False]) == [True, False]
     parts = all_gather(worker, {rank: str(rank)})
     torch.save(
-        {"weights": optimizer.weights, "losses": [r.sums["loss"] for r in reports], "values": values}, f"{results}/{rank}.pt"
+        {"weights": optimizer.weights, "dropped": dropped.weights, "losses": [r.sums["loss"] for r in reports], "values": values},
+        f"{results}/{rank}.pt",
     )
     assert parts == [{0: "0"}, {1: "1"}]
     dist.destroy_process_group()
@@ -209,6 +223,8 @@ def test_two_processes_equal_one_up_to_rounding(tmp_path):
     assert found[0]["weights"].equal(found[1]["weights"])
     assert found[0]["values"] == found[1]["values"] == [5, 7]
     torch.testing.assert_close(found[0]["weights"], optimizer.weights, atol=1e-5, rtol=1e-4)
+    _, _, alone = run(RECIPE, num_shares=2)
+    assert found[0]["dropped"].equal(alone.weights)  # a sum of two gradients has one order
     torch.testing.assert_close(torch.stack(found[0]["losses"]), torch.stack([r.sums["loss"] for r in reports]), atol=0.0, rtol=1e-5)
 
 

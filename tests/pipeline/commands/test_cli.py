@@ -55,6 +55,7 @@ def test_commands_and_options() -> None:
         "run": ["config", "--until", "--set", "--in-process"],
         "submit": ["config", "--address", "--until", "--set", "--with-extension", "--no-wait"],
         "plan": ["config", "--until", "--set", "--estimate", "--json"],
+        "data": ["action", "config", "--set"],
         "status": ["name", "--store", "--follow", "--json"],
         "runs": ["--store", "--json"],
         "report": ["name", "--store", "--runs", "--json"],

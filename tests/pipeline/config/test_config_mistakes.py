@@ -61,11 +61,16 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(tmp_path, monke
         ),
         (
             "systems: {a: {search: {greedy: {precision: int8, engine: torch}}}}",
-            "c.yaml:1: systems.a.search.greedy.precision: expected float32 with engine torch, got int8",
+            "c.yaml:1: systems.a.search.greedy.precision: expected float32, float16 or bfloat16 with engine torch, got int8",
+        ),
+        (
+            "systems: {a: {search: {greedy: {precision: float16, engine: torch}}}}",
+            "c.yaml:1: systems.a.search.greedy.precision: expected float32 with engine torch and no GPU for decode, got float16",
         ),
         (
             TEACHER + "distillation: {precision: float16}",
-            "c.yaml:2: distillation.precision: expected float32, bfloat16 or int8 unless engine is ctranslate2, got float16",
+            "c.yaml:2: distillation.precision: expected float32, bfloat16 or int8 unless engine is torch or ctranslate2, "
+            "got float16",
         ),
         (
             TEACHER + "distillation: {engine: ctranslate2, length_penalty_form: gnmt}",
@@ -144,13 +149,13 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(tmp_path, monke
         ),
         (
             "corpus: {train: {}, validation: {embedded: 1}}",
-            "c.yaml:1: corpus.train: expected exactly one of source and target, tsv, parquet, embedded, got none of them",
+            "mtdata, opus, got none of them",
         ),
         (
             "corpus: {filters: {}}",
             "corpus: expected texts: train, validation and test, or train: {embedded: 20000} for the built-in corpus, got none",
         ),
-        ("corpus: {train: {embedded: 1, tsv: a}}", "tsv, parquet, embedded, got embedded, tsv"),
+        ("corpus: {train: {embedded: 1, tsv: a}}", "mtdata, opus, got embedded, tsv"),
         ("corpus: {train: {source: a}}", "c.yaml:1: corpus.train.target: expected files of both sides, got no target"),
         (
             "corpus: {train: {source: a, target: b, references: [c]}}",

@@ -62,7 +62,10 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
     [
         (f"{GRAPH}, order: interleaved}}}}", "systems.graph.order: expected one of the keys"),
         (f"{GRAPH}, search: outer}}}}", "systems.graph.search: expected 'greedy', 'lookahead'"),
-        ("systems: {graph: {family: gat}}", "systems.graph.family: expected one of aggressive, dag, lattice, stepwise, got 'gat'"),
+        (
+            "systems: {graph: {family: gat}}",
+            "systems.graph.family: expected one of aggressive, dag, lattice, parallel, stepwise, got 'gat'",
+        ),
         (
             f"{GRAPH}, graph_factor_range: [8, 4]}}}}",
             "systems.graph.graph_factor_range: expected two factors above 0, the lower one",
@@ -91,7 +94,7 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
         (f"{GRAPH}, search: {{lookahead: {{n_best: 2}}}}}}}}", "n_best: expected 1 with lookahead, got 2"),
         (
             f"{GRAPH}, search: {{greedy: {{precision: int8, engine: torch}}}}}}}}",
-            "precision: expected float32 with engine torch, got int8",
+            "precision: expected float32, float16 or bfloat16 with engine torch, got int8",
         ),
         (f"{GRAPH}, search: {{sample: {{precision: bfloat16}}}}}}}}", "precision: expected float32 for sampling, got bfloat16"),
         (

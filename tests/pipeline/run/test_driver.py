@@ -21,7 +21,9 @@ from pipeline.store.attempts import begin_attempt, partial_directories, partial_
 from pipeline.store.lease import step_lease
 from stages.context import StepContext
 from stages.errors import DataError, TransientError
-from tests.pipeline.run.toys import CALLS, FAULTS, STAGE, ToyConfig, ToyInputs, config, diamond, go, toy
+from stages.stage import Stage
+from stages.workers import Resources
+from tests.pipeline.run.toys import CALLS, FAULTS, STAGE, Toy, ToyConfig, ToyInputs, config, diamond, go, text, toy
 
 
 def test_transient_failures_are_retried_and_recorded(store: Store) -> None:
@@ -228,6 +230,36 @@ def test_a_step_fails_if_lost_nodes_do_not_return(store: Store, monkeypatch: pyt
     report = execute.run(impatient, diamond(store).until("toy:a"), store, config_file="toy.yaml", in_process=True)
     assert list(report.failed) == ["toy:a"]
     assert CALLS == []
+
+
+def shares_of(inputs: ToyInputs, config: ToyConfig, context: StepContext) -> None:
+    context.write_text(context.directory / "text", f"{context.num_shares} on {context.resources.cpus:g} CPUs")
+
+
+@pytest.mark.parametrize(("min_workers", "outcome"), [(1, "3 on 2 CPUs"), (2, None), (None, None)])
+def test_a_training_goes_on_with_fewer_workers_if_it_may(
+    store: Store, monkeypatch: pytest.MonkeyPatch, min_workers: int | None, outcome: str | None
+) -> None:
+    """Of three nodes, two are lost and do not come back."""
+    looks = iter([3])
+
+    class Lossy(InProcess):
+        @property
+        def nodes(self) -> dict[str, dict[str, float]]:
+            return {str(number): {"CPU": 2.0} for number in range(next(looks, 1))}
+
+    monkeypatch.setattr(execute, "InProcess", Lossy)
+    builder = Builder(store.root)
+    builder.add(Stage("train", 1, shares_of, Toy, distributes=True, trains=True), "a", ToyInputs(), ToyConfig("a"))
+    plan = builder.plan()
+    asked = {"train": Resources(workers=3, cpus=2, min_workers=min_workers)}
+    elastic = replace(config(store), cluster=Cluster(node_wait_seconds=0.3, resources=asked))  # type: ignore[arg-type]
+    report = execute.run(elastic, plan, store, config_file="toy.yaml", in_process=True)
+    assert list(report.failed) == ([] if outcome else ["train:a"])
+    if outcome:
+        assert text(plan, "train:a") == outcome
+        waited = [e["error"] for e in report.run.events() if e["event"] == "step_waiting"]
+        assert waited[-1] == "no other machines came within 0.3 s: it goes on with 1 of 3 workers"
 
 
 def test_work_lost_with_a_killed_driver_is_recorded_by_the_next(store: Store) -> None:

@@ -18,6 +18,7 @@ from pipeline.plan.wiring import build_plan
 from pipeline.store import downloads, streams, url_copy
 from pipeline.store.artifacts import Store
 from pipeline.store.downloads import RemoteFile, download
+from pipeline.store.partial_file import PartialFile
 from stages.errors import DataError, StageError
 
 TEXT = b"Ein Satz.\n" * 5000
@@ -87,7 +88,8 @@ def store(tmp_path: Path) -> Store:
 
 
 def left(store: Store) -> list[str]:
-    return sorted(str(p.relative_to(store.root)) for p in (store.root / "downloads").rglob("*") if p.is_file())
+    files = [p for p in (store.root / "downloads").rglob("*") if p.is_file() and p.suffix != ".lock"]
+    return sorted(str(p.relative_to(store.root)) for p in files)
 
 
 def test_a_file_is_downloaded_once_and_kept_under_its_digest(web: str, store: Store) -> None:
@@ -134,7 +136,7 @@ def test_incomplete_downloads_are_discarded(
 
 def test_a_file_with_another_digest_than_the_pinned_one_is_refused(web: str, store: Store) -> None:
     Web.text = TEXT + b"!"
-    with pytest.raises(DataError, match=f"expected sha256 {SHA}, which the config pins, got .* the download was discarded"):
+    with pytest.raises(DataError, match=f"expected sha256 {SHA}, which is pinned, got .* the download was discarded"):
         download(RemoteFile(url=web, sha256=SHA), store)
     assert left(store) == []
     Web.text = TEXT
@@ -149,14 +151,15 @@ def test_an_altered_download_is_downloaded_again(web: str, store: Store) -> None
 
 
 def test_a_full_disk_is_not_retried(web: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, blocks: Iterator[bytes]) -> None:
+    def full(partial: PartialFile, blocks: Iterator[bytes]) -> None:
         next(blocks)
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(url_copy, "write_blocks", full)
+    monkeypatch.setattr(PartialFile, "append", full)
     with pytest.raises(StageError, match="could not be written: No space left"):
         download(RemoteFile(url=web), store)
     assert Web.asked == 1
+    assert left(store) == []
 
 
 def test_an_unreachable_server_is_an_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

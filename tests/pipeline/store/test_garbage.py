@@ -192,13 +192,25 @@ def test_downloads_without_a_run_are_removed(store: Store) -> None:
         path = write(downloads_folder(store) / sha / "text.gz")
         downloads._write_record(store, f"https://host/{name}", sha, path)
     write(downloads_folder(store) / (C * 2) / "pinned.gz")
-    write(downloads_folder(store) / f"{ZERO[:16]}.tmp")
+    for suffix in (".part", ".part.json", ".lock"):
+        write(downloads_folder(store) / f"{ZERO[:32]}{suffix}")
     pinned = {"url": "https://host/pinned", "sha256": f"sha256:{C * 2}"}
     run(store, "one", config={"corpus": {"train": {"source": [{"url": "https://host/named", "sha256": ""}], "target": [pinned]}}})
     assert taken(store) == {}  # all files are recent and may belong to a run that is starting
     old(downloads_folder(store))
     note = downloads.record_file(store, "https://host/other").relative_to(store.root)
-    assert set(taken(store)) == {f"downloads/{B * 2}", f"downloads/{ZERO[:16]}.tmp", str(note)}
+    partial = {f"downloads/{ZERO[:32]}{suffix}" for suffix in (".part", ".part.json", ".lock")}
+    assert set(taken(store)) == {f"downloads/{B * 2}", *partial, str(note)}
+
+
+def test_downloads_that_artifacts_were_made_from_are_kept(store: Store) -> None:
+    """A data set by name stands in a config without its address."""
+    used, other = (write(downloads_folder(store) / digest / "de-en.zip").parent for digest in (B * 2, C * 2))
+    artifact(store, A, **{"files.source.0.digest": B * 2, "files.source.0.member": "a.en"})
+    run(store, "one", A, config={"corpus": {"train": {"opus": ["News/v1"]}}})
+    old(downloads_folder(store))
+    assert set(taken(store)) == {f"downloads/{other.name}"}
+    assert used.exists()
 
 
 def test_an_active_fetch_is_kept(store: Store) -> None:

@@ -179,8 +179,21 @@ def test_parquet_without_two_text_columns(tmp_path: Path) -> None:
         rows(TextFiles(parquet=(ExternalFile(tmp_path / "p.parquet", ""),)))
 
 
-def test_a_text_in_two_formats_is_refused(tmp_path: Path) -> None:
+def test_formats_are_joined_in_order(tmp_path: Path) -> None:
+    pairs = (write(tmp_path / "p", [f"{s}\t{t}" for s, t in EXPECTED[:2]]),)
+    pq.write_table(pa.table({"en": ["p"], "de": ["q"]}), tmp_path / "p.parquet")
+    parquet = (ExternalFile(tmp_path / "p.parquet", ""),)
+    source, target = (write(tmp_path / "s", SOURCE),), (write(tmp_path / "t", TARGET),)
+    assert rows(TextFiles(source=source, target=target, tsv=pairs, parquet=parquet)) == [*EXPECTED, *EXPECTED[:2], ("p", "q")]
+
+
+def test_a_text_without_a_side_is_refused(tmp_path: Path) -> None:
     file = (write(tmp_path / "s", SOURCE),)
-    for files in (TextFiles(), TextFiles(source=file, target=file, tsv=file), TextFiles(source=file)):
+    for files in (
+        TextFiles(),
+        TextFiles(target=file, tsv=file),
+        TextFiles(source=file),
+        TextFiles(tsv=file, parquet=file, references=(file,)),
+    ):
         with pytest.raises(DataError, match="corpus files"):
             rows(files)

@@ -409,6 +409,19 @@ def test_two_workers_stop_together_continue_and_equal_one_worker_up_to_rounding(
     one, two = (json.loads((tmp_path / name / "training.json").read_text()) for name in ("one", "run"))
     assert [v["loss"] for v in two["validations"]] == pytest.approx([v["loss"] for v in one["validations"]], rel=1e-4)
     assert not list((tmp_path / "run").rglob("*.tmp"))
+    alone = make_work(tmp_path / "alone", num_shares=2)
+    train.STAGE.run(inputs, config_of(network=replace(NETWORK, dropout=0.0)), alone)
+    assert results(tmp_path / "alone") == results(tmp_path / "run")
+
+
+def test_a_training_keeps_the_shares_of_its_first_attempt(inputs, tmp_path):
+    train.STAGE.run(inputs, config_of(), make_work(tmp_path / "straight", num_shares=2))
+    with pytest.raises(TransientError):
+        train.STAGE.run(inputs, config_of(), make_work(tmp_path / "run", Stopping, after=8, num_shares=2))
+    train.STAGE.run(inputs, config_of(), make_work(tmp_path / "run", attempt="a2", num_shares=3))
+    assert results(tmp_path / "run") == results(tmp_path / "straight")
+    train.STAGE.run(inputs, config_of(), make_work(tmp_path / "three", num_shares=3))
+    assert results(tmp_path / "three") != results(tmp_path / "straight")
 
 
 if __name__ == "__main__":

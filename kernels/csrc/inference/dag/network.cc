@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "csrc/base/simd_f32.h"
+#include "csrc/inference/network/batch_partition.h"
 #include "csrc/inference/network/sequence_pass.h"
 
 namespace fewstep {
@@ -15,7 +16,6 @@ namespace {
 
 constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 constexpr std::size_t STEP = F32_LANES;
-constexpr std::size_t MAX_GROUP_SIZE = 8;         // sentences that share a pass over the weights
 constexpr std::size_t MIN_VERTICES_PER_PART = 8;  // with fewer vertices, synchronisation takes longer
 
 // The most probable target length; the first one wins a tie.
@@ -205,19 +205,8 @@ const float* Dag::transitions(std::size_t vertex) {
 
 void for_each_dag(const DagNetwork& network, const Sources& sources, const std::vector<std::int64_t>& sizes, const DagRules& rules,
                   bool ranked, int threads, const std::function<void(std::size_t, Dag&)>& use) {
-    const std::size_t sentences = sources.rows.size(), num_parts = static_cast<std::size_t>(threads);
-    const std::size_t group_size = std::clamp<std::size_t>((sentences + num_parts - 1) / num_parts, 1, MAX_GROUP_SIZE);
-    const std::size_t groups = (sentences + group_size - 1) / group_size;
-    ThreadTeam& team = ThreadTeam::for_this_thread(threads);
-    team.run(groups, [&](std::size_t group, int) {
-        const auto first = static_cast<std::ptrdiff_t>(group * group_size);
-        const auto end = std::min(first + static_cast<std::ptrdiff_t>(group_size), static_cast<std::ptrdiff_t>(sentences));
-        const Sources group_sources{sources.ids,
-                                    sources.stride,
-                                    {sources.lengths.begin() + first, sources.lengths.begin() + end},
-                                    {sources.rows.begin() + first, sources.rows.begin() + end}};
-        build_group(network, group_sources, sizes, rules, ranked, groups == 1 ? team : ThreadTeam::single(), use);
-    });
+    for_each_group(sources, threads,
+                   [&](const Sources& group, ThreadTeam& team) { build_group(network, group, sizes, rules, ranked, team, use); });
 }
 
 namespace {

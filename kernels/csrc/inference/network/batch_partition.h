@@ -44,4 +44,24 @@ std::vector<Result> map_batch_parts(const Sources& sources, const std::vector<st
     return outcomes;
 }
 
+// Call use(group sources, team) for groups of consecutive sentences, which share passes over the weights, from any of the threads.
+// With a single group all threads share its work.
+template <typename Use>
+void for_each_group(const Sources& sources, int threads, const Use& use) {
+    constexpr std::size_t MAX_GROUP_SIZE = 8;
+    const std::size_t sentences = sources.rows.size(), num_parts = static_cast<std::size_t>(threads);
+    const std::size_t group_size = std::clamp<std::size_t>((sentences + num_parts - 1) / num_parts, 1, MAX_GROUP_SIZE);
+    const std::size_t groups = (sentences + group_size - 1) / group_size;
+    ThreadTeam& team = ThreadTeam::for_this_thread(threads);
+    team.run(groups, [&](std::size_t group, int) {
+        const auto first = static_cast<std::ptrdiff_t>(group * group_size);
+        const auto end = std::min(first + static_cast<std::ptrdiff_t>(group_size), static_cast<std::ptrdiff_t>(sentences));
+        const Sources part{sources.ids,
+                           sources.stride,
+                           {sources.lengths.begin() + first, sources.lengths.begin() + end},
+                           {sources.rows.begin() + first, sources.rows.begin() + end}};
+        use(part, groups == 1 ? team : ThreadTeam::single());
+    });
+}
+
 }  // namespace fewstep

@@ -52,10 +52,13 @@ Shortlist shortlist(const Transformer& network, std::span<const std::int64_t> so
 
 PackedMatrix rows_of(const Transformer& network, std::span<const std::int64_t> tokens) {
     std::vector<const float*> rows;
-    for (const std::int64_t token : tokens)
+    std::vector<float> bias;
+    for (const std::int64_t token : tokens) {
         rows.push_back(network.target_embedding.data() + static_cast<std::size_t>(token) * network.shape.width);
+        if (!network.output_bias.empty()) bias.push_back(network.output_bias[static_cast<std::size_t>(token)]);
+    }
     PackedMatrix packed;
-    if (!rows.empty()) packed.pack(rows, nullptr, network.shape.width);
+    if (!rows.empty()) packed.pack(rows, bias.empty() ? nullptr : bias.data(), network.shape.width);
     return packed;
 }
 

@@ -38,7 +38,7 @@ class Shortlist {
 // Build the shortlist of a source.
 Shortlist shortlist(const Transformer& network, std::span<const std::int64_t> source, const ShortlistOptions& rules, bool int8);
 
-// Pack rows of a network's target embedding.
+// Pack rows of a network's target embedding, with their biases in its output projection.
 PackedMatrix rows_of(const Transformer& network, std::span<const std::int64_t> tokens);
 
 }  // namespace fewstep

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "csrc/inference/network/sequence_pass.h"
@@ -91,6 +92,12 @@ void Transformer::quantize(Precision precision) {
         quantized_decoder[layer] = QuantizedLayer(decoder[layer], precision);
     quantized_vocabulary = QuantizedMatrix(vocabulary, precision == Precision::INT8 ? precision : Precision::FLOAT32);
     if (precision == Precision::INT8 && !lexicon.common_tokens.empty()) lexicon.quantize(vocabulary);
+}
+
+void Transformer::exclude(std::span<const std::int64_t> tokens) {
+    output_bias.assign(shape.target_vocabulary, 0.0F);
+    for (const std::int64_t token : tokens) output_bias[static_cast<std::size_t>(token)] = -std::numeric_limits<float>::infinity();
+    vocabulary = {target_embedding.data(), output_bias.data(), shape.target_vocabulary, shape.width};
 }
 
 Buffer Transformer::encoder_states(const Sources& sources, ThreadTeam& team) const {

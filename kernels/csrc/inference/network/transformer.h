@@ -94,6 +94,8 @@ struct Transformer {
 
     // Multiply in this precision from now on, in layers, and with int8 in the output projection too.
     void quantize(Precision precision);
+    // Give some tokens a probability of 0 from now on. Called before `quantize`.
+    void exclude(std::span<const std::int64_t> tokens);
 
     // Return the encoder states [rows,D], sentences one after the other.
     Buffer encoder_states(const Sources& sources, ThreadTeam& team) const;
@@ -112,8 +114,9 @@ struct Transformer {
     std::vector<QuantizedLayer> quantized_encoder, quantized_decoder;
     LayerNorm encoder_norm, decoder_norm;  // used with pre_norm
     std::vector<float> source_embedding, target_embedding, source_positions,
-        slot_codes;           // [rows,D]; an empty source_embedding is shared with the target
-    PackedMatrix vocabulary;  // output projection, tied to the target embedding
+        slot_codes;                  // [rows,D]; an empty source_embedding is shared with the target
+    PackedMatrix vocabulary;         // output projection, tied to the target embedding
+    std::vector<float> output_bias;  // of the tokens; empty: no bias
     QuantizedMatrix quantized_vocabulary;
     Lexicon lexicon;  // empty: no shortlists
 };

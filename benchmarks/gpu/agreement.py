@@ -1,0 +1,140 @@
+"""Agreement of kernels and engines on a device with their references on the CPU."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+import kernels
+from benchmarks.decoding.networks import VOCABULARY, network, sentences, sizes
+from benchmarks.gpu.training import batch_of, family_loss, train_network
+from fewstep.config.network import SIZES
+from fewstep.config.options import OutputLimits
+from fewstep.families.dag.config import DagConfig, DagSearch
+from fewstep.families.stepwise.config import StepwiseSearch
+from kernels.reference import dag as reference
+from models.dag.decode import DagDecoder
+from models.dag.model import build as build_graph
+from models.stepwise.decode import StepwiseDecoder
+
+NEAR = 1e-3
+"""Relative difference that float32 on another device may have."""
+
+
+def graph_scores(device: str, sentences: int, tokens: int, vertices: int) -> tuple[torch.Tensor, ...]:
+    """Return token scores [B,M,L], normalised transitions [B,L,L], target lengths and graph lengths [B]."""
+    generator = torch.Generator().manual_seed(1)
+    scores = (2 * torch.randn(sentences, tokens, vertices, generator=generator) - 6.9).clamp_max(0.0)
+    edges = 2 * torch.randn(sentences, vertices, vertices, generator=generator)
+    edges = edges.masked_fill(torch.ones(vertices, vertices).tril() > 0, -torch.inf)[:, :-1].log_softmax(2)
+    edges = torch.cat((edges, torch.full((sentences, 1, vertices), -torch.inf)), 1)
+    lengths = [torch.full((sentences,), length) for length in (tokens, vertices)]
+    leaves = [part.to(device).requires_grad_() for part in (scores, edges)]
+    return (*leaves, *(part.to(device) for part in lengths))
+
+
+def graph_loss(device: str, size: str) -> float:
+    """Return the largest relative difference of likelihoods and gradients from the recurrence in float64."""
+    given = graph_scores(device, 4, 12, 60)
+    found = kernels.dag_log_likelihood(*given)
+    gradients = torch.autograd.grad(found.sum(), given[:2])
+    exact = [part.detach().cpu().double().requires_grad_() for part in given[:2]]
+    expected = reference.dag_log_likelihood(*exact, *(part.cpu() for part in given[2:]))
+    wanted = torch.autograd.grad(expected.sum(), exact)
+    return max(_difference(one, other) for one, other in zip((found, *gradients), (expected, *wanted), strict=True))
+
+
+def lattice_search(device: str, size: str) -> float:
+    """Return the largest relative difference of the scores of best paths; different paths are an error."""
+    generator = torch.Generator().manual_seed(1)
+    start, edges, exits = (
+        torch.randn(shape, generator=generator).log_softmax(-1) for shape in ((5, 16), (5, 11, 16, 16), (5, 12, 16))
+    )
+    window = torch.full((5,), 3), torch.full((5,), 12)
+    expected = kernels.lattice_viterbi(start, edges, exits, *window)
+    found = kernels.lattice_viterbi(*(part.to(device) for part in (start, edges, exits, *window)))
+    if not torch.equal(found[0].cpu(), expected[0]):
+        raise AssertionError("paths: expected those of the CPU, found others")
+    return _difference(found[2], expected[2])
+
+
+def stepwise_search(device: str, size: str) -> float:
+    """Return the share of outputs of greedy and beam search that differ from those of the CPU."""
+    model, rows = network(size, (1, 1)), sentences(8, 12, VOCABULARY[size])
+    searches = [StepwiseSearch(engine="torch", output_limits=OutputLimits(max_tokens=20))]
+    searches.append(replace(searches[0], strategy="beam"))
+    expected = [_ids(StepwiseDecoder(model), rows, search) for search in searches]
+    decoder = StepwiseDecoder(model.to(device))
+    return _different([_ids(decoder, rows, search) for search in searches], expected)
+
+
+def graph_search(device: str, size: str) -> float:
+    """Return the share of outputs of greedy and lookahead search that differ from those of the CPU."""
+    torch.manual_seed(1)
+    shape = {**SIZES[size], "encoder_layers": 1, "decoder_layers": 1}
+    model = build_graph(DagConfig(size=size, **shape), sizes(size)).eval()  # type: ignore[arg-type]
+    rows = sentences(8, 12, VOCABULARY[size])
+    searches = [DagSearch(strategy=name, engine="torch") for name in ("greedy", "lookahead")]
+    expected = [_ids(DagDecoder(model), rows, search) for search in searches]
+    decoder = DagDecoder(model.to(device))
+    return _different([_ids(decoder, rows, search) for search in searches], expected)
+
+
+def update(device: str, size: str) -> float:
+    """Return the largest relative difference of the gradient of a loss, over families."""
+    worst = 0.0
+    for family in ("stepwise", "dag"):
+        model, batch = train_network(family, size, dropout=0.0), batch_of(size, 4, 12)
+        expected = _gradient(model, family, batch)
+        model.zero_grad(set_to_none=True)
+        found = _gradient(model.to(device), family, batch.to(device))
+        worst = max(worst, _difference(found, expected))
+    return worst
+
+
+CHECKS: dict[str, tuple[Callable[[str, str], float], float]] = {
+    "graph loss and gradients": (graph_loss, NEAR),
+    "lattice search": (lattice_search, NEAR),
+    "greedy and beam search": (stepwise_search, 0.15),
+    "graph search": (graph_search, 0.15),
+    "gradients of an update": (update, 20 * NEAR),
+}
+"""The checks, and the largest difference of each. Random weights have near ties, so that a few outputs may differ."""
+
+
+def check(device: str, size: str) -> list[dict[str, Any]]:
+    """Run all checks; an error is a failed check."""
+    results = []
+    for name, (action, most) in CHECKS.items():
+        try:
+            difference = action(device, size)
+            results.append({"check": name, "difference": difference, "passed": difference <= most})
+        except Exception as error:
+            traceback.print_exc()
+            results.append({"check": name, "difference": None, "passed": False, "error": f"{type(error).__name__}: {error}"})
+    return results
+
+
+def _gradient(model: torch.nn.Module, family: str, batch: Any) -> torch.Tensor:
+    torch.manual_seed(1)
+    family_loss(family)(model, batch, 10**9, 0.1).total.backward()
+    return torch.cat([part.grad.flatten() for part in model.parameters() if part.grad is not None])
+
+
+def _ids(decoder: Any, rows: list[list[int]], search: Any) -> list[list[list[int]]]:
+    found = decoder.decode(decoder.prepare(rows), search)
+    return [[one.ids for one in ranked] for ranked in found]
+
+
+def _different(found: list[Any], expected: list[Any]) -> float:
+    pairs = [pair for one, other in zip(found, expected, strict=True) for pair in zip(one, other, strict=True)]
+    return sum(bool(one != other) for one, other in pairs) / len(pairs)
+
+
+def _difference(found: torch.Tensor, expected: torch.Tensor) -> float:
+    one, other = (part.detach().cpu().double().nan_to_num(neginf=0.0) for part in (found, expected))
+    return float((one - other).abs().max() / other.abs().max().clamp(min=1e-9))

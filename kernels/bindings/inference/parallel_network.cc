@@ -1,0 +1,181 @@
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include "bindings/arrays.h"
+#include "bindings/bindings.h"
+#include "bindings/inference/lexicon.h"
+#include "bindings/inference/precision.h"
+#include "csrc/inference/parallel/decoding.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace fewstep {
+
+namespace {
+
+using Array = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+using Table = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Ids = Vector<std::int64_t>;
+
+std::string got(std::int64_t value) { return ", got " + std::to_string(value); }
+
+SlotInput input_of(const std::string& name) {
+    if (name == "mask") return SlotInput::MASK;
+    if (name == "uniform") return SlotInput::UNIFORM;
+    if (name == "soft") return SlotInput::SOFT;
+    if (name == "repeat") return SlotInput::REPEAT;
+    if (name == "gaussian") return SlotInput::GAUSSIAN;
+    throw std::invalid_argument("input: expected mask, uniform, soft, repeat or gaussian, got " + name);
+}
+
+struct BoundParallelNetwork {
+    ParallelNetwork parallel;
+
+    ParallelRules rules(std::int64_t separator, std::vector<std::int64_t> banned, std::size_t shortlist_tokens,
+                        std::size_t shortlist_links) const {
+        const auto target_size = static_cast<std::int64_t>(parallel.network.shape.target_vocabulary);
+        for (const std::int64_t token : banned)
+            require(token >= 0 && token < target_size, "banned: expected ids below " + std::to_string(target_size) + got(token));
+        require(separator >= 0 && separator < target_size,
+                "separator: expected an id below " + std::to_string(target_size) + got(separator));
+        const ShortlistOptions shortlist{shortlist_tokens, shortlist_links};
+        require_shortlist(parallel.network.lexicon, shortlist, separator);
+        return {{std::move(banned), separator, 0}, shortlist};
+    }
+
+    Sources checked(const Table& ids, const Ids& lengths, int threads) const {
+        const TransformerShape& shape = parallel.network.shape;
+        require(threads >= 1, "threads: expected at least 1" + got(threads));
+        require(lengths.size() == ids.shape(0), "lengths: expected one for each row of sources");
+        const auto source_size = static_cast<std::int64_t>(shape.source_vocabulary);
+        const auto max_length = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
+        for (std::size_t row = 0; row < lengths.size(); ++row) {
+            const std::int64_t length = lengths.data()[row];
+            const std::string at = "[" + std::to_string(row) + "]: expected ";
+            require(length >= 1 && length <= max_length, "lengths" + at + "1 to " + std::to_string(max_length) + got(length));
+            require(parallel.slots.upsampling == 0.0 || upsampled(parallel.slots, static_cast<std::size_t>(length)) <= shape.slots,
+                    "lengths" + at + "a source with codes for all of its slots" + got(length));
+            for (std::int64_t position = 0; position < length; ++position) {
+                const std::int64_t token = ids.data()[row * ids.shape(1) + static_cast<std::size_t>(position)];
+                require(token >= 0 && token < source_size,
+                        "sources" + at + "ids below " + std::to_string(source_size) + got(token));
+            }
+        }
+        Sources sources{
+            ids.data(), ids.shape(1), {view(lengths).begin(), view(lengths).end()}, std::vector<std::size_t>(ids.shape(0))};
+        std::iota(sources.rows.begin(), sources.rows.end(), std::size_t{0});
+        return sources;
+    }
+
+    // Return the targets of all sentences: the sentence of each, numbers of slots, and padded ids and log-probabilities.
+    nb::tuple fill(const Table& ids, const Ids& lengths, std::size_t candidates, bool around, std::size_t iterations,
+                   std::int64_t separator, std::vector<std::int64_t> banned, std::size_t shortlist_tokens,
+                   std::size_t shortlist_links, int threads) const {
+        require(!parallel.lengths.empty(), "fill: expected a network that predicts lengths, got one that upsamples its sources");
+        require(candidates >= 1 && iterations >= 1, "candidates, iterations: expected at least 1");
+        const Sources sources = checked(ids, lengths, threads);
+        const ParallelRules given = rules(separator, std::move(banned), shortlist_tokens, shortlist_links);
+        std::vector<std::int64_t> sentences, sizes, tokens;
+        std::vector<float> log_probs;
+        {
+            const nb::gil_scoped_release release;
+            const auto found = fill_slots(parallel, sources, given, {candidates, around, iterations}, threads);
+            std::size_t longest = 0, row = 0;
+            for (std::size_t sentence = 0; sentence < found.size(); ++sentence)
+                for (const FilledTarget& target : found[sentence]) {
+                    sentences.push_back(static_cast<std::int64_t>(sentence));
+                    sizes.push_back(static_cast<std::int64_t>(target.ids.size()));
+                    longest = std::max(longest, target.ids.size());
+                }
+            tokens.assign(sizes.size() * longest, 0), log_probs.assign(sizes.size() * longest, 0.0F);
+            for (const std::vector<FilledTarget>& targets : found)
+                for (const FilledTarget& target : targets) {
+                    std::copy_n(target.ids.data(), target.ids.size(), tokens.data() + row * longest);
+                    std::copy_n(target.log_probs.data(), target.ids.size(), log_probs.data() + row++ * longest);
+                }
+        }
+        return nb::make_tuple(own(std::move(sentences)), own(std::move(sizes)), own(std::move(tokens)), own(std::move(log_probs)));
+    }
+
+    // Return the ranked slots of all sentences, padded: scores and ids [slots,W], scores of the separator, and numbers of slots.
+    nb::tuple rank(const Table& ids, const Ids& lengths, std::size_t num_tokens, std::int64_t separator,
+                   std::vector<std::int64_t> banned, std::size_t shortlist_tokens, std::size_t shortlist_links, int threads) const {
+        require(parallel.slots.upsampling > 0.0,
+                "rank: expected a network that upsamples its sources, got one that predicts lengths");
+        require(num_tokens >= 1, "tokens: expected at least 1" + got(static_cast<std::int64_t>(num_tokens)));
+        const Sources sources = checked(ids, lengths, threads);
+        const ParallelRules given = rules(separator, std::move(banned), shortlist_tokens, shortlist_links);
+        std::vector<float> scores, separators;
+        std::vector<std::int64_t> tokens, sizes;
+        {
+            const nb::gil_scoped_release release;
+            const auto found = rank_slots(parallel, sources, given, num_tokens, threads);
+            constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
+            std::size_t longest = 0;
+            for (const RankedSlots& slots : found) {
+                sizes.push_back(static_cast<std::int64_t>(slots.separators.size()));
+                longest = std::max(longest, slots.separators.size());
+            }
+            scores.assign(found.size() * longest * num_tokens, MINUS_INFINITY),
+                separators.assign(found.size() * longest, MINUS_INFINITY), tokens.assign(found.size() * longest * num_tokens, 0);
+            for (std::size_t row = 0; row < found.size(); ++row) {
+                std::copy(found[row].scores.begin(), found[row].scores.end(),
+                          scores.begin() + static_cast<std::ptrdiff_t>(row * longest * num_tokens));
+                std::copy(found[row].ids.begin(), found[row].ids.end(),
+                          tokens.begin() + static_cast<std::ptrdiff_t>(row * longest * num_tokens));
+                std::copy(found[row].separators.begin(), found[row].separators.end(),
+                          separators.begin() + static_cast<std::ptrdiff_t>(row * longest));
+            }
+        }
+        return nb::make_tuple(own(std::move(scores)), own(std::move(tokens)), own(std::move(separators)), own(std::move(sizes)));
+    }
+};
+
+BoundParallelNetwork make(const std::map<std::string, Array>& arrays, std::size_t encoder_layers, std::size_t decoder_layers,
+                          std::size_t width, std::size_t feed_forward, std::size_t heads, bool pre_norm,
+                          std::size_t source_vocabulary, std::size_t target_vocabulary, std::size_t source_positions,
+                          std::size_t slots, bool gelu, std::size_t classes, const std::string& input, std::int64_t mask,
+                          double temperature, double upsampling, std::int64_t length_offset, std::int64_t min_slots,
+                          const std::vector<std::int64_t>& impossible, const Ids& common_tokens, const LinkedTokens& linked_tokens,
+                          const std::string& precision) {
+    Arrays floats;
+    for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
+    const TransformerShape shape{encoder_layers,    decoder_layers,   width, feed_forward, heads, pre_norm, source_vocabulary,
+                                 target_vocabulary, source_positions, slots, gelu};
+    const auto target_size = static_cast<std::int64_t>(target_vocabulary);
+    require(mask >= 0 && mask < target_size, "mask: expected an id below " + std::to_string(target_size) + got(mask));
+    for (const std::int64_t token : impossible)
+        require(token >= 0 && token < target_size, "impossible: expected ids below " + std::to_string(target_size) + got(token));
+    require(temperature > 0.0 && upsampling >= 0.0 && min_slots >= 1,
+            "temperature, upsampling, min_slots: expected more than 0, at least 0 and at least 1");
+    Lexicon lexicon = lexicon_of(common_tokens, linked_tokens, shape);
+    const Slots empty{input_of(input), mask, temperature, upsampling, length_offset, min_slots};
+    const nb::gil_scoped_release release;
+    const float* lengths = classes ? floats.at("lengths") : nullptr;
+    Transformer network(shape, floats);
+    network.lexicon = std::move(lexicon);
+    return {ParallelNetwork(std::move(network), precision_of(precision), empty, {lengths, lengths + classes * width}, impossible)};
+}
+
+}  // namespace
+
+void bind_parallel_network(nb::module_& module) {
+    nb::class_<BoundParallelNetwork>(module, "ParallelNetwork")
+        .def("fill", &BoundParallelNetwork::fill, "sources"_a, "lengths"_a, nb::kw_only(), "candidates"_a, "around"_a,
+             "iterations"_a, "separator"_a, "banned"_a, "shortlist_tokens"_a, "shortlist_links"_a, "threads"_a)
+        .def("rank", &BoundParallelNetwork::rank, "sources"_a, "lengths"_a, nb::kw_only(), "tokens"_a, "separator"_a, "banned"_a,
+             "shortlist_tokens"_a, "shortlist_links"_a, "threads"_a);
+    module.def("make_parallel_network", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a,
+               "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_vocabulary"_a, "target_vocabulary"_a, "source_positions"_a,
+               "slots"_a, "gelu"_a, "classes"_a, "input"_a, "mask"_a, "temperature"_a, "upsampling"_a, "length_offset"_a,
+               "min_slots"_a, "impossible"_a, "common_tokens"_a, "linked_tokens"_a, "precision"_a);
+}
+
+}  // namespace fewstep

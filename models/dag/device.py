@@ -1,0 +1,84 @@
+"""Searches that follow the best step of a graph, as programs of fixed shapes that never wait for the host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from fewstep.families.dag.config import DagConfig, DagSearch
+from fewstep.families.dag.search import follows
+from fewstep.sources import Sources
+from models.common.device_batch import Inputs, Size, buffers, inputs_for, size_for
+from models.common.precision import Precisions
+from models.common.replay import Programs, Replay
+from models.common.shortlist import shortlist_mask
+from models.common.sources import source_tensors
+from models.dag.following import follow_graphs
+from models.dag.graph_size import decoding_factor, graph_lengths
+from models.dag.model import DagModel
+from models.dag.search import Followed
+
+if TYPE_CHECKING:
+    from fewstep import Lexicon
+
+SMALLEST = 2
+"""The vertices of a graph that fills up a batch."""
+
+
+class _Program:
+    """A search of graphs of one size."""
+
+    def __init__(self, model: DagModel, search: DagSearch, size: Size) -> None:
+        device = next(model.parameters()).device
+        self._model, self._search, self._size = model, search, size
+        self.inputs = buffers(size, model.sizes.target, device, shortlists=search.shortlist is not None)
+        self.found: Followed | None = None
+        self._replay = Replay(self.follow, device, lambda: None)
+
+    def follow(self) -> None:
+        """Search the graphs of the sources in the buffers."""
+        source, lengths, vertices, excluded = self.inputs
+        allowed = None if excluded is None else ~excluded[:, 0]
+        read = self._model.read(source, lengths)
+        self.found = follow_graphs(self._model, self._search, read, vertices, self._size.slots, allowed)
+
+    def run(self, inputs: Inputs, sentences: int) -> Followed:
+        """Return the paths of the first `sentences` of a batch, on the CPU."""
+        self.inputs.fill(inputs)
+        self._replay()
+        assert self.found is not None
+        return Followed(*(part[:sentences].cpu() for part in self.found))
+
+
+class DeviceSearch:
+    """Greedy and lookahead search of a network's graphs on its device."""
+
+    def __init__(self, models: Precisions[DagModel], lexicon: Lexicon | None) -> None:
+        self._models, self._lexicon = models, lexicon
+        self._programs: Programs[tuple[DagSearch, Size], _Program] = Programs(self._program)
+
+    def supports(self, search: DagSearch, config: DagConfig) -> bool:
+        """Return whether a search has a program. The host must know the sizes of graphs, so they cannot be predicted ones."""
+        return follows(search) and config.graph_size != "predicted"
+
+    def decode(self, prepared: Sources, search: DagSearch) -> Followed:
+        """Return the paths of a batch of sources, on the CPU."""
+        model = self._models[search.precision]
+        config, (source, lengths) = model.config, source_tensors(prepared, "cpu")
+        vertices = known_sizes(config, lengths)
+        size = size_for(prepared, int(vertices.max()), max_source=config.max_positions, max_slots=config.max_vertices)
+        allowed = shortlist_mask(search.shortlist, self._lexicon, source, lengths, model.sizes.target)
+        inputs = inputs_for(prepared, vertices.numpy(), SMALLEST, allowed, size, model.target_embedding.weight.device)
+        return self._programs[search, size].run(inputs, len(prepared.ids))
+
+    def _program(self, key: tuple[DagSearch, Size]) -> _Program:
+        search, size = key
+        return _Program(self._models[search.precision], search, size)
+
+
+def known_sizes(config: DagConfig, source_lengths: Tensor) -> Tensor:
+    """Return the numbers of vertices [B] for `source_lengths` [B] with EOS, where they do not depend on a predicted length."""
+    target = torch.zeros_like(source_lengths)
+    return graph_lengths(config, source_lengths, target, decoding_factor(config)).clamp(max=config.max_vertices)

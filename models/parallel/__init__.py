@@ -1,0 +1,1 @@
+"""Networks that write all slots of a target at once: one-shot decoders, CTC and Mask-Predict."""

@@ -1,0 +1,63 @@
+"""Tokens for all slots of targets of given lengths, in one pass or by Mask-Predict (Ghazvininejad et al. 2019, section 4)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fewstep.vocabulary import MASK, PAD
+from models.parallel.model import ParallelModel, Source
+from models.parallel.ranking import Ranking
+
+
+class Filled(NamedTuple):
+    """Targets [N] of up to T slots."""
+
+    ids: Tensor
+    """The tokens [N,T]."""
+    log_probs: Tensor
+    """The log-probabilities of the tokens [N,T], each by the pass that wrote it."""
+    margins: Tensor
+    """The smallest gap [N] between a chosen token and the second best one, and between the certainties of slots that were hidden
+    again and that were not."""
+
+
+def fill(model: ParallelModel, source: Source, lengths: Tensor, sentences: Tensor, ranking: Ranking, iterations: int = 1) -> Filled:
+    """Fill targets of `lengths` [N] slots for a source with as many rows, whose shortlists are those of `sentences` [N].
+
+    The first pass writes all slots from empty inputs. Pass i of N hides the max(1, floor(M (N - i) / N)) least certain of M tokens,
+    ties by slot, and writes these again.
+    """
+    size = int(lengths.max())
+    real = torch.arange(size, device=lengths.device) < lengths[:, None]
+    found = Filled(
+        torch.full(real.shape, PAD, device=lengths.device),
+        torch.zeros(real.shape, device=lengths.device),
+        torch.full(lengths.shape, torch.inf, device=lengths.device),
+    )
+    inputs, hidden = model.inputs(source, lengths, size), real
+    for iteration in range(iterations):
+        if iteration:
+            hidden = _least_certain(found, real, (lengths * (iterations - iteration) // iterations).clamp(min=1))
+            inputs = model.embedded(found.ids.masked_fill(hidden, MASK))
+        _write(found, model.states(inputs, lengths, source)[hidden], hidden, sentences, ranking)
+    return found
+
+
+def _write(found: Filled, states: Tensor, hidden: Tensor, sentences: Tensor, ranking: Ranking) -> None:
+    """Write the best tokens of the hidden slots, whose states are [R,D]."""
+    rows = hidden.nonzero()[:, 0]
+    scores, ids, _ = ranking.top(states, sentences[rows], 2)
+    found.ids[hidden], found.log_probs[hidden] = ids[:, 0], scores[:, 0]
+    found.margins.scatter_reduce_(0, rows, scores[:, 0] - scores[:, -1], "amin")
+
+
+def _least_certain(found: Filled, real: Tensor, counts: Tensor) -> Tensor:
+    """Return a mask [N,T] of the `counts` [N] least certain slots."""
+    certainty, order = found.log_probs.masked_fill(~real, torch.inf).sort(dim=1, stable=True)
+    gaps = certainty.diff(dim=1, append=certainty.new_full((len(real), 1), torch.inf)).gather(1, counts[:, None] - 1)[:, 0]
+    torch.minimum(found.margins, gaps.nan_to_num(nan=torch.inf), out=found.margins)
+    chosen = torch.arange(real.size(1), device=real.device) < counts[:, None]
+    return torch.zeros_like(real).scatter(1, order, chosen)

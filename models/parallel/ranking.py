@@ -1,0 +1,43 @@
+"""The best tokens of slots."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fewstep.families.parallel.tokens import impossible, separator
+from fewstep.vocabulary import UNK
+from models.parallel.model import ParallelModel
+
+LOGITS = 2**24
+"""The number of logits that are held at a time."""
+
+
+class Ranking:
+    """The tokens that the sentences of a batch may write."""
+
+    def __init__(self, model: ParallelModel, allowed: Tensor | None, *, allow_unknown: bool) -> None:
+        """Take shortlists `allowed` [B,V], which probabilities are normalised over (None: all tokens). The unknown token takes part
+        in the normalisation even if it is not written."""
+        self._model, self._allowed, self._allow_unknown = model, allowed, allow_unknown
+        self._never = impossible(model.config)
+        if allowed is not None:
+            allowed[:, separator(model.config)] = True
+
+    def top(self, states: Tensor, sentences: Tensor, count: int, *, without: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the log-probabilities and ids of the best `count` tokens [R,count] of slots with states [R,D] of `sentences` [R],
+        best first, and the log-probabilities [R] of the token `without`, which is then not among them."""
+        count = min(count, self._model.target_embedding.num_embeddings)
+        found: list[tuple[Tensor, Tensor, Tensor]] = []
+        rows = max(1, LOGITS // self._model.target_embedding.num_embeddings)
+        for part, at in zip(states.split(rows), sentences.split(rows), strict=True):
+            logits = self._model.logits(part)
+            logits[:, self._never] = -torch.inf
+            if self._allowed is not None:
+                logits = logits.masked_fill(~self._allowed[at], -torch.inf)
+            log_probs = logits.log_softmax(1)
+            given = log_probs[:, without or 0].clone()
+            log_probs[:, [token for token in (without, None if self._allow_unknown else UNK) if token is not None]] = -torch.inf
+            found.append((*log_probs.topk(count), given))
+        scores, ids, given = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return scores, ids, given

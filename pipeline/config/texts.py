@@ -1,0 +1,130 @@
+"""Parallel text in a config: files, URLs, and data sets by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Tag
+
+from fewstep.config.bounds import Ge
+from pipeline.store.downloads import RemoteFile
+
+COLUMNS = 2
+"""Number of columns of a pair."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalFile:
+    """A file on this machine of which a member or certain columns are read."""
+
+    path: Path
+    """Its path."""
+    member: str = ""
+    """File inside this archive (zip, tar, tar.gz, tgz) that is read. Nothing is extracted. Empty: the file is no archive."""
+    columns: tuple[str | int, ...] = ()
+    """The columns of source and target: names for Parquet (`translation.de` for a field of a struct), numbers from 1 for tsv."""
+
+
+def chosen_by(**kinds: type) -> Discriminator:
+    """Return a choice of types: the type of `kinds` whose key a map has, or the type tagged `<other>` for any other value."""
+
+    def tag(value: Any) -> str:
+        for key, kind in kinds.items():
+            if key in value if isinstance(value, Mapping) else isinstance(value, kind):
+                return f"<{kind.__name__}>"
+        return "<other>"
+
+    return Discriminator(tag)
+
+
+File = Annotated[
+    Annotated[RemoteFile, Tag("<RemoteFile>")] | Annotated[LocalFile, Tag("<LocalFile>")] | Annotated[Path, Tag("<other>")],
+    chosen_by(url=RemoteFile, path=LocalFile),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairFiles:
+    """Parallel text in files. Several formats are joined in the order of the keys. A single file may stand for a list of one.
+
+    Files are plain text, gzip or zstd by their suffix, UTF-8: paths, URLs, `hf:ORG/NAME@REVISION/PATH` for files of a data set on
+    the Hugging Face Hub, or maps of `url` or `path` with `sha256`, `member` and `columns`.
+    """
+
+    source: tuple[File, ...] = ()
+    """Files of the source side, one sentence or document a line."""
+    target: tuple[File, ...] = ()
+    """Files of the target side, line by line the translations or summaries of `source`."""
+    tsv: tuple[File, ...] = ()
+    """Files of two columns, source and target, separated by a tab; or of more columns, with `columns`."""
+    parquet: tuple[File, ...] = ()
+    """Parquet files with text columns `source` and `target`, with columns named like the languages, or with `columns`."""
+
+
+FORMATS = tuple(field.name for field in fields(PairFiles))
+"""The keys of `PairFiles`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyFiles:
+    """A vocabulary that was trained elsewhere: SentencePiece models, and dictionaries of fairseq that number their pieces.
+
+    Text is split into the same pieces as with these files. BPE codes of subword-nmt and fastBPE are refused.
+    """
+
+    source_pieces: File
+    """SentencePiece model of the source side."""
+    target_pieces: File | None = None
+    """SentencePiece model of the target side. Empty: that of the source."""
+    source_dictionary: File | None = None
+    """Dictionary of fairseq of the source side (`dict.en.txt`). Empty: the pieces keep the order of the models."""
+    target_dictionary: File | None = None
+    """Dictionary of the target side. Empty: that of the source, so that both sides have one vocabulary. Without dictionaries they
+    have one vocabulary if they have one model."""
+
+
+VOCABULARY_FILES = tuple(field.name for field in fields(VocabularyFiles))
+"""The keys of `VocabularyFiles`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SacrebleuText:
+    """A test set that the package sacrebleu knows by name, in the languages of the config."""
+
+    name: str
+    """Name as in `sacrebleu --list`, such as `wmt14/full`."""
+    sha256: tuple[str, ...] = ()
+    """Digests of the files that sacrebleu downloads for it, as `fewstep data pin` prints them. Empty: only sacrebleu's own MD5 is
+    compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextConfig(PairFiles):
+    """One parallel text: from the embedded corpus, by a name of sacrebleu, or of files and other named data sets, which are joined.
+
+    Text of several kinds is joined in the order source and target, tsv, parquet; data sets of `mtdata` and `opus` come after files
+    of their format.
+    """
+
+    embedded: Annotated[int, Ge(0)] = 0
+    """Pairs drawn from the embedded corpus of the task (English-German sentences, or English documents with summaries); 0: none."""
+    sacrebleu: SacrebleuText | None = None
+    """Test set of sacreBLEU in these languages, with all of its references: its name, or a map of `name` and `sha256`."""
+    mtdata: tuple[str, ...] = ()
+    """Data sets by the ids of mtdata, `Group-name-version-lang1-lang2`, in either direction (package mtdata)."""
+    opus: tuple[str, ...] = ()
+    """Corpora of OPUS, `Corpus/version`, such as `News-Commentary/v16`; `Corpus/version/l1-l2` where OPUS writes the languages
+    differently."""
+    references: tuple[tuple[File, ...], ...] = ()
+    """Further references of a test set, each as a list of files like `target`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistilledText(PairFiles):
+    """Text that was distilled elsewhere: the targets are a teacher's translations.
+
+    Filters and the removal of test sentences apply to it as to the training text, whose sources it need not share.
+    """

@@ -1,0 +1,1 @@
+"""Data by name: names of data sets become files with URLs, which the store downloads."""

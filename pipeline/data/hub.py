@@ -1,0 +1,74 @@
+"""Files of data sets on the Hugging Face Hub, in the version of one commit."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+from urllib.parse import quote
+
+from pipeline.data.access import DataAccess
+from pipeline.data.names import HubName, hub_name
+from pipeline.data.records import about, record_of
+from pipeline.store.downloads import RemoteFile
+from pipeline.store.url_copy import read_json_pages
+from stages.errors import DataError
+
+ENDPOINT = "https://huggingface.co"
+COMMIT = re.compile(r"[0-9a-f]{40}")
+PARTIAL = "partial-"
+"""Prefix of folders in which a conversion to Parquet holds only the beginning of a data set."""
+MAX_SHOWN = 8
+OFFLINE = ("1", "on", "true", "yes")
+
+
+def hub_files(remote: RemoteFile, access: DataAccess) -> tuple[RemoteFile, ...]:
+    """Return the files that a name `hf:ORG/NAME@REVISION/PATH` stands for, in the order of their paths.
+
+    A folder stands for all Parquet files in it, and `*` in a path for any characters. Raises DataError if no file
+    matches, the revision does not exist, or the files are the beginning of a data set alone.
+    """
+    name = hub_name(remote.url)
+    assert name is not None, remote.url  # the config was checked
+    offline = access.offline or os.environ.get("HF_HUB_OFFLINE", "").lower() in OFFLINE
+    with about(remote.url):
+        record = record_of(f"{endpoint()}/{remote.url}", replace(access, offline=offline), lambda _: _resolve(name))
+        if remote.sha256 and len(record["files"]) > 1:
+            raise DataError(f"expected one file for its sha256, got {len(record['files'])}; run fewstep data pin CONFIG")
+    files = (replace(remote, url=file["url"], sha256=remote.sha256 or file["sha256"]) for file in record["files"])
+    return tuple(files)
+
+
+def endpoint() -> str:
+    """Return the address of the hub: the environment variable HF_ENDPOINT, or its own."""
+    return os.environ.get("HF_ENDPOINT", "").rstrip("/") or ENDPOINT
+
+
+def _resolve(name: HubName) -> dict[str, Any]:
+    """Return {commit, files}; the digest of a file is known if it is stored as a large file."""
+    about_repository = f"{endpoint()}/api/datasets/{name.repository}"
+    commit = name.revision
+    if not COMMIT.fullmatch(commit):
+        (found,) = read_json_pages(f"{about_repository}/revision/{quote(commit, safe='')}")
+        commit = str(found["sha"])
+    pages = read_json_pages(f"{about_repository}/tree/{commit}?recursive=true")
+    listed = {entry["path"]: entry for page in pages for entry in page if entry.get("type") == "file"}
+    paths = _matching(name.path, sorted(listed))
+    partial = [path for path in paths if any(folder.startswith(PARTIAL) for folder in path.split("/"))]
+    if partial:
+        raise DataError(f"expected a whole data set, got the beginning of one: {partial[0]}; name files of the author's revision")
+    base = f"{endpoint()}/datasets/{name.repository}/resolve/{commit}"
+    files = [{"url": f"{base}/{quote(path)}", "sha256": (listed[path].get("lfs") or {}).get("oid", "")} for path in paths]
+    return {"commit": commit, "files": files}
+
+
+def _matching(pattern: str, paths: list[str]) -> list[str]:
+    if pattern in paths:
+        return [pattern]
+    found = [path for path in paths if fnmatchcase(path, pattern if "*" in pattern else f"{pattern}/*.parquet")]
+    if not found:
+        shown = ", ".join([path for path in paths if path.endswith(".parquet")][:MAX_SHOWN] or paths[:MAX_SHOWN])
+        raise DataError(f"expected files that match {pattern}, got {len(paths)} others: {shown}")
+    return found

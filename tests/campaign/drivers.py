@@ -1,0 +1,109 @@
+"""Drivers of one run that are stopped and killed at random moments, and their processes."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from tests.end_to_end.runs import ROOT, Watched, end
+
+CLOCK = Path(__file__).with_name("clock")
+NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
+"""Command that gives a driver process ids of its own, as a container does. Host names are those of the machine: all are equal."""
+
+
+class Driver:
+    """One command that works on a run, and is started again after it was killed."""
+
+    def __init__(self, run: Watched, draw: random.Random, *, apart: bool) -> None:
+        """`apart`: in a pid namespace of its own, if the machine allows it."""
+        self.run, self._skew = run, draw.choice((0, 0, 3600, -3600, 86400))
+        self._prefix = NAMESPACE if apart and has_namespaces() else ()
+        self.killed = False
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        path = os.pathsep.join([str(CLOCK), os.environ.get("PYTHONPATH", ""), str(ROOT)])
+        environment = {**os.environ, "PYTHONPATH": path, "FEWSTEP_CLOCK_SKEW": str(self._skew)}
+        self.run.store.mkdir(parents=True, exist_ok=True)
+        with self.run.output_file.open("a") as output:
+            return subprocess.Popen(
+                [*self._prefix, *self.run.command()],
+                cwd=ROOT,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def own(self) -> int | None:
+        """Return the pid of the driver, or None if it is not there."""
+        return next((pid for pid in descendants(self.process.pid) if b"-m\0pipeline\0run\0" in _command(pid)[:200]), None)
+
+    def workers(self) -> list[int]:
+        """Return the pids of Ray's workers of this driver."""
+        titles = {pid: _command(pid) for pid in descendants(self.process.pid)}
+        return [pid for pid, title in titles.items() if title.startswith(b"ray::") and b"Agent" not in title]
+
+    def kill(self) -> bool:
+        """Kill the driver. Return whether it was there."""
+        self.killed = (pid := self.own()) is not None and send(pid, signal.SIGKILL)
+        return self.killed
+
+    def done(self) -> bool:
+        """Return whether the command has ended. Start a killed one again. Raises AssertionError if it failed by itself."""
+        if (code := self.process.poll()) is None:
+            return False
+        if self.killed:
+            end_session(self.process)
+            self.killed, self.process = False, self._start()
+            return False
+        assert code == 0, f"exit code {code}\n" + self.run.output_file.read_text()[-6000:]
+        return True
+
+    def close(self) -> None:
+        end(self.process)
+        end_session(self.process)
+
+
+def send(pid: int, number: int) -> bool:
+    """Send a signal. Return whether there was a process to receive it."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+        return True
+    return False
+
+
+def end_session(process: subprocess.Popen[bytes]) -> None:
+    """Kill whatever is left of a session whose first process has ended."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def has_namespaces() -> bool:
+    """Return whether this user may create pid namespaces."""
+    return bool(shutil.which("unshare")) and subprocess.run([*NAMESPACE, "true"], capture_output=True).returncode == 0
+
+
+def descendants(root: int) -> list[int]:
+    """Return a process and all processes that it has started."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,116 @@
+"""One round of a campaign: two drivers make one run on one store while faults are injected."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipeline.store.artifacts import Store
+from tests.campaign.drivers import Driver, send
+from tests.end_to_end.runs import ALONE, Watched
+
+SECONDS = 600.0
+"""Time in which a round has to end."""
+MAX_WORKER_KILLS = 2
+"""The third worker that dies on one shard fails the step, by design."""
+OPTIONS = tuple(
+    part
+    for value in (
+        "defaults.training.updates=100",
+        "cluster.retries=1000",
+        "cluster.silence_seconds=60",
+        "store.lease_seconds=2",
+    )
+    for part in ("--set", value)
+)
+ON_RAY = ("--set", "cluster.cpus=2", "--set", "cluster.resources.train.workers=1")
+
+
+def options(on_ray: bool) -> tuple[str, ...]:
+    """Return the options of all commands of a round."""
+    return (*OPTIONS, *(ON_RAY if on_ray else ALONE))
+
+
+@dataclass
+class Faults:
+    """The faults that remain to be injected in a round, and those that were."""
+
+    kills: int
+    stops: int
+    draw: random.Random
+    counts: Counter[str] = field(default_factory=Counter)
+    stopped: dict[int, float] = field(default_factory=dict)
+    """Moments at which stopped processes go on, by pid."""
+
+    def inject(self, drivers: list[Driver]) -> None:
+        """Stop or kill a random process, and let those go on whose time has come."""
+        self.resume(time.monotonic())
+        driver = self.draw.choice(drivers)
+        if driver.process.poll() is not None or not self.kills + self.stops:
+            return
+        if self.draw.random() < self.kills / (self.kills + self.stops):
+            self._kill(driver)
+        else:
+            self._stop(driver)
+
+    def resume(self, now: float) -> None:
+        """Let stopped processes go on, by the monotonic time `now`."""
+        for pid in [pid for pid, until in self.stopped.items() if until <= now]:
+            send(pid, signal.SIGCONT)
+            del self.stopped[pid]
+
+    def _kill(self, driver: Driver) -> None:
+        workers = driver.workers()
+        if workers and self.counts["workers killed"] < MAX_WORKER_KILLS and self.draw.random() < 0.5:
+            killed, name = send(self.draw.choice(workers), signal.SIGKILL), "workers killed"
+        else:
+            killed, name = driver.kill(), "drivers killed"
+        self.kills -= killed
+        self.counts[name] += killed
+
+    def _stop(self, driver: Driver) -> None:
+        workers, own = driver.workers(), driver.own()
+        pids = [pid for pid in [own, *workers] if pid is not None and pid not in self.stopped]
+        if not pids:
+            return
+        pid = self.draw.choice(pids)
+        seconds = self.draw.uniform(2.5, 4.0) if self.draw.random() < 0.05 else self.draw.uniform(0.01, 0.5)
+        if send(pid, signal.SIGSTOP):
+            self.stopped[pid] = time.monotonic() + seconds
+            self.stops -= 1
+            self.counts["drivers stopped" if pid == own else "workers stopped"] += 1
+            self.counts["stops past a lease"] += seconds > 2.5
+
+
+def play(seed: int, store: Path, undisturbed: Watched, *, on_ray: bool, kills: int, stops: int, seconds: float) -> Counter[str]:
+    """Play a round and return the counts of its faults. Faults come within about `seconds`.
+
+    Raises AssertionError if a command fails by itself, or the artifacts differ from those of the undisturbed run.
+    """
+    draw = random.Random(seed)
+    run, faults = Watched(store, *options(on_ray)), Faults(kills, stops, draw)
+    drivers = [Driver(run, draw, apart=not on_ray and draw.random() < 0.5) for _ in range(2)]
+    deadline, pause = time.monotonic() + SECONDS, seconds / max(1, kills + stops)
+    try:
+        while not all(list(map(Driver.done, drivers))):  # each is asked, so that each killed one is started again
+            faults.inject(drivers)
+            time.sleep(draw.uniform(0.5, 1.5) * pause)
+            assert time.monotonic() < deadline, run.output_file.read_text()[-6000:]
+    finally:
+        faults.resume(float("inf"))
+        for driver in drivers:
+            driver.close()
+    check(run, undisturbed)
+    return faults.counts
+
+
+def check(run: Watched, undisturbed: Watched) -> None:
+    """Raise AssertionError if an artifact is missing, damaged or differs, or a command has shown a traceback."""
+    assert run.files() == undisturbed.files()
+    assert [problem for _, problem in Store(run.store).verify_all() if problem] == []
+    assert run.events("step_failed") == []
+    assert "Traceback" not in run.output_file.read_text()

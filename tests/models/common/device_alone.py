@@ -1,0 +1,28 @@
+"""The proof that a program never waits for the host, without a GPU.
+
+Tensors on the device `meta` have shapes and no values: everything that would need a value on the host (`item`, `nonzero`,
+boolean indexing, `numpy`, copies to the CPU) raises an error. The mode below also refuses operations with tensors of the CPU,
+which would be copied to a GPU at each call.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class DeviceAlone(TorchDispatchMode):
+    """Refuse operations that read or return a tensor outside the device, and count those that are left."""
+
+    def __init__(self, device="meta"):
+        super().__init__()
+        self.device, self.calls = device, 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        found = function(*arguments, **(options or {}))
+        tensors = [leaf for leaf in tree_leaves((arguments, options, found)) if isinstance(leaf, torch.Tensor)]
+        strangers = [tensor for tensor in tensors if tensor.device.type != self.device]
+        assert not strangers, f"{function}: expected tensors on {self.device}, got {[tensor.device for tensor in strangers]}"
+        self.calls += 1
+        return found

@@ -1,0 +1,276 @@
+"""Decoding with torch: lengths, passes, alignments and rescoring."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fewstep.families.parallel.config import ParallelSearch
+from fewstep.families.parallel.search import FilledSlots, RankedSlots, choose_lengths, collapse, search_alignments
+from fewstep.vocabulary import BLANK, EOS, LENGTH, MASK, RESERVED, UNK
+from kernels.reference import ctc as twin
+from models.parallel import filling
+from models.parallel.decode import ParallelDecoder
+from models.parallel.engines.torch import TorchEngine
+from models.parallel.filling import fill
+from models.parallel.ranking import Ranking
+from tests.models.parallel.networks import PAIRS, network
+
+GREEDY, BEAM = ParallelSearch(), ParallelSearch(strategy="prefix-beam", beam_size=4, candidates=3)
+SOURCES = [source for source, _ in PAIRS]
+MASKED = ParallelSearch(strategy="mask-predict", iterations=4)
+
+
+def outputs(model, rows, search, **parts):
+    decoder = ParallelDecoder(model, **parts)
+    return decoder.decode(decoder.prepare(rows), search)
+
+
+class Fixed:
+    """A system that scores texts by a rule."""
+
+    def __init__(self, rule):
+        self.rule, self.asked = rule, []
+
+    def score(self, sources, targets):
+        self.asked += list(zip(sources, targets, strict=True))
+        return [self.rule(target) for target in targets]
+
+
+def filled(*targets):
+    """Return targets, each with a sentence, tokens and probabilities."""
+    size = max(len(ids) for _, ids, _ in targets)
+    padded = [[list(row) + [0] * (size - len(row)) for row in part] for part in zip(*[one[1:] for one in targets], strict=True)]
+    return FilledSlots(
+        np.array([sentence for sentence, _, _ in targets]),
+        np.array([len(ids) for _, ids, _ in targets]),
+        np.array(padded[0]),
+        np.log(np.array(padded[1], dtype=np.float32).clip(1e-30)),
+    )
+
+
+def test_a_length_is_chosen_by_the_mean_log_probability():
+    targets = filled(
+        (0, [7, 8, EOS], [0.5, 0.5, 0.5]), (0, [7, EOS], [0.6, 0.5]), (0, [9, 9, 9, EOS], [0.4] * 4), (1, [EOS], [0.9])
+    )
+    first, second = choose_lengths(targets, ParallelSearch(length_candidates=3, n_best=3), 2, 1)
+    assert [one.ids for one in first] == [[7], [7, 8], [9, 9, 9]]
+    assert [one.score for one in first] == pytest.approx([math.log(0.3) / 2, math.log(0.5), math.log(0.4)], abs=1e-6)
+    assert [one.ids for one in second] == [[]]
+
+
+def test_ties_are_won_by_the_length_nearest_to_the_predicted_one_then_by_the_shorter_one():
+    targets = filled(*[(0, [7] * (size - 1) + [EOS], [0.5] * size) for size in (4, 6, 3, 5)])
+    (found,) = choose_lengths(targets, ParallelSearch(length_candidates=4, n_best=4), 1, 1)
+    assert [len(one.ids) + 1 for one in found] == [4, 3, 5, 6]
+
+
+def test_equal_texts_are_returned_once_and_repetitions_removed_before_rescoring():
+    targets = filled((0, [7, 7, EOS], [0.5] * 3), (0, [7, EOS], [0.4] * 2), (0, [EOS, 7, 8], [0.3] * 3))
+    search = ParallelSearch(length_candidates=3, n_best=3, deduplicate=True)
+    (found,) = choose_lengths(targets, search, 1, 1)
+    assert [(one.ids, one.score) for one in found] == [([7], pytest.approx(math.log(0.5))), ([7, 8], pytest.approx(math.log(0.3)))]
+    asked = []
+    choose_lengths(targets, search, 1, 1, lambda sentences, texts: asked.extend(texts) or [0.0] * len(texts))
+    assert asked == [[7], [7], [7, 8]]
+
+
+def test_another_system_chooses_among_lengths():
+    model, system = network(), Fixed(lambda text: -1.0 * (len(text) + 1) * abs(len(text) - 2))
+    search = ParallelSearch(length_candidates=4, n_best=4, rescoring="system")
+    found = outputs(model, SOURCES, search, rescorer=system)
+    own = outputs(model, SOURCES, dataclasses.replace(search, rescoring="self"))
+    for source, ranked, others in zip(SOURCES, found, own, strict=True):
+        assert {tuple(one.ids) for one in ranked} == {tuple(one.ids) for one in others}
+        gaps = [abs(len(one.ids) - 2) for one in ranked]
+        assert gaps == sorted(gaps)
+        assert [one.score for one in ranked] == pytest.approx([-1.0 * gap for gap in gaps])
+        assert all((source, one.ids) in system.asked for one in ranked)
+    assert any(one[0].ids != other[0].ids for one, other in zip(found, own, strict=True))
+
+
+def test_one_candidate_is_the_same_with_rescoring():
+    model = network()
+    plain = outputs(model, SOURCES, GREEDY)
+    found = outputs(model, SOURCES, ParallelSearch(rescoring="system"), rescorer=Fixed(lambda text: -3.0))
+    assert [one[0].ids for one in found] == [one[0].ids for one in plain]
+
+
+@pytest.mark.parametrize("objective", ["nat", "ctc", "cmlm"])
+@pytest.mark.parametrize("allow", [False, True])
+def test_slots_write_their_most_probable_tokens(objective, allow):
+    model = network(objective=objective)
+    with torch.no_grad():
+        model.target_embedding.weight[UNK] = model.target_embedding.weight[12] * 1.5  # often the best token
+    found = outputs(model, SOURCES, ParallelSearch(allow_unknown=allow))
+    written = {token for (one,) in found for token in one.ids}
+    assert written.isdisjoint({token for token in range(len(RESERVED)) if token != UNK or not allow})
+    assert (UNK in written) == allow
+    for source, (one,) in zip(SOURCES, found, strict=True):
+        alone = outputs(model, [source], ParallelSearch(allow_unknown=allow))[0][0]
+        assert alone.ids == one.ids
+        assert alone.score == pytest.approx(one.score, abs=1e-5)
+
+
+def test_garbage_in_padding_changes_nothing():
+    for objective in ("nat", "ctc", "cmlm"):
+        model = network(objective=objective)
+        decoder = ParallelDecoder(model)
+        search = MASKED if objective == "cmlm" else GREEDY
+        prepared = decoder.prepare(SOURCES)
+        clean = decoder.decode(prepared, search)
+        for row, length in enumerate(prepared.lengths):
+            prepared.ids[row, length:] = 11
+        assert [one[0].ids for one in decoder.decode(prepared, search)] == [one[0].ids for one in clean]
+
+
+@pytest.mark.parametrize(
+    ("size", "passes", "counts"), [(10, 4, [7, 5, 2]), (7, 10, [6, 5, 4, 4, 3, 2, 2, 1, 1]), (3, 4, [2, 1, 1])]
+)
+def test_the_number_of_hidden_tokens_falls_linearly(size, passes, counts, monkeypatch):
+    model, hidden = network(objective="cmlm"), []
+    write = filling._write
+    monkeypatch.setattr(
+        filling, "_write", lambda found, states, mask, *rest: hidden.append(int(mask.sum())) or write(found, states, mask, *rest)
+    )
+    source = model.read(torch.tensor([[7, 8, EOS]]), torch.tensor([3]))
+    with torch.inference_mode():
+        fill(model, source, torch.tensor([size]), torch.tensor([0]), Ranking(model, None, allow_unknown=False), passes)
+    assert hidden == [size, *counts]
+
+
+@pytest.mark.parametrize(("count", "slots"), [(1, {1}), (3, {1, 3, 2})])
+def test_the_least_certain_tokens_are_hidden_ties_by_slot(count, slots):
+    found = filling.Filled(torch.zeros(1, 5), torch.tensor([[0.9, 0.4, 0.6, 0.4, 0.1]]).log(), torch.full((1,), math.inf))
+    real = torch.tensor([[True] * 4 + [False]])
+    hidden = filling._least_certain(found, real, torch.tensor([count]))
+    assert set(hidden[0].nonzero()[:, 0].tolist()) == slots
+
+
+def by_hand(model, source, size, passes):
+    """Return the tokens and probabilities of Mask-Predict for one sentence, slot by slot."""
+    read = model.read(torch.tensor([[*source, EOS]]), torch.tensor([len(source) + 1]))
+    tokens, certain = [MASK] * size, [0.0] * size
+    for number in range(passes):
+        count = size if number == 0 else max(1, size * (passes - number) // passes)
+        hidden = sorted(range(size), key=lambda slot: (certain[slot], slot))[:count]
+        shown = [MASK if slot in hidden else token for slot, token in enumerate(tokens)]
+        states = model.states(model.embedded(torch.tensor([shown])), torch.tensor([size]), read)
+        logits = model.logits(states)[0]
+        logits[:, [0, 1, MASK, BLANK, LENGTH]] = -math.inf
+        probabilities = logits.softmax(1)
+        for slot in hidden:
+            probabilities[slot, UNK] = 0.0
+            certain[slot], tokens[slot] = probabilities[slot].max().item(), int(probabilities[slot].argmax())
+    return tokens, sum(math.log(value) for value in certain) / size
+
+
+@pytest.mark.parametrize("passes", [1, 2, 5])
+def test_passes_are_those_of_the_method(passes):
+    model = network(objective="cmlm")
+    search = ParallelSearch(strategy="mask-predict", iterations=passes)
+    slots = TorchEngine(model, None, None).filled(ParallelDecoder(model).prepare(SOURCES), search)
+    found = outputs(model, SOURCES, search)
+    for row, source in enumerate(SOURCES):
+        with torch.no_grad():
+            tokens, score = by_hand(model, source, int(slots.lengths[row]), passes)
+        assert found[row][0].ids == [token for token in tokens if token != EOS]
+        assert found[row][0].score == pytest.approx(score, abs=1e-4)
+        assert found[row][0].steps == passes
+
+
+def test_one_pass_is_the_one_shot_decoder():
+    masked, one_shot = network(objective="cmlm"), network(slot_input="mask")
+    one_shot.load_state_dict(masked.state_dict())
+    plain = outputs(one_shot, SOURCES, GREEDY)
+    assert all(one[0].ids for one in plain)
+    assert outputs(masked, SOURCES, ParallelSearch(strategy="mask-predict", iterations=1)) == plain
+    assert outputs(masked, SOURCES, GREEDY) == plain
+
+
+def test_a_network_that_does_not_read_its_inputs_needs_one_pass():
+    model = network(objective="cmlm")
+    model.embedded = lambda tokens: torch.zeros(*tokens.shape, model.config.width)
+    once = outputs(model, SOURCES, GREEDY)
+    for passes in (2, 7):
+        found = outputs(model, SOURCES, ParallelSearch(strategy="mask-predict", iterations=passes))
+        assert [one[0].ids for one in found] == [one[0].ids for one in once]
+
+
+def test_a_beam_without_limits_is_the_best_text_of_all():
+    model = network(objective="ctc", upsampling=1.0)
+    search = ParallelSearch(strategy="prefix-beam", beam_size=10**6, candidates=99, n_best=10, allow_unknown=True)
+    rows = [[8], [9, 10]]
+    found = outputs(model, rows, search)
+    scores = ParallelDecoder(model).score
+    for source, ranked in zip(rows, found, strict=True):
+        texts = [one.ids for one in ranked]
+        assert [one.score for one in ranked] == pytest.approx(scores([source] * len(texts), texts), abs=1e-4)
+        assert outputs(model, [source], search)[0][0].ids == texts[0]
+        tokens = [token for token in range(16) if token >= len(RESERVED) or token == UNK]
+        shorter = [
+            [],
+            *([one] for one in tokens),
+            *([one, two] for one in tokens for two in tokens if len(source) > 0 and one != two),
+        ]
+        assert ranked[0].score >= max(scores([source] * len(shorter), shorter)) - 1e-4
+
+
+def test_greedy_collapses_the_best_alignment():
+    probabilities = np.log(np.array([[[0.5, 0.2], [0.4, 0.3], [0.7, 0.1], [0.3, 0.2]]], np.float32))
+    ids = np.array([[[7, 8], [7, 8], [8, 7], [8, 7]]])
+    blanks = np.log(np.array([[0.2, 0.4, 0.1, 0.3]], np.float32))
+    slots = RankedSlots(probabilities, ids, blanks, np.array([4]))
+    (found,) = search_alignments(slots, GREEDY)
+    assert found[0].ids == [7, 8]
+    assert found[0].score == pytest.approx(math.log(0.5 * 0.4 * 0.7 * 0.3))
+    (cut,) = search_alignments(slots._replace(lengths=np.array([1])), GREEDY)
+    assert (cut[0].ids, cut[0].score) == ([7], pytest.approx(math.log(0.5)))
+    assert collapse([7, 7, BLANK, 7, 8, 8, BLANK]) == [7, 7, 8] == list(twin.collapse([7, 7, BLANK, 7, 8, 8, BLANK], BLANK))
+
+
+def test_all_blanks_are_an_empty_output():
+    model = network(objective="ctc")
+    with torch.no_grad():
+        model.target_embedding.weight.zero_()
+        model.decoder.norm.bias.fill_(1.0)
+        model.target_embedding.weight[BLANK] = 50.0
+    for search in (GREEDY, BEAM):
+        found = outputs(model, SOURCES, search)
+        assert [(one[0].ids, one[0].score) for one in found] == [([], pytest.approx(0.0, abs=1e-3))] * len(SOURCES)
+
+
+@pytest.mark.parametrize("objective", ["nat", "ctc", "cmlm"])
+def test_sources_without_tokens_decode(objective):
+    model = network(objective=objective)
+    assert len(outputs(model, [[], [7]], GREEDY)) == 2
+    assert outputs(model, [], GREEDY) == []
+
+
+def test_a_repeated_decoding_leaves_a_network_in_training():
+    model = network(objective="cmlm", dropout=0.3).train()
+    assert outputs(model, SOURCES, MASKED) == outputs(model, SOURCES, MASKED)
+    assert model.training
+
+
+@pytest.mark.parametrize(
+    ("objective", "search", "message"),
+    [
+        ("nat", MASKED, "strategy: expected a strategy other than mask-predict with objective nat"),
+        ("cmlm", BEAM, "strategy: expected a strategy other than prefix-beam"),
+        ("ctc", ParallelSearch(length_candidates=2), "length_candidates: expected 1 with CTC"),
+        ("ctc", ParallelSearch(deduplicate=True), "deduplicate: expected false with CTC"),
+        ("ctc", dataclasses.replace(BEAM, n_best=5), "n_best: expected at most 4, the size of the beam"),
+        ("nat", ParallelSearch(n_best=2), "n_best: expected at most 1, the number of length_candidates"),
+        ("nat", ParallelSearch(token_bonus=1.0), "token_bonus: expected 0 with greedy"),
+        ("ctc", dataclasses.replace(BEAM, ngram_weight=1.0), "ngram_weight: expected 0 for a system without an n-gram model"),
+        ("nat", ParallelSearch(rescoring="system"), "rescoring: expected self for a system without a `rescorer`"),
+        ("nat", ParallelSearch(precision="int8"), "precision: expected float32 in torch"),
+        ("nat", ParallelSearch(precision="int8", engine="torch"), "precision: expected float32 with engine torch"),
+    ],
+)
+def test_searches_that_a_network_cannot_run_are_refused(objective, search, message):
+    with pytest.raises(ValueError, match=message):
+        outputs(network(objective=objective), SOURCES, search)
