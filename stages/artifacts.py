@@ -118,7 +118,11 @@ class System(Artifact):
 
 @dataclass(frozen=True)
 class Tuned(Artifact):
-    """A tuned length penalty: `tuned.json` (length_penalty, its score, and the scores of all candidates)."""
+    """Tuned options of a search: `tuned.json`.
+
+    A tuned penalty has length_penalty, its score, and the scores of all candidates; a measured shortlist has shortlist: tokens
+    (null: no number suffices), recall, written, links, expected_recall.
+    """
 
 
 @dataclass(frozen=True)

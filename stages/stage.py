@@ -15,6 +15,10 @@ C = TypeVar("C")
 O = TypeVar("O", bound=Artifact)  # noqa: E741
 
 
+OPERATIONAL = {"fingerprint": False}
+"""Metadata of fields of a stage's config that change how the work is done and not its result: they are not part of fingerprints."""
+
+
 @dataclass(frozen=True)
 class Implementation:
     """The function `run` of `<package>.run`. It is imported when it is called, so that declarations of stages import nothing
@@ -43,7 +47,7 @@ class Stage(Generic[I, C, O]):
     distributes: bool = False
     """True if the stage runs on `context.workers`."""
     trains: bool = False
-    """True if its workers are training workers, which must all be available at once and whose requested number affects the result."""
+    """True if its workers are training workers, which start together and whose requested number affects the result."""
     exclusive: bool = False
     """True if no other step may run at the same time, since the stage measures time."""
     product: bool = False

@@ -30,7 +30,9 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--size", default="base", choices=["tiny", "base"])
-    parser.add_argument("--precision", default="float16", choices=["float32", "float16", "bfloat16"], help="The precision of decoding.")
+    parser.add_argument(
+        "--precision", default="float16", choices=["float32", "float16", "bfloat16"], help="The precision of decoding."
+    )
     parser.add_argument("--training-precision", default="bfloat16", choices=["float32", "float16", "bfloat16"])
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 32, 128])
     parser.add_argument("--tokens", type=int, default=27)

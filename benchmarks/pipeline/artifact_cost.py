@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = '''
+PROGRAM = """
 import json, sys, time
 from pathlib import Path
 from pipeline.store.artifacts import Manifest, Store
@@ -43,7 +43,7 @@ timed("verify, unchanged", lambda: store.verify(directory))
 (store._stamp_file(directory)).unlink()
 timed("verify, all bytes", lambda: store.verify(directory))
 print(json.dumps(seconds))
-'''
+"""
 """The program that both versions run."""
 MODULE, EARLIER_MODULE = "pipeline.store.artifacts", "pipeline.store"
 

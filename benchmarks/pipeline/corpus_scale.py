@@ -1,12 +1,15 @@
 """Time and memory of preparing text: the whole command up to token shards on growing numbers of synthetic pairs. For each step
-seconds, pairs per second and the peak memory of all its processes together (proportional set size).
+seconds, CPU seconds, pairs per second and the peak memory of all its processes together (proportional set size). The clean text
+must have the same bytes for any number of workers; one worker is the process of the step, without an actor.
 
-    python -m benchmarks.pipeline.corpus_scale --pairs 1000000 2000000 5000000 --json build/corpus_scale.json
+    python -m benchmarks.pipeline.corpus_scale --pairs 1000000 5000000 --cpus 1 2 4 --json build/corpus_scale.json
+    python -m benchmarks.pipeline.corpus_scale --pairs 20000000 --steps corpus:train
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import shutil
@@ -16,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -41,6 +45,7 @@ def parse() -> argparse.Namespace:
         default=[len(os.sched_getaffinity(0))],
         help="CPUs, which are workers too; one run for each number.",
     )
+    parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS, help="The steps that are measured, in this order.")
     parser.add_argument(
         "--folder", type=Path, help="The folder for texts and stores during the run; the system's temporary folder if not given."
     )
@@ -76,11 +81,14 @@ def write_side(path: Path, pairs: int, seed: int) -> None:
             file.write("\n".join(lines) + "\n")
 
 
-class Memory:
-    """A thread that samples the memory of a process and all of its descendants."""
+class Usage:
+    """A thread that samples the memory and CPU time of a process and all of its descendants."""
 
     def __init__(self, pid: int) -> None:
-        self.samples: list[tuple[float, int]] = []
+        self.samples: list[tuple[float, int, float]] = []
+        """Times, bytes of memory, and CPU seconds since the start."""
+        self._cpu: dict[int, float] = {}
+        """CPU seconds by process, also of those that have ended."""
         self._root = pid
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
@@ -92,14 +100,18 @@ class Memory:
 
     def peak(self, start: float, end: float) -> float:
         """Return the highest number of MiB between two moments."""
-        return max((used for moment, used in self.samples if start <= moment <= end), default=0) / 2**20
+        return max((used for moment, used, _ in self.samples if start <= moment <= end), default=0) / 2**20
+
+    def cpu_seconds(self, start: float, end: float) -> float:
+        """Return the CPU seconds of all processes between two moments."""
+        inside = [seconds for moment, _, seconds in self.samples if start <= moment <= end]
+        return max(inside, default=0.0) - min(inside, default=0.0)
 
     def _sample(self) -> None:
         while not self._over.wait(SAMPLE_SECONDS):
-            self.samples.append((time.time(), self._used()))
-
-    def _used(self) -> int:
-        return sum(map(_proportional_set_size, _descendants(self._root)))
+            processes = _descendants(self._root)
+            self._cpu.update({pid: _cpu_seconds(pid) or self._cpu.get(pid, 0.0) for pid in processes})
+            self.samples.append((time.time(), sum(map(_proportional_set_size, processes)), sum(self._cpu.values())))
 
 
 def _descendants(root: int) -> set[int]:
@@ -124,8 +136,16 @@ def _proportional_set_size(pid: int) -> int:
     return 0
 
 
-def measure(pairs: int, cpus: int, folder: Path) -> dict[str, Any]:
-    """Run on `pairs` pairs; return seconds, pairs a second and peak MiB by step."""
+def _cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds of a process, 0 if it has ended (Linux, proc(5), stat)."""
+    with suppress(OSError):
+        user, system = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+def measure(pairs: int, cpus: int, steps_measured: Sequence[str], folder: Path) -> dict[str, Any]:
+    """Run on `pairs` pairs; return seconds, pairs a second and peak MiB by step, and the digest of the clean text."""
     files = {side: folder / f"{pairs}.{side}" for side in ("source", "target")}
     for seed, (_, path) in enumerate(files.items(), 1):
         write_side(path, pairs, seed)
@@ -145,30 +165,36 @@ def measure(pairs: int, cpus: int, folder: Path) -> dict[str, Any]:
     }
     path = folder / f"{pairs}.yaml"
     path.write_text(json.dumps(config), encoding="utf-8")
-    command = [sys.executable, "-m", "pipeline", "run", str(path), "--until", "encode:raw"]
+    command = [sys.executable, "-m", "pipeline", "run", str(path), "--until", steps_measured[-1]]
     process = subprocess.Popen(command, start_new_session=True)
-    memory = Memory(process.pid)
+    usage = Usage(process.pid)
     try:
         code = process.wait()
     finally:
-        memory.stop()
+        usage.stop()
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     if code:
         raise SystemExit(f"the run on {pairs} pairs ended with {code}")
     state = Run((store / "runs/latest").resolve()).state()
-    steps = {name: state.steps[name] for name in STEPS}
+    steps = {name: state.steps[name] for name in steps_measured}
     result: dict[str, Any] = {
         "pairs": pairs,
         "cpus": cpus,
         "text_bytes": size,
-        "peak_mib": memory.peak(0, time.time()),
+        "peak_mib": usage.peak(0, time.time()),
+        "corpus_sha256": clean_text_digest(store),
         "steps": {},
     }
     for name, step in steps.items():
         start, end = step.started or 0.0, step.finished or 0.0
         seconds = step.seconds or 0.0
-        result["steps"][name] = {"seconds": seconds, "pairs_per_second": pairs / seconds, "peak_mib": memory.peak(start, end)}
+        result["steps"][name] = {
+            "seconds": seconds,
+            "cpu_seconds": usage.cpu_seconds(start, end),
+            "pairs_per_second": pairs / seconds,
+            "peak_mib": usage.peak(start, end),
+        }
     result["store_bytes"] = sum(p.stat().st_size for p in store.rglob("*") if p.is_file() and not p.is_symlink())
     shutil.rmtree(store)
     for used in (*files.values(), path):
@@ -176,8 +202,18 @@ def measure(pairs: int, cpus: int, folder: Path) -> dict[str, Any]:
     return result
 
 
+def clean_text_digest(store: Path) -> str:
+    """Return a digest of the files of the training text."""
+    artifacts = [json.loads(path.read_text()) for path in (store / "corpus").glob("*/manifest.json")]
+    files = next(manifest["files"] for manifest in artifacts if manifest["step"] == "corpus:train")
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+
+
 def row(result: dict[str, Any]) -> list[str]:
-    cells = [f"{one['seconds']:.1f} s, {one['pairs_per_second']:,.0f}/s" for one in result["steps"].values()]
+    cells = [
+        f"{one['seconds']:.1f} s ({one['cpu_seconds']:.1f} CPU s), {one['pairs_per_second']:,.0f}/s"
+        for one in result["steps"].values()
+    ]
     return [f"{result['pairs']:,}, {result['cpus']}", *cells, f"{result['peak_mib']:,.0f} MiB"]
 
 
@@ -187,13 +223,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for pairs in args.pairs:
             for cpus in args.cpus:
-                results.append(measure(pairs, cpus, Path(folder)))
+                results.append(measure(pairs, cpus, args.steps, Path(folder)))
                 print(*row(results[-1]), file=sys.stderr, flush=True)
+            if len({result["corpus_sha256"] for result in results if result["pairs"] == pairs}) > 1:
+                raise SystemExit(f"{pairs} pairs: the bytes of the clean text depend on the number of workers")
     publish(
         args,
         section="The machinery",
-        explanation="Preparing synthetic text: time, pairs a second, and the peak memory of all processes together.",
-        columns=["pairs, workers", *(f"`{step.partition(':')[0]}`" for step in STEPS), "memory"],
+        explanation="Preparing synthetic text: time and pairs a second of each step, the peak memory of all processes together.",
+        columns=["pairs, workers", *(f"`{step.partition(':')[0]}`" for step in args.steps), "memory"],
         rows=[row(result) for result in results],
         seed=1,
         rounds=1,

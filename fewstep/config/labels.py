@@ -7,7 +7,7 @@ A label is the strategy, followed by every option that differs from its default,
 - a word of a `Literal` as itself: `int8`; with its key in front if the word is also a value of another option:
   `draft_precision_int8`
 - an option type that is always present by its own options, and one that may be absent by its key and all of its values:
-  `min_tokens3`, `shortlist100x16`
+  `min_tokens3`, `shortlist100x16`; of options that replace one another the later ones have their keys: `shortlist_recall0.999x16`
 
 Distinct searches have distinct labels. Labels consist of letters, digits, `_`, `-` and `.`, so that they are valid in names of
 steps, files and MLflow metrics, and need no quotes in a shell.
@@ -134,13 +134,32 @@ def _written(option: _Option, value: Any, shared: frozenset[str]) -> str:
     if option.kind is bool:
         return option.key if value else f"no_{option.key}"
     if is_dataclass(option.kind):
-        return option.key + "x".join(_number(getattr(value, field.name)) for field in fields(option.kind))
+        return option.key + "x".join(_numbers(value))
     return f"{option.key}{_number(value)}"
 
 
 def _worded(option: _Option, word: object, shared: frozenset[str]) -> str:
     text = _word(word)
     return f"{option.key}_{text}" if text in shared else text
+
+
+def _numbers(value: Any) -> list[str]:
+    """Return the values of an option type: those that replace one another as one text, the later ones with their keys, and the
+    others."""
+    alternative, others = _alternative_fields(type(value))
+    present = {field: part for field in alternative if (part := getattr(value, field)) is not None}
+    first = "".join(_key(field, alternative) + _number(part) for field, part in present.items())
+    return [*([first] if alternative else []), *(_number(getattr(value, field)) for field in others)]
+
+
+def _alternative_fields(kind: Any) -> tuple[list[str], list[str]]:
+    """Return the fields of an option type that may be absent, since they replace one another, and the others."""
+    optional = [field.name for field in fields(kind) if field.default is None]
+    return optional, [field.name for field in fields(kind) if field.name not in optional]
+
+
+def _key(field: str, alternative: list[str]) -> str:
+    return "" if field == alternative[0] else f"_{field}"
 
 
 def _number(value: float) -> str:
@@ -168,8 +187,17 @@ def _part(option: _Option, shared: frozenset[str]) -> str:
     if option.kind is bool:
         return _alternatives(_switches(option))
     if is_dataclass(option.kind):
-        return option.key + "x".join(_NUMBERS[_bare(hint)] for hint in get_type_hints(option.kind).values()) + absent
+        return option.key + _parts_pattern(option.kind) + absent
     return option.key + _NUMBERS[option.kind] + absent
+
+
+def _parts_pattern(kind: Any, *, named: bool = False) -> str:
+    """Return a regular expression of the values of an option type, with a group for each of them if `named`."""
+    hints = get_type_hints(kind)
+    numbers = {name: f"({f'?P<{name}>' if named else '?:'}{_NUMBERS[_bare(hint)]})" for name, hint in hints.items()}
+    alternative, others = _alternative_fields(kind)
+    first = "".join(f"(?:{_key(name, alternative)}{numbers[name]})?" for name in alternative)
+    return "x".join([*([first] if alternative else []), *(numbers[name] for name in others)])
 
 
 def _alternatives(words: Iterator[str] | tuple[str, ...]) -> str:
@@ -186,11 +214,15 @@ def _read(option: _Option, text: str, shared: frozenset[str]) -> Any:
         return None
     numbers = text.removeprefix(option.key)
     if is_dataclass(option.kind):
-        hints = get_type_hints(option.kind)
-        parts = zip(fields(option.kind), numbers.split("x"), strict=True)
-        kind: Any = option.kind
-        return kind(**{field.name: _bare(hints[field.name])(part) for field, part in parts})
+        return _read_parts(option.kind, numbers)
     return option.kind(numbers)
+
+
+def _read_parts(kind: Any, text: str) -> Any:
+    """Return the option type whose values are in `text`."""
+    match, hints = re.fullmatch(_parts_pattern(kind, named=True), text), get_type_hints(kind)
+    assert match is not None  # the whole label has matched
+    return kind(**{name: _bare(hints[name])(part) for name, part in match.groupdict().items() if part is not None})
 
 
 def _build(kind: type[T], values: dict[tuple[str, ...], Any]) -> T:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any, Literal, NamedTuple
 
 from fewstep.config.bounds import Ge, Lt, MultipleOf
@@ -19,6 +19,9 @@ SIZES: dict[str, dict[str, Any]] = {
 
 TYPICAL_LENGTH = 25
 """Tokens of a target, where an estimate needs a length."""
+LATER_KEYS = ("activation", "sinusoids", "scale_embeddings", "position_offset", "logits_bias")
+"""Keys of networks that descriptions hold only where they differ from the default, so that a network which earlier versions could
+train has the description that they gave it."""
 
 
 class Sizes(NamedTuple):
@@ -58,10 +61,27 @@ class NetworkConfig:
     max_positions: Annotated[int, Ge(2)] = 1024
     """Longest source and longest target in tokens, EOS included, in training and decoding."""
 
+    activation: Literal["relu", "gelu", "swish"] = "relu"
+    """Activation of the feed-forward blocks."""
+    sinusoids: Literal["tensor2tensor", "paper"] = "tensor2tensor"
+    """Rates of sinusoidal codes of width D, for j = 0, 1, ...: 10000^(-j / (D/2 - 1)) as in tensor2tensor and fairseq, or
+    10000^(-j / (D/2)) as in the paper and in Marian."""
+    scale_embeddings: bool = True
+    """Multiply embeddings of tokens by the square root of `width`."""
+    position_offset: Annotated[int, Ge(0)] = 0
+    """Position of the first token in sinusoidal codes. fairseq counts from 2."""
+
     def problems(self) -> Iterator[Problem]:
         """Yield the options that are not a valid combination."""
         if self.width % self.heads:
             yield Problem(("heads",), f"a divisor of width {self.width}", self.heads)
+        if self.position_offset and self.positions == "learned":
+            yield Problem(("position_offset",), "0 with learned positions", self.position_offset)
+
+    def described(self) -> dict[str, Any]:
+        """Return the values by key, without those of `LATER_KEYS` that are the default."""
+        defaults = {field.name: field.default for field in fields(self) if field.name in LATER_KEYS}
+        return {key: value for key, value in asdict(self).items() if key not in defaults or value != defaults[key]}
 
     @property
     def training_rows(self) -> float:

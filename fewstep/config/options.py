@@ -5,10 +5,12 @@ A search holds these types as fields, so that an option has the same keys, bound
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fewstep.config.bounds import Ge, Gt, Le
+from fewstep.config.problems import Problem
 
 Precision = Literal["float32", "bfloat16", "float16", "int8"]
 HALF_PRECISIONS = ("float16", "bfloat16")
@@ -28,16 +30,33 @@ class Shortlist:
     which is faster than ranking the whole vocabulary. Both are counted by word alignment in the system's training text.
     """
 
-    tokens: Annotated[int, Ge(8), Le(MAX_SHORTLIST_TOKENS)]
-    """Number of frequent tokens that every shortlist holds."""
+    tokens: Annotated[int, Ge(8), Le(MAX_SHORTLIST_TOKENS)] | None = None
+    """Number of frequent tokens that every shortlist holds. Empty: it follows from `recall`."""
+    recall: Annotated[float, Gt(0), Le(1)] | None = None
+    """Share of the tokens which the search writes for the validation text with the whole vocabulary that its shortlists must hold.
+    A run chooses the smallest sufficient number of frequent tokens, in steps of 50. Until it is chosen, or if no number suffices,
+    all tokens are ranked. Empty: `tokens` states the number."""
     links: Annotated[int, Ge(0), Le(MAX_LINKS)] = 16
     """Number of tokens that each source token adds: those that it is linked to most often. With a joint vocabulary the token
     itself comes first."""
 
+    def problems(self, tables: bool | None) -> Iterator[Problem]:
+        """Yield the options that are not valid with one another, or for a system with or without candidate `tables` (None: not
+        known)."""
+        if tables is False:
+            yield Problem((), "none for a system without candidate tables", self)
+        elif self.tokens is None and self.recall is None:
+            yield Problem((), "tokens or recall", "neither")
+        elif self.tokens is not None and self.recall is not None:
+            yield Problem(("recall",), "empty where tokens states the size", self.recall)
+
 
 def shortlist_sizes(shortlist: Shortlist | None) -> dict[str, int]:
-    """Return the options of `fewstep` rules for a shortlist, which are empty without a shortlist."""
-    return {} if shortlist is None else {"shortlist_tokens": shortlist.tokens, "shortlist_links": shortlist.links}
+    """Return the options of `fewstep` rules for a shortlist, which are empty without a shortlist, and as long as the number of its
+    frequent tokens is not chosen."""
+    if shortlist is None or shortlist.tokens is None:
+        return {}
+    return {"shortlist_tokens": shortlist.tokens, "shortlist_links": shortlist.links}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple, Self, get_args, get_type_hints
 
@@ -80,9 +80,33 @@ class SearchConfig:
         """
         return config_of(cls, values)
 
+    def values(self) -> dict[str, Any]:
+        """Return the options as plain values, from which `from_values` returns the search. Of a shortlist, those that it does not
+        have are left out."""
+        return {
+            key: {name: part for name, part in value.items() if part is not None} if key.endswith("shortlist") and value else value
+            for key, value in asdict(self).items()
+        }
+
     def problems(self, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Problem]:
         """Yield the options that are not valid with one another, with the network (None: not known) or with the system's parts."""
         yield from ()
+
+    def shortlist_problems(self, parts: SystemParts) -> Iterator[Problem]:
+        """Yield the options of the shortlist that are not valid."""
+        shortlist = self.workload.shortlist
+        for problem in () if shortlist is None else shortlist.problems(parts.tables):
+            yield replace(problem, path=("shortlist", *problem.path))
+
+    @property
+    def unmeasured_shortlist(self) -> Shortlist | None:
+        """The shortlist if its size is still to follow from a recall."""
+        shortlist = self.workload.shortlist
+        return None if shortlist is None or shortlist.tokens is not None else shortlist
+
+    def with_shortlist(self, shortlist: Shortlist | None) -> Self:
+        """Return the search with another shortlist; the search itself if it has none."""
+        return self if self.workload.shortlist is None else replace(self, shortlist=shortlist)  # type: ignore[call-arg]
 
     @property
     def penalises_length(self) -> bool:

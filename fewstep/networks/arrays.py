@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from fewstep_native import F32
 
-__all__ = ["ANY_ROWS", "Precision", "TransformerShape", "expected_arrays", "native_arguments"]
+__all__ = ["ACTIVATIONS", "ANY_ROWS", "Precision", "TransformerShape", "expected_arrays", "native_arguments"]
 
 Precision = Literal["float32", "bfloat16", "int8"]
+
+ACTIVATIONS = ("relu", "gelu", "swish")
+"""Activations in the order of their numbers in native code."""
 
 ANY_ROWS = -1
 """A placeholder in an expected shape for the number of rows of the given array."""
@@ -30,7 +33,11 @@ class TransformerShape:
     heads: int
     norm: Literal["pre", "post"]
     """"pre": x + block(norm(x)), with one more norm after the last layer of each stack; "post": norm(x + block(x))."""
-    activation: Literal["relu", "gelu"] = "relu"
+    activation: Literal["relu", "gelu", "swish"] = "relu"
+    scale_embeddings: bool = True
+    """Whether embeddings are multiplied by sqrt(D)."""
+    logits_bias: bool = False
+    """Whether there is an array `logits_bias`."""
 
 
 def native_arguments(arrays: Mapping[str, F32], wanted: Mapping[str, tuple[int, ...]], shape: TransformerShape) -> dict[str, Any]:
@@ -43,6 +50,8 @@ def native_arguments(arrays: Mapping[str, F32], wanted: Mapping[str, tuple[int, 
     if problems := _problems(wanted, arrays, shape):
         raise ValueError(f"arrays: {'; '.join(problems)}")
     rows = {name: int(arrays[name].shape[0]) for name in ("target_embedding", "source_positions", "slot_codes")}
+    if shape.logits_bias and len(arrays["logits_bias"]) != rows["target_embedding"]:
+        raise ValueError(f"arrays: logits_bias: expected [{rows['target_embedding']}], got {list(arrays['logits_bias'].shape)}")
     return {
         "arrays": {name: np.ascontiguousarray(arrays[name]) for name in wanted},
         "encoder_layers": shape.encoder_layers,
@@ -55,7 +64,8 @@ def native_arguments(arrays: Mapping[str, F32], wanted: Mapping[str, tuple[int, 
         "target_vocabulary": rows["target_embedding"],
         "source_positions": rows["source_positions"],
         "slots": rows["slot_codes"],
-        "gelu": shape.activation == "gelu",
+        "activation": ACTIVATIONS.index(shape.activation),
+        "scale_embeddings": shape.scale_embeddings,
     }
 
 
@@ -75,6 +85,8 @@ def expected_arrays(shape: TransformerShape, own_source: bool) -> dict[str, tupl
     }
     tables = ("target_embedding", "source_positions", "slot_codes", *(("source_embedding",) if own_source else ()))
     expected: dict[str, tuple[int, ...]] = dict.fromkeys(tables, (ANY_ROWS, width))
+    if shape.logits_bias:
+        expected["logits_bias"] = (ANY_ROWS,)
     for stack, (layers, matrices, blocks) in stacks.items():
         for layer in range(layers):
             start = f"{stack}.layers.{layer}."

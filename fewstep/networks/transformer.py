@@ -62,8 +62,10 @@ class Transformer:
             source_embedding [U,D]      source tokens; if absent, `target_embedding` serves
             source_positions [P,D]      position codes of source tokens
             slot_codes [T,D]            position codes of decoder slots (those of the first step include the start vectors)
+            logits_bias [V]             with `shape.logits_bias`; minus infinity for tokens that are never written
 
-        Embeddings are scaled by sqrt(D), codes are not. Each of the following has a `.weight` and a `.bias` [outputs]:
+        Embeddings are scaled by sqrt(D) with `shape.scale_embeddings`, codes are not. Each of the following has a `.weight` and a
+        `.bias` [outputs]:
 
             {encoder,decoder}.layers.I.attention.projection                 [3D,D]  queries, keys and values
             {encoder,decoder}.layers.I.attention.output                     [D,D]

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -175,7 +174,7 @@ def _description(name: str, system: System) -> SystemDescription:
         family=system.family,
         source_language=system.source_language,
         target_language=system.target_language,
-        searches={label: work.plain(asdict(search)) for label, search in system.searches.items()},
+        searches={label: work.plain(search.values()) for label, search in system.searches.items()},
         default_search=system.default_search,
     )
 

@@ -10,12 +10,12 @@ from typing import Any
 from fewstep.config.search import SearchConfig
 from fewstep.decoding import Decoder
 from fewstep.families.table import family_named
+from fewstep.mapped_pieces import pieces_of
 from fewstep.system.description import read_description
 from fewstep.system.format import SOURCE_PIECES, TARGET_PIECES, BundleError
 from fewstep.system.integrity import REMEDY, check_parts
 from fewstep.system.networks import sizes_of
 from fewstep.system.system import System
-from fewstep.vocabulary import load_pieces
 
 __all__ = ["load", "open_system"]
 
@@ -49,11 +49,19 @@ def open_system(
     sizes = sizes_of(directory, description)
     searches, default = _searches(directory, description, search_type)
     source, target = _languages(directory, description)
+    unmapped = description.get("unmapped_pieces", {})
     source_pieces, target_pieces = (
-        load_pieces(directory / part, size) for part, size in ((SOURCE_PIECES, sizes.source), (TARGET_PIECES, sizes.target))
+        pieces_of(directory / part, size, unmapped.get(side))
+        for side, part, size in (("source", SOURCE_PIECES, sizes.source), ("target", TARGET_PIECES, sizes.target))
     )
+    prefix = tuple(description.get("source_prefix", ()))
+    if any(token >= sizes.source for token in prefix):
+        raise BundleError(f"{directory / 'system.json'}: source_prefix: expected ids below {sizes.source}, got {list(prefix)}")
     decoder = load_decoder(directory, description, searches[default])
-    longest, cut = description["network"]["max_positions"] - 1, description.get("max_source_tokens")
+    longest, cut = (
+        description["network"]["max_positions"] - 1 - bool(description["network"].get("source_bos")),
+        description.get("max_source_tokens"),
+    )
     return System(
         name=description["name"],
         family=description["family"],
@@ -68,6 +76,7 @@ def open_system(
         max_source_tokens=longest if cut is None else min(cut, longest),
         max_target_tokens=longest,
         cuts=cut is not None,
+        source_prefix=prefix,
     )
 
 

@@ -39,6 +39,9 @@ __all__ = [
 RENAMED = {f"{name}.weight": name for name in ("target_embedding", "source_embedding")} | {"length.weight": "lengths"}
 """Names of arrays in `fewstep.Transformer`, by those of the weights; all others are equal."""
 
+LOGITS_BIAS = "logits_bias"
+"""Name of the bias of the logits [V], in weights and in arrays."""
+
 SIZE_TYPES = {"source": int, "target": int, "joint": bool}
 
 
@@ -139,7 +142,7 @@ def check_trained(path: Path, trained: NetworkConfig, described: NetworkConfig) 
         raise BundleError(f"{path}: weights of another network than the one described beside them: {'; '.join(differences)}")
 
 
-def shape_of(config: NetworkConfig, activation: Any = "relu") -> TransformerShape:
+def shape_of(config: NetworkConfig) -> TransformerShape:
     """Return the sizes of a network in the form that native networks expect."""
     return TransformerShape(
         encoder_layers=config.encoder_layers,
@@ -148,14 +151,25 @@ def shape_of(config: NetworkConfig, activation: Any = "relu") -> TransformerShap
         feed_forward=config.feed_forward,
         heads=config.heads,
         norm=config.norm,
-        activation=activation,
+        activation=config.activation,
+        scale_embeddings=config.scale_embeddings,
+        logits_bias=has_logits_bias(config),
     )
+
+
+def has_logits_bias(config: NetworkConfig) -> bool:
+    """Return whether a network has the array `logits_bias`. Only one family has the option."""
+    return bool(getattr(config, LOGITS_BIAS, False))
 
 
 def _check_finite(path: Path, arrays: Arrays) -> None:
     import numpy as np
 
-    if names := [name for name, array in arrays.items() if not np.isfinite(array).all()]:
+    # A bias of minus infinity excludes a token.
+    wrong = {
+        name: np.isnan(array) | (array == np.inf) if name == LOGITS_BIAS else ~np.isfinite(array) for name, array in arrays.items()
+    }
+    if names := [name for name, found in wrong.items() if found.any()]:
         raise BundleError(f"{path}: expected finite weights, got others in {', '.join(names[:3])}; train the network again")
 
 
@@ -166,6 +180,8 @@ def _check_rows(path: Path, arrays: Arrays, sizes: Sizes) -> None:
         for name, rows in wanted.items()
         if name not in arrays or len(arrays[name]) != rows
     ]
+    if LOGITS_BIAS in arrays and arrays[LOGITS_BIAS].shape != (sizes.target,):
+        problems.append(f"{LOGITS_BIAS}: expected [{sizes.target}], got {list(arrays[LOGITS_BIAS].shape)}")
     if sizes.joint and "source_embedding" in arrays:
         problems.append("source_embedding: expected none with a joint vocabulary")
     if problems:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fewstep.config.network import Sizes
+from fewstep.mapped_pieces import pieces_of
 from fewstep.ngram import NgramModel, NgramScorer
 from fewstep.shortlist import Lexicon, build_lexicon
 from fewstep.system.format import NGRAM, TABLES, TARGET_PIECES, BundleError
-from fewstep.vocabulary import load_pieces, vocabulary_digest
+from fewstep.vocabulary import vocabulary_digest
 
 if TYPE_CHECKING:
     from fewstep.candidates import CandidateTables
@@ -54,7 +55,7 @@ def load_ngram(directory: Path, description: Mapping[str, Any], sizes: Sizes) ->
     """
     if NGRAM not in description["parts"]:
         return None
-    pieces = load_pieces(directory / TARGET_PIECES, sizes.target)
+    pieces = pieces_of(directory / TARGET_PIECES, sizes.target, description.get("unmapped_pieces", {}).get("target"))
     try:
         return NgramModel.load(directory / NGRAM).for_vocabulary([pieces.id_to_piece(token) for token in range(len(pieces))])
     except (OSError, RuntimeError, ValueError) as error:

@@ -55,6 +55,8 @@ class System:
     cuts: bool = False
     """Whether sources were cut in training too, so that cutting needs no warning per line. Otherwise only sources beyond the
     network's limit are cut."""
+    source_prefix: tuple[int, ...] = ()
+    """Tokens in front of each source, such as the token of the target language."""
 
     @property
     def search(self) -> SearchConfig:
@@ -256,7 +258,7 @@ class System:
         rule."""
         if isinstance(lines, str):
             raise TypeError("lines: expected a sequence of lines, got one string; put it into a list")
-        encoded = encode_lines(self.source_pieces, lines, first_line)
+        encoded = [[*self.source_prefix, *ids] if ids else ids for ids in encode_lines(self.source_pieces, lines, first_line)]
         for number, ids in enumerate(encoded, first_line):
             if len(ids) > self.max_source_tokens and not self.cuts:
                 log.warning("line %d: cut to %d tokens, got %d", number, self.max_source_tokens, len(ids))

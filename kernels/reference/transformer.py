@@ -27,7 +27,7 @@ class Reference:
     def encode(self, source: Sequence[int]) -> Array:
         """Return the states [S,D] of a source."""
         words: Array = self.arrays.get("source_embedding", self.arrays["target_embedding"])
-        x: Array = words[list(source)] * math.sqrt(self.shape.width) + self.arrays["source_positions"][: len(source)]
+        x: Array = words[list(source)] * self._scale + self.arrays["source_positions"][: len(source)]
         for layer in range(self.shape.encoder_layers):
             start = f"encoder.layers.{layer}."
             x = self._residual(start + "attention", x, lambda y, start=start: self._self_attention(start, y, None))
@@ -38,7 +38,7 @@ class Reference:
         """Return log p [z,V] in the slots of the step after the flat tokens (whole steps) `flat`."""
         slots = len(flat) + step_size
         x: Array = self.arrays["slot_codes"][:slots].copy()
-        x[step_size:] += self.arrays["target_embedding"][list(flat)] * math.sqrt(self.shape.width)
+        x[step_size:] += self.arrays["target_embedding"][list(flat)] * self._scale
         seen = np.array([[self._sees(rules, step_size, one, other) for other in range(slots)] for one in range(slots)])
         for layer in range(self.shape.decoder_layers):
             start = f"decoder.layers.{layer}."
@@ -46,6 +46,8 @@ class Reference:
             x = self._residual(start + "cross_attention", x, lambda y, start=start: self._cross_attention(start, y, encoded))
             x = self._residual(start + "feed_forward", x, lambda y, start=start: self._feed_forward(start, y))
         logits = self._last_norm("decoder", x)[-step_size:] @ self.arrays["target_embedding"].T
+        if self.shape.logits_bias:
+            logits = logits + self.arrays["logits_bias"]
         top = logits.max(1, keepdims=True)
         found: Array = logits - top - np.log(np.exp(logits - top).sum(1, keepdims=True))
         return found
@@ -139,7 +141,12 @@ class Reference:
 
     def _feed_forward(self, start: str, x: Array) -> Array:
         inner = self._map(start + "feed_forward.widen", x)
-        return self._map(start + "feed_forward.narrow", np.maximum(inner, 0.0) if self.shape.activation == "relu" else _gelu(inner))
+        return self._map(start + "feed_forward.narrow", ACTIVATIONS[self.shape.activation](inner))
+
+    @property
+    def _scale(self) -> float:
+        """The factor of embeddings."""
+        return math.sqrt(self.shape.width) if self.shape.scale_embeddings else 1.0
 
     def _self_attention(self, start: str, x: Array, seen: npt.NDArray[np.bool_] | None) -> Array:
         queries, keys, values = np.split(self._map(start + "attention.projection", x), 3, axis=1)
@@ -182,3 +189,17 @@ def _gelu(x: Array) -> Array:
     """Return x P(Z < x) for a standard normal Z."""
     found: Array = x * 0.5 * (1.0 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2.0)))
     return found
+
+
+def _relu(x: Array) -> Array:
+    """Return max(0, x)."""
+    return np.maximum(x, 0.0)
+
+
+def _swish(x: Array) -> Array:
+    """Return x / (1 + e^-x)."""
+    found: Array = x / (1.0 + np.exp(-x))
+    return found
+
+
+ACTIVATIONS = {"relu": _relu, "gelu": _gelu, "swish": _swish}

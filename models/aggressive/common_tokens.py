@@ -37,7 +37,7 @@ def draft_mask(
 ) -> Tensor | None:
     """Return [B,V], True at the tokens that may be drafted for sources [B,S]; None: all tokens."""
     shortlist = search.draft_shortlist
-    if shortlist is None:
+    if shortlist is None or shortlist.tokens is None:
         return None
     links = None if linked is None else linked[:, : shortlist.links]
     return token_mask(tokens.most_common(shortlist.tokens), links, source, source_lengths, len(tokens.counts))

@@ -41,7 +41,7 @@ class DraftHead(Backbone):
         """Create the network. Raises ValueError if the width is not an even multiple of the number of heads."""
         super().__init__(config, sizes)
         self.config = config
-        self.target_positions = Positions(config.positions, config.max_positions, config.width)
+        self.target_positions = Positions.of(config, config.max_positions)
         self.features = Linear(config.width, config.width, bias=False)
         self.head_dropout = Dropout(config.dropout)
         self.head = Decoder(1, layer_shape(config))

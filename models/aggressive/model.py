@@ -14,7 +14,7 @@ from fewstep.families.aggressive.pair import is_shared
 from fewstep.vocabulary import MASK, PAD
 from models.aggressive.common_tokens import CommonTokens
 from models.common.layers.attention import Memory, padding_mask
-from models.common.layers.backbone import Backbone
+from models.common.layers.backbone import NO_WEIGHTS, Backbone
 from models.common.layers.embeddings import Positions, embed
 from models.common.layers.initialisation import initialise
 from models.common.layers.linear import Linear
@@ -43,7 +43,7 @@ class AggressiveModel(Backbone):
         """Create the network. Raises ValueError if the width is not an even multiple of the number of heads."""
         super().__init__(config, sizes)
         self.config = config
-        self.slot_positions = Positions(config.positions, config.max_positions, config.width)
+        self.slot_positions = Positions.of(config, config.max_positions)
         self.copy = Linear(config.width, config.width, bias=False) if config.soft_copy else None
         self.words = CommonTokens(sizes.target)
         initialise(self)
@@ -54,6 +54,12 @@ class AggressiveModel(Backbone):
     def shared_parameters(self) -> list[str]:
         """Return the names of the verifier's tensors, which are not trained."""
         return [name for name in self.state_dict() if is_shared(name, self.config, self.sizes.joint)]
+
+    def init_aliases(self) -> dict[str, str]:
+        """Initialise the decoder at random, unless the config asks for all of the other network's weights."""
+        if self.config.copied_weights == "all":
+            return {}
+        return {name: NO_WEIGHTS for name in self.state_dict() if name.startswith("decoder.")}
 
     def codes(self) -> dict[str, Tensor]:
         """Return the tensors that native code reads in addition to the weights."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Protocol, cast
 
@@ -16,7 +16,8 @@ from fewstep.system.format import DRAFTER, VERIFIER
 from models.training.recipe import Companion, TrainedSystem, part
 
 VERIFIER_FAMILY = "stepwise"
-SHARED = ("width", "encoder_layers", "feed_forward", "heads", "norm", "positions", "max_positions")
+CODES = ("positions", "sinusoids", "position_offset")
+SHARED = ("width", "encoder_layers", "feed_forward", "heads", "norm", "activation", "scale_embeddings", *CODES, "max_positions")
 """The options that a drafter with its verifier's encoder shares with the verifier."""
 
 
@@ -57,6 +58,10 @@ class AggressiveSystem(TrainedSystem, AggressiveConfig):
     dropped."""
     initial_weights: Literal["random", "teacher", "verifier"] = "verifier"
     """Weights that training starts from: random ones, or another network's wherever name and shape are the same."""
+    copied_weights: Literal["all", "encoder"] = "encoder"
+    """Weights of the verifier or the teacher that training starts from, unless `initial_weights` is random: those of the encoder
+    and of the embeddings, as in the paper, since a causal decoder computes something else than a parallel one (`encoder`); or
+    those of the decoder as well (`all`). An autoregressive drafter starts from the verifier's last layer in any case."""
     search: Annotated[dict[str, AggressiveSearch], MinLen(1)] = field(
         default_factory=lambda: labelled(AggressiveSearch(), AggressiveSearch(strategy="gad++"))
     )
@@ -66,7 +71,8 @@ class AggressiveSystem(TrainedSystem, AggressiveConfig):
     @property
     def network(self) -> AggressiveConfig:
         """The network alone."""
-        return part(self, AggressiveConfig)
+        network = part(self, AggressiveConfig)
+        return replace(network, copied_weights="all") if self.drafting == "autoregressive" else network
 
     @property
     def companions(self) -> dict[str, str]:
@@ -120,7 +126,7 @@ class AggressiveSystem(TrainedSystem, AggressiveConfig):
         if self.encoder == "shared":
             reasons = dict.fromkeys(SHARED, "to share its encoder")
         else:
-            keys = ("norm", "positions") if self.initial_weights == "verifier" else ()
+            keys = ("norm", "activation", "scale_embeddings", *CODES) if self.initial_weights == "verifier" else ()
             reasons = dict.fromkeys(keys, "to start from its weights")
         if self.drafting == "autoregressive":
             reasons["decoder_layers"] = "to be a layer on top of it"

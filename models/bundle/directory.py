@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,13 @@ from torch import Tensor, nn
 from fewstep import CandidateTables
 from fewstep.config.network import Sizes
 from fewstep.config.search import SearchConfig
-from fewstep.system.description import SYSTEM_FORMAT, TRAINING_FORMAT, TRAINING_KEYS, read_description, read_versioned
+from fewstep.system.description import (
+    TRAINING_FORMAT,
+    TRAINING_KEYS,
+    read_description,
+    read_versioned,
+    system_format,
+)
 from fewstep.system.format import (
     CODES,
     MEMBERS,
@@ -91,6 +96,7 @@ def write_system(
     ngram: Path | None = None,
     tables: Path | None = None,
     companions: Mapping[str, Path] | None = None,
+    imported: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a system. `network` is the family's dataclass or an equal mapping; files are copied.
 
@@ -99,6 +105,7 @@ def write_system(
     `members` are weights of further networks of the same sizes: the system decodes with the mean of their probabilities.
     `companions` are systems that are copied into this one, each into a directory of its own (`verifier`, `drafter`).
     Longer sources than `max_source_tokens` (without EOS) are cut wherever the system reads them, as they were in its training.
+    `imported` holds the further keys of a system from another program: `source_prefix`, `unmapped_pieces`, `origin`.
     The recorded checksums are those of the originals. Raises BundleError if `tables` is not a file of candidate tables.
     """
     directory.mkdir(parents=True, exist_ok=True)
@@ -113,7 +120,6 @@ def write_system(
     for folder in network_folders({"parts": measured}):
         measured |= _write_codes(directory, folder, described)
     description = {
-        "format": SYSTEM_FORMAT,
         "task": task,
         "name": name,
         "languages": {"source": source_language, "target": target_language},
@@ -124,7 +130,8 @@ def write_system(
         description["max_source_tokens"] = max_source_tokens
     if tables is not None:
         description["links"] = links_of(tables)
-    write_json(directory / "system.json", seal({**description, **described}))
+    description |= {**described, **(imported or {})}
+    write_json(directory / "system.json", seal({**description, "format": system_format(description)}))
 
 
 def _copy_parts(directory: Path, parts: Mapping[str, Path], companions: Mapping[str, Path]) -> dict[str, Any]:
@@ -161,7 +168,7 @@ def write_with_searches(directory: Path, origin: Path, searches: Mapping[str, Se
 def _described_searches(searches: Mapping[str, SearchConfig], default: str) -> dict[str, Any]:
     return {
         "search": default or next(iter(searches)),
-        "searches": {label: asdict(search) for label, search in searches.items()},
+        "searches": {label: search.values() for label, search in searches.items()},
     }
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from fewstep.mapped_pieces import pieces_of
 from fewstep.system.description import read_description
 from fewstep.system.format import SOURCE_PIECES, TARGET_PIECES, network_folders
 from fewstep.system.integrity import check_parts
 from fewstep.system.networks import sizes_of
-from fewstep.vocabulary import load_pieces
 from models.bundle.weights import make_model
 from models.stepwise.engines.ctranslate2_model import convertible, write_model
 
@@ -28,8 +28,10 @@ def export_ctranslate2(system: Path, directory: Path, precision: str, verify: bo
         raise ValueError("CTranslate2: expected a single network, got an ensemble")
     model = convertible(make_model(system, description, "cpu"))
     sizes = sizes_of(system, description)
+    unmapped = description.get("unmapped_pieces", {})
     source, target = (
-        load_pieces(system / part, size) for part, size in ((SOURCE_PIECES, sizes.source), (TARGET_PIECES, sizes.target))
+        pieces_of(system / part, size, unmapped.get(side))
+        for side, part, size in (("source", SOURCE_PIECES, sizes.source), ("target", TARGET_PIECES, sizes.target))
     )
     names = [[pieces.id_to_piece(id_) for id_ in range(len(pieces))] for pieces in (source, target)]
     write_model(model, directory, source_pieces=names[0], target_pieces=names[1], precision=precision)

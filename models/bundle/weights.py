@@ -6,7 +6,6 @@ import errno
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from fewstep.config.network import Sizes
+from fewstep.config.network import NetworkConfig, Sizes
 from fewstep.system.format import WEIGHTS, BundleError, require_file
 from fewstep.system.networks import check_weights, network_of, sizes_of
 from models.common.layers.backbone import Backbone
@@ -25,7 +24,7 @@ from models.training.finite import not_finite
 def describe(family: str, network: Any, sizes: Sizes) -> dict[str, Any]:
     """Return the description from which `make_model` builds a network. `network` is the family's config dataclass or an equal
     mapping."""
-    config = asdict(network) if is_dataclass(network) and not isinstance(network, type) else dict(network)
+    config = network.described() if isinstance(network, NetworkConfig) else dict(network)
     return {"family": family, "network": config, "sizes": sizes._asdict()}
 
 

@@ -12,8 +12,9 @@ from fewstep.config.options import MAX_LINKS, Shortlist
 def shortlist_mask(
     shortlist: Shortlist | None, lexicon: Lexicon | None, source: Tensor, source_lengths: Tensor, size: int
 ) -> Tensor | None:
-    """Return [B,V], True at the tokens of the shortlists of sources [B,S]; None without a shortlist. `size` is V."""
-    if shortlist is None:
+    """Return [B,V], True at the tokens of the shortlists of sources [B,S]; None without a shortlist of a stated size.
+    `size` is V."""
+    if shortlist is None or shortlist.tokens is None:
         return None
     assert lexicon is not None
     common = torch.from_numpy(lexicon.common_tokens[: shortlist.tokens])

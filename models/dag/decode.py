@@ -63,7 +63,7 @@ class DagDecoder:
 
     def prepare(self, sources: Sequence[Sequence[int]], search: DagSearch | None = None, threads: int | None = None) -> Sources:
         """Return sources without EOS as one batch. Raises ValueError for a source that exceeds the network's `max_positions`."""
-        return gather(sources, self._max_tokens)
+        return gather(sources, self.model.config.max_source_tokens)
 
     def decode(self, prepared: Sources, search: DagSearch, threads: int | None = None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first. Graphs have at most `max_vertices` vertices.
@@ -87,7 +87,7 @@ class DagDecoder:
     @property
     def _max_tokens(self) -> int:
         """The maximum length of sources and targets, in tokens without EOS."""
-        return self.model.config.max_positions - 1
+        return self.model.config.max_source_tokens
 
 
 def load(directory: Path, description: Mapping[str, Any], search: SearchConfig, device: str) -> DagDecoder:

@@ -52,4 +52,4 @@ def fits(config: DagConfig, source_length: int, target_length: int) -> bool:
     """
     source, target = torch.tensor([source_length + 1]), torch.tensor([target_length + 2])
     low, high = (int(graph_lengths(config, source, target, factor)) for factor in config.factors)
-    return source_length < config.max_positions and target_length + 2 <= low and high <= config.max_vertices
+    return source_length <= config.max_source_tokens and target_length + 2 <= low and high <= config.max_vertices

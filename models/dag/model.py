@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fewstep.config.network import Sizes
@@ -33,12 +34,12 @@ class DagModel(Backbone):
 
     def __init__(self, config: DagConfig, sizes: Sizes) -> None:
         """Initialise the network. Raises ValueError if the width is not an even multiple of the number of heads."""
-        super().__init__(config, sizes, "gelu")
+        super().__init__(config, sizes)
         self.config = config
-        self.vertex_positions = Positions(config.positions, config.max_vertices, config.width)
+        self.vertex_positions = Positions.of(config, config.max_vertices)
         self.links = Links(config)
         self.length = nn.Embedding(LENGTHS, config.width) if config.graph_size == "predicted" else None
-        initialise(self)
+        initialise(self, normal=config.initialisation == "normal")
 
     @torch.no_grad()
     def codes(self) -> dict[str, Tensor]:
@@ -56,6 +57,8 @@ class DagModel(Backbone):
 
     def read(self, source: Tensor, source_lengths: Tensor) -> Source:
         """Encode sources [B,S] with EOS."""
+        if self.config.source_bos:
+            source, source_lengths = F.pad(source, (1, 0), value=BOS), source_lengths + 1
         states, mask = self.encoded(source, source_lengths)
         memories = self.decoder.memories(states, mask)
         if self.length is None:
@@ -84,7 +87,7 @@ class Links(nn.Module):
     def __init__(self, config: DagConfig) -> None:
         super().__init__()
         self.heads = config.heads
-        self.positions = Positions(config.positions, config.max_vertices, config.width)
+        self.positions = Positions.of(config, config.max_vertices)
         self.queries = Linear(2 * config.width, config.width)
         self.keys = Linear(2 * config.width, config.width)
         self.gates = Linear(2 * config.width, config.heads)

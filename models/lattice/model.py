@@ -27,7 +27,7 @@ class LatticeModel(Backbone):
         """Initialise the network. Raises ValueError if the width is not an even multiple of the number of heads."""
         super().__init__(config, sizes)
         self.config = config
-        self.target_positions = Positions(config.positions, config.max_positions, config.width)
+        self.target_positions = Positions.of(config, config.max_positions)
         initialise(self)
 
     def codes(self) -> dict[str, Tensor]:

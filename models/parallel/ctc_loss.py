@@ -41,8 +41,9 @@ def ctc_loss(model: ParallelModel, batch: Batch, update: int, label_smoothing: f
     """Return the sum of -log P(target | source) over all alignments, in nats; the count is the number of target tokens.
 
     With `label_smoothing` e it is (1 - e) times that, plus e times the sum over all slots of mean_v (-log p(v)). Targets that need
-    more slots than there are cost nothing and are counted. Statistics: `nll` (without smoothing), `impossible` targets, `shown`
-    slots, and with glancing `correct` (slots that rank the token of the best alignment first, a share of the target tokens).
+    more slots than there are cost nothing and are counted. Statistics: `nll` (without smoothing), `impossible` targets, and with
+    glancing the shares of slots that are `shown` their token and that rank the token of the best alignment first (`correct`), times
+    the target tokens.
     """
     source = model.read(batch.source, batch.source_lengths)
     target = targets_of(model, batch)
@@ -93,7 +94,8 @@ def _glance(model: ParallelModel, source: Source, target: Targets, ids: Tensor, 
     tokens = F.pad(target.ids, (1, 0), value=BLANK).gather(1, rows.clamp(min=0))
     wrong = model.outputs[found.best] != tokens
     shown = shown_slots(model.config, update, wrong, aligned, ids)
-    statistics = {"correct": (aligned & ~wrong).sum(), "shown": shown.sum()}
+    share = target.lengths / target.slots  # so that sums over slots are comparable with the count, the target tokens
+    statistics = {name: (mask.sum(1) * share).sum() for name, mask in (("correct", aligned & ~wrong), ("shown", shown))}
     return torch.where(shown[:, :, None], model.embedded(tokens), inputs), statistics
 
 

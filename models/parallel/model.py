@@ -45,9 +45,9 @@ class ParallelModel(Backbone):
 
     def __init__(self, config: ParallelConfig, sizes: Sizes) -> None:
         """Initialise the network. Raises ValueError if the width is not an even multiple of the number of heads."""
-        super().__init__(config, sizes, "gelu")
+        super().__init__(config, sizes)
         self.config = config
-        self.slot_positions = Positions(config.positions, config.max_slots, config.width)
+        self.slot_positions = Positions.of(config, config.max_slots)
         self.length = None if config.uses_ctc else nn.Embedding(LENGTH_CLASSES, config.width)
         possible = torch.ones(sizes.target, dtype=torch.bool)
         possible[impossible(config)] = False

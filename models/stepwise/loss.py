@@ -19,7 +19,7 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
     Statistics: `nll` (without smoothing) and `correct` (tokens that the network ranks first).
     """
     predictions = _predict(model, batch)
-    sums = cross_entropy(predictions.states, predictions.weight, predictions.labels, label_smoothing)
+    sums = cross_entropy(predictions.states, predictions.weight, predictions.labels, label_smoothing, bias=predictions.bias)
     return Loss(
         sums.total, torch.tensor(len(predictions.labels), device=sums.total.device), {"nll": sums.nll, "correct": sums.correct}
     )
@@ -31,7 +31,7 @@ def log_probability(model: StepwiseModel | Ensemble, batch: Batch) -> Tensor:
     If the first EOS ends an output, the slots after it in its step may hold any token, so they do not count.
     """
     all_predictions = [_predict(member, batch) for member in networks(model)]
-    log_probs = mean([token_log_probs(member.states, member.weight, member.labels) for member in all_predictions])
+    log_probs = mean([token_log_probs(member.states, member.weight, member.labels, member.bias) for member in all_predictions])
     predictions = all_predictions[0]
     if model.order.stop == "first-eos":
         log_probs = log_probs * (predictions.slots < batch.target_lengths[predictions.rows])

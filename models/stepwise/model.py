@@ -24,9 +24,11 @@ class Predictions(NamedTuple):
     """The states that predict the N labels of a batch, sentence by sentence, each in writing order."""
 
     states: Tensor
-    """The states [N,D]; the logits are `states weight^T`."""
+    """The states [N,D]; the logits are `states weight^T + bias`."""
     weight: Tensor
     """The output projection [V,D]."""
+    bias: Tensor | None
+    """The bias of the logits [V]; None for a network without one."""
     labels: Tensor
     """The labels [N], as token ids."""
     rows: Tensor
@@ -43,9 +45,10 @@ class StepwiseModel(Backbone):
         super().__init__(config, sizes)
         self.config, self.order = config, order
         self.max_slots = config.max_positions + -config.max_positions % order.step_size
-        learned = "learned" in (config.positions, order.target_positions)
-        self.target_positions = SlotCodes(order, "learned" if learned else "sinusoidal", self.max_slots, config.width)
+        self.target_positions = SlotCodes(order, config, self.max_slots)
         self.start = None if order.start == "zero" else StartVectors(order, config.width)
+        if config.logits_bias:
+            self.register_buffer("logits_bias", torch.zeros(sizes.target))
         initialise(self)
 
     def slot_codes(self, count: int) -> Tensor:
@@ -81,7 +84,7 @@ class StepwiseModel(Backbone):
         states = self.hidden(flat, self.encode(source, source_lengths))
         real = torch.arange(flat.size(1), device=flat.device) < labelled(self.order, target_lengths)[:, None]
         rows, slots = real.nonzero(as_tuple=True)
-        return Predictions(states[rows, slots], self.target_embedding.weight, flat[rows, slots], rows, slots)
+        return Predictions(states[rows, slots], self.target_embedding.weight, self.logits_bias, flat[rows, slots], rows, slots)
 
 
 def arrange(order: GenerationOrder, target: Tensor, target_lengths: Tensor) -> Tensor:

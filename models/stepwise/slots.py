@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from fewstep.config.network import NetworkConfig
 from fewstep.families.stepwise.orders import GenerationOrder
 from models.common.layers.embeddings import Positions
 
@@ -15,10 +16,13 @@ from models.common.layers.embeddings import Positions
 class SlotCodes(Positions):
     """Position codes of slots. A slot has the position of the token that it predicts (Zhang et al. 2020, equations 7, 10)."""
 
-    def __init__(self, order: GenerationOrder, kind: Literal["sinusoidal", "learned"], rows: int, width: int) -> None:
-        super().__init__(kind, rows, width)
+    def __init__(self, order: GenerationOrder, config: NetworkConfig, rows: int) -> None:
+        kind: Literal["sinusoidal", "learned"] = (
+            "learned" if "learned" in (config.positions, order.target_positions) else "sinusoidal"
+        )
+        super().__init__(kind, rows, config.width, rates=config.sinusoids, offset=config.position_offset)
         self.order = order
-        self.directions = nn.Embedding(order.directions, width) if order.target_positions == "step-direction" else None
+        self.directions = nn.Embedding(order.directions, config.width) if order.target_positions == "step-direction" else None
 
     def forward(self, slots: Tensor) -> Tensor:
         """Return the codes [T,D] of slots [T]. A learned table is indexed by the slot itself."""

@@ -20,6 +20,8 @@ class Validation(NamedTuple):
     """Loss per target token, in nats, without label smoothing if the family reports it."""
     quality: float | None
     """BLEU or ROUGE-L of greedy outputs, 0 to 100; None if no outputs were decoded."""
+    epoch: int = 0
+    """Number of complete passes over the training text before it."""
 
 
 def merit(config: TrainingConfig, validation: Validation) -> float:
@@ -36,7 +38,12 @@ def kept(config: TrainingConfig, validations: Sequence[Validation]) -> list[int]
 
 
 def stopped(config: TrainingConfig, validations: Sequence[Validation]) -> bool:
-    """Return whether the last `patience` validations all failed to beat the best one before them."""
+    """Return whether the last `patience` validations, or those of the last `patience_epochs` epochs, all failed to beat the best
+    one before them."""
+    if config.patience_epochs and validations:
+        first_best = max(validations, key=lambda validation: merit(config, validation))
+        if validations[-1].epoch - first_best.epoch >= config.patience_epochs:
+            return True
     if not config.patience or len(validations) <= config.patience:
         return False
     merits = [merit(config, validation) for validation in validations]

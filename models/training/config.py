@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fewstep.config.bounds import Ge, Gt, Lt
-from fewstep.config.options import Precision
 from fewstep.config.problems import Problem
+
+TrainingPrecision = Literal["float32", "bfloat16", "float16", "int8", "auto"]
+"""The arithmetic of training: one that decoding has as well, or `auto`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +44,10 @@ class TrainingConfig:
     """Largest norm of the gradient per counted token; 0: no clipping."""
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Probability mass spread evenly over the vocabulary (eps / V each)."""
-    precision: Precision = "float32"
-    """Arithmetic of the network: float32, bfloat16 or float16. Weights, sums and losses stay in float32. CPUs without instructions
-    for bfloat16 compute in float32 instead."""
+    precision: TrainingPrecision = "float32"
+    """Arithmetic of the network: float32, bfloat16 or float16; `auto` is bfloat16 on CPUs and GPUs with instructions for it,
+    float16 on other GPUs, and float32 on other CPUs. With float16, updates whose scaled gradient overflows are skipped and
+    counted. Weights, sums and losses stay in float32. CPUs without instructions for bfloat16 compute in float32 instead."""
     log_every: Annotated[int, Ge(1)] = 50
     """Updates between two lines of training metrics."""
     validate_every: Annotated[int, Ge(1)] = 500
@@ -56,6 +59,9 @@ class TrainingConfig:
     """Number of validation sources, from the top, that are decoded for BLEU or ROUGE-L; 0: none (the metric must be loss)."""
     patience: Annotated[int, Ge(0)] = 0
     """Validations without a new best after which training stops early; 0: it never stops early."""
+    patience_epochs: Annotated[int, Ge(0)] = 0
+    """Passes over the training text without a new best validation after which training stops early; 0: it never does for this
+    reason."""
     average: Literal["best", "last"] = "best"
     """Candidates that are averaged into the final weights."""
     num_averaged: Annotated[int, Ge(1)] = 5
@@ -66,7 +72,7 @@ class TrainingConfig:
     def problems(self) -> Iterator[Problem]:
         """Yield the options that are not a valid combination."""
         if self.precision == "int8":
-            yield Problem(("precision",), "float32, bfloat16 or float16 in training", self.precision)
+            yield Problem(("precision",), "auto, float32, bfloat16 or float16 in training", self.precision)
         if self.schedule == "cosine" and self.warmup_updates >= self.updates:
             expected = f"less than updates ({self.updates}) with the cosine schedule"
             yield Problem(("warmup_updates",), expected, self.warmup_updates)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from fewstep.system.networks import LOGITS_BIAS
+
 REMEDY = "lower training.learning_rate, lengthen training.warmup_updates, or choose precision float32"
 
 
@@ -15,5 +17,10 @@ class NotFiniteError(ArithmeticError):
 
 
 def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of the tensors that hold a value that is not finite."""
-    return [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
+    """Return the names of the tensors that hold a value that is not finite. In a logits bias minus infinity excludes a token."""
+    return [name for name, tensor in tensors.items() if not bool(_acceptable(name, tensor).all())]
+
+
+def _acceptable(name: str, tensor: Tensor) -> Tensor:
+    finite = torch.isfinite(tensor)
+    return finite | (tensor == -torch.inf) if name == LOGITS_BIAS else finite

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from models.family import Loss
 from models.training.batch import Batch, Position, Share
 from models.training.config import TrainingConfig
+from models.training.memory import Passes, within_memory
 from models.training.optimizer import Optimizer, learning_rate
 from models.training.parallel import all_reduce
 from models.training.precision import TYPES, arithmetic
@@ -46,15 +47,19 @@ def updates(
     config: TrainingConfig,
     worker: TrainingWorker,
     start: int = 0,
+    passes: Passes | None = None,
 ) -> Iterator[Report]:
     """Make the updates `start` + 1 to `config.updates`; `shares` holds this worker's shares of each one's batch.
 
-    Raises NotFiniteError when training diverges, which is looked for in each of the first 20 updates and in every 20th later.
+    An update for which memory does not suffice is repeated in smaller `passes`. Raises TrainingMemoryError if it does not suffice
+    for a single pair, NotFiniteError when training diverges, which is looked for in each of the first 20 updates and in every
+    20th later.
     """
+    passes = passes or Passes()
     for update in range(start + 1, config.updates + 1):
         own = next(shares)
         model.train()
-        sums = accumulate_shares(model, loss, own, optimizer, config, worker, update)
+        sums = accumulate_shares(model, loss, own, optimizer, config, worker, update, passes)
         totals = torch.stack(list(sums.values()))
         all_reduce(worker, optimizer.gradient, totals)
         sums = dict(zip(sums, totals, strict=True))
@@ -75,17 +80,23 @@ def accumulate_shares(
     config: TrainingConfig,
     worker: TrainingWorker,
     update: int,
+    passes: Passes,
 ) -> dict[str, Tensor]:
     """Set the model's gradient to the sum over a worker's shares, in their order; return the sums of `accumulate`.
 
-    Each share has its own seed, and its gradient is computed from zero as if it had a worker of its own.
+    Each share has its own seed, and its gradient is computed from zero as if it had a worker of its own; in
+    smaller `passes` if memory runs out. Raises TrainingMemoryError if it does not suffice for a single pair.
     """
     sums: dict[str, Tensor] = {}
     for share in own:
         earlier = optimizer.gradient.clone() if sums else None
-        optimizer.clear()
-        torch.manual_seed(seed_of(config.seed, update, share.number, "dropout"))
-        parts = accumulate(model, loss, share, optimizer.scale, config, worker, update)
+
+        def attempt(share: Share) -> dict[str, Tensor]:
+            optimizer.clear()
+            torch.manual_seed(seed_of(config.seed, update, share.number, "dropout"))
+            return accumulate(model, loss, share, optimizer.scale, config, worker, update)
+
+        parts = within_memory(passes, model, share, attempt)
         if earlier is not None:
             optimizer.gradient += earlier
         sums = {name: sums.get(name, 0.0) + value for name, value in parts.items()}

@@ -9,6 +9,7 @@ import typer
 from pipeline.commands.options import ConfigFile, Json, Overrides, Until
 from pipeline.commands.output import print_json, print_table
 from pipeline.commands.planning import planned
+from pipeline.config.load import automatic_values
 from pipeline.config.schema import RunConfig
 from pipeline.plan.demand import demands, summary
 from pipeline.plan.estimate import estimate as estimated
@@ -47,6 +48,8 @@ def plan(
         ("step", "fingerprint", "", "reason"),
         [(line.step.name, line.step.fingerprint[:8], line.verdict, line.reason) for line in lines],
     )
+    if automatic := automatic_values(config, overrides or ()):
+        print(automatic)
     trainings = summary(demands(settings, {line.step.name for line in lines if line.verdict == "MISS"}), _on_gpus(settings))
     hits = sum(line.verdict == "HIT" for line in lines)
     print(f"{hits} of {len(lines)} steps are in {store.root}{f'; {trainings}' if trainings else ''}")

@@ -8,6 +8,7 @@ from fewstep.config.problems import KeyPath
 from pipeline.config.check_evaluation import evaluation_rules
 from pipeline.config.check_systems import system_rules
 from pipeline.config.check_text import text_rules
+from pipeline.config.derived.seeds import seed_rules
 from pipeline.config.errors import Complaint
 from pipeline.config.rules import overlap
 from pipeline.config.schema import RunConfig
@@ -15,5 +16,5 @@ from pipeline.config.schema import RunConfig
 
 def check(config: RunConfig, pruned: Sequence[KeyPath]) -> list[Complaint]:
     """Return the broken rules, except for those that depend on an invalid value, which was taken out of the config (`pruned`)."""
-    rules = (*text_rules(config), *system_rules(config, pruned), *evaluation_rules(config))
+    rules = (*text_rules(config), *system_rules(config, pruned), *evaluation_rules(config), *seed_rules(config))
     return [rule.complaint for rule in rules if not any(overlap(path, wrong) for path in rule.values for wrong in pruned)]

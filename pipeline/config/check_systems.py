@@ -10,11 +10,13 @@ from fewstep.config.network import NetworkConfig
 from fewstep.config.options import HALF_PRECISIONS
 from fewstep.config.problems import KeyPath
 from fewstep.config.search import SearchConfig, SystemParts
+from models.stepwise.system import StepwiseTeacher
 from models.training.config import TrainingConfig
 from models.training.recipe import Companion, TrainedSystem
 from pipeline.config.rules import Rule, broken, overlap, placed
 from pipeline.config.schema import Pinned, RunConfig, network_of
-from pipeline.config.systems import UsedSystem
+from pipeline.config.systems import Distillation, UsedSystem
+from pipeline.config.teachers import CommandTeacher, MarianTeacher, TeacherVocabulary
 from pipeline.config.texts import DistilledText
 from stages.decoding.engines import missing_engine
 from stages.ngram import NgramConfig
@@ -41,12 +43,33 @@ def system_rules(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]
 
 def _teacher(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
     teacher = config.teacher
-    if teacher is None or isinstance(teacher, Pinned):
+    yield from _foreign_teacher(config)
+    if not isinstance(teacher, StepwiseTeacher):
         return
     if not _is_wrong(("teacher",), pruned):
         yield from placed(("teacher",), teacher.problems())
     yield from _lengths(("teacher",), teacher.network, teacher.training, config)
     yield from _metric(("teacher", "training"), teacher.training, config)
+
+
+def _foreign_teacher(config: RunConfig) -> Iterator[Rule]:
+    teacher, settings = config.teacher, config.distillation
+    if config.languages.target_token and not isinstance(teacher, MarianTeacher):
+        yield broken(("languages", "target_token"), "none unless the teacher is imported", repr(config.languages.target_token))
+    if isinstance(config.vocabulary, TeacherVocabulary):
+        if not isinstance(teacher, MarianTeacher):
+            yield broken(
+                ("vocabulary", "use"), "an imported teacher in the config (teacher: {marian: DIRECTORY})", "none", ("teacher",)
+            )
+        elif config.languages.target_token:
+            yield broken(("vocabulary", "use"), "a vocabulary of its own with languages.target_token", "'teacher'")
+    if isinstance(teacher, CommandTeacher) and isinstance(settings, Distillation):
+        if settings.n_best > 1:
+            yield broken(
+                ("distillation", "n_best"), "1 with teacher.command, which writes one output", settings.n_best, ("teacher",)
+            )
+        if settings.choose != "score":
+            yield broken(("distillation", "choose"), "score with teacher.command", settings.choose, ("teacher",))
 
 
 def _distillation(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
@@ -56,13 +79,15 @@ def _distillation(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule
     if settings.choose == "reference" and settings.n_best == 1:
         yield broken((*path, "n_best"), "at least 2, to choose from, with choose: reference", settings.n_best)
     parts = SystemParts(ngram=False, tables=False, networks=_teachers(config))
-    network = None if config.teacher is None or isinstance(config.teacher, Pinned) else config.teacher.network
+    network = config.teacher.network if isinstance(config.teacher, StepwiseTeacher) else None
     yield from _search(path, settings.search, None if _is_wrong(("teacher",), pruned) else network, parts)
 
 
 def _use(path: KeyPath, system: UsedSystem, config: RunConfig) -> Iterator[Rule]:
     if config.teacher is None:
         yield broken((*path, "use"), "a teacher in the config", "none", ("teacher",))
+    elif isinstance(config.teacher, CommandTeacher):
+        yield broken((*path, "use"), "a teacher with a network, not a command", "a command", ("teacher",))
     elif system.use == "ensemble" and _teachers(config) == 1:
         yield broken((*path, "use"), "teacher, or teacher.ensemble of at least 2", "'ensemble'", ("teacher",))
 
@@ -103,6 +128,8 @@ def _companion(config: RunConfig, name: str) -> Companion:
 def _initial_weights(path: KeyPath, system: TrainedSystem, config: RunConfig) -> Iterator[Rule]:
     if system.initial_weights == "teacher" and config.teacher is None:
         yield broken((*path, "initial_weights"), "a teacher in the config", "none", ("teacher",))
+    if system.initial_weights == "teacher" and isinstance(config.teacher, CommandTeacher):
+        yield broken((*path, "initial_weights"), "random with teacher.command, which has no weights", "'teacher'", ("teacher",))
     if system.initial_weights in ("random", "teacher", *system.companions):
         return
     before = takewhile(lambda item: item[0] != path[1], config.systems.items())
@@ -119,7 +146,7 @@ def _searches(path: KeyPath, config: RunConfig, pruned: Sequence[KeyPath]) -> It
     network = None if wrong else network_of(config, name)
     parts = SystemParts(
         ngram=None if _is_wrong(("ngram",), pruned) else config.ngram is not None,
-        tables=True,
+        tables=isinstance(system, TrainedSystem) or not isinstance(config.teacher, MarianTeacher),
         drafter="drafter" in system.companions,
         rescorer="rescorer" in system.companions,
         networks=_networks(config, name),
@@ -194,7 +221,7 @@ def _networks(config: RunConfig, name: str) -> int:
 
 def _teachers(config: RunConfig) -> int:
     """Return the number of networks of the teacher."""
-    return 1 if config.teacher is None or isinstance(config.teacher, Pinned) else config.teacher.ensemble
+    return config.teacher.ensemble if isinstance(config.teacher, StepwiseTeacher) else 1
 
 
 def _distils(config: RunConfig) -> bool:

@@ -20,6 +20,7 @@ from fewstep.config.bounds import Ge, Gt, Le, Lt, MinLen, MultipleOf
 from fewstep.config.network import SIZES
 from fewstep.config.search import SearchConfig
 from pipeline.config.bases import FILE_KEYS
+from pipeline.config.derived.amount import AUTO, RULES
 from pipeline.config.expand import PRESETS
 from pipeline.config.load import adapter
 from pipeline.config.renamed import KEYS, VALUES
@@ -51,6 +52,11 @@ current directory, except `base`, which is relative to its file.
 - `size` fills in the sizes that neither the system nor `defaults` states. A system with its own `size` ignores the sizes in
   `defaults`.
 - `task` changes some defaults.
+- `auto` stands for a value that follows from the
+  [amount of training text](../guide/quickstart.md#values-that-follow-from-the-amount-of-text) in
+  `vocabulary.size` and, in `defaults`, `teacher` and systems, in AUTOMATIC.
+  It is resolved
+  when the config is read; `fewstep plan` prints the numbers.
 - YAML is read by the rules of YAML 1.2: `no` is text, `1e-9` is a number.
 
 Every run keeps its resolved config, in which all values are concrete, in its `run.json`.
@@ -72,7 +78,13 @@ def documentation() -> str:
     """Return the page."""
     sections: dict[type, list[str]] = {}
     _collect(WrittenConfig, "", sections)
-    parts = [_INTRO, "## Sizes\n\n" + _sizes(), "## Tasks\n\n" + _tasks(), "## Former names\n\n" + _former_names()]
+    automatic = ", ".join(f"`{'.'.join(map(str, path))}`" for path in RULES)
+    parts = [
+        _INTRO.replace("AUTOMATIC", automatic),
+        "## Sizes\n\n" + _sizes(),
+        "## Tasks\n\n" + _tasks(),
+        "## Former names\n\n" + _former_names(),
+    ]
     for kind, places in sections.items():
         title = ", ".join(f"`{place}`" for place in dict.fromkeys(places) if place) or "Top level"
         parts.append(f"## {title}\n\n{inspect.getdoc(kind)}\n\n{_table(kind)}")
@@ -91,6 +103,9 @@ def schema() -> str:
             if name == "search":
                 searched = get_args(strip(get_type_hints(kind, include_extras=True)[name]))[1]
                 table["properties"][key] = _search_schema(table["properties"][key], searched.strategies())
+    _allow_automatic_values(result["$defs"])
+    cluster = result["$defs"]["Cluster"]["properties"]
+    cluster["microbatch_tokens"] = _or_automatic(cluster["microbatch_tokens"])
     for system in result["properties"]["systems"]["patternProperties"].values():
         system["oneOf"].append({"type": "null"})
     tests = result["$defs"]["Corpus"]["properties"]["test"]["patternProperties"]
@@ -100,6 +115,22 @@ def schema() -> str:
         result["properties"][key] = _text_or_list(result["properties"][key])
     _allow_short_forms(result["$defs"])
     return json.dumps(result, indent=1, ensure_ascii=False) + "\n"
+
+
+def _allow_automatic_values(kinds: dict[str, Any]) -> None:
+    """Let the schema accept `auto` for values that follow from the amount of text."""
+    of_networks = [path[0] for path in RULES if len(path) == 1]
+    owners = {name: of_networks for name in kinds if name == "StepwiseTeacher" or name.endswith("System")}
+    owners |= {"TrainingConfig": [path[1] for path in RULES if len(path) == 2], "VocabularyConfig": ["size"]}
+    for name, names in owners.items():
+        properties = kinds[name]["properties"]
+        for key in names:
+            if key in properties:
+                properties[key] = _or_automatic(properties[key])
+
+
+def _or_automatic(entry: dict[str, Any]) -> dict[str, Any]:
+    return {"description": entry["description"], "anyOf": [entry, {"const": AUTO}]}
 
 
 def _allow_short_forms(kinds: dict[str, Any]) -> None:

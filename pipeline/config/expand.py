@@ -11,6 +11,7 @@ from fewstep.config.network import SIZES
 from models.family import FAMILIES
 from models.stepwise.system import StepwiseSystem
 from models.training.recipe import TrainedSystem
+from pipeline.config.derived.seeds import with_seeds
 from pipeline.config.searches import labelled_searches
 from pipeline.config.texts import FORMATS, VOCABULARY_FILES
 from pipeline.config.tree import Node, merge, tree
@@ -24,6 +25,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     }
 }
 """Defaults that follow from a task. With `summarization` both languages are the same as well."""
+FOREIGN = {"from", "marian", "command"}
+"""Keys of teachers that are not trained."""
 EMBEDDED_PAIRS = 500
 """Pairs of the validation text and of the test set that are added to an embedded training text."""
 
@@ -39,7 +42,9 @@ def expand(root: Node) -> Node:
     if "defaults" in top:
         top["defaults"] = defaults
     if "corpus" in top:
-        top["corpus"] = _with_embedded_texts(_each(top["corpus"], train=_text, validation=_text, test=_texts))
+        top["corpus"] = _with_embedded_texts(_each(top["corpus"], train=long_text, validation=long_text, test=_texts))
+    if "cluster" in top:
+        top["cluster"] = _each(top["cluster"], microbatch_tokens=_zero)
     if "vocabulary" in top:
         top["vocabulary"] = _each(top["vocabulary"], **dict.fromkeys(VOCABULARY_FILES, _file))
     if "distillation" in top:
@@ -48,7 +53,7 @@ def expand(root: Node) -> Node:
         top["teacher"] = _trained(top["teacher"], defaults, leave=("data", "mixture", "search", "initial_weights", "num_averaged"))
     systems = top.get("systems") or root.child("systems", {"autoregressive": _usual(root, "teacher" in top)})
     top["systems"] = _all(systems, lambda node: _system(node, defaults))
-    return root.with_value(_follow(root, top))
+    return root.with_value(_follow(root, with_seeds(top)))
 
 
 def _with_embedded_texts(corpus: Node) -> Node:
@@ -122,7 +127,7 @@ def _over(defaults: Node, node: Node) -> Node:
 def _trained(node: Node, defaults: Node, leave: tuple[str, ...] = ()) -> Node:
     """Merge a trained model over the defaults and fill in its sizes. A system with its own `size` ignores sizes of the defaults."""
     family = _family(node)
-    if not isinstance(node.value, dict) or "from" in node.map or family is None:
+    if not isinstance(node.value, dict) or not FOREIGN.isdisjoint(node.map) or family is None:
         return node
     hidden = {*leave, *(SIZES["tiny"] if "size" in node.map else ()), *_foreign(family)}
     merged = _over(defaults.with_value({k: v for k, v in defaults.map.items() if k not in hidden}), node)
@@ -150,11 +155,11 @@ def _with_training_presets(node: Node, family: type[TrainedSystem]) -> Node:
 
 
 def _texts(node: Node) -> Node:
-    return _all(node, _text)
+    return _all(node, long_text)
 
 
-def _text(node: Node) -> Node:
-    """Expand single files, names and URLs."""
+def long_text(node: Node) -> Node:
+    """Return a parallel text in its long form: lists of paths and names, and maps for URLs."""
     names = {"sacrebleu": _named, "mtdata": _list, "opus": _list}
     return _each(node, references=lambda n: _all_items(_list(n), _files), **names, **dict.fromkeys(FORMATS, _files))
 
@@ -162,6 +167,11 @@ def _text(node: Node) -> Node:
 def _named(node: Node) -> Node:
     """Expand a name to a map with the key `name`."""
     return node.with_value({"name": node}) if isinstance(node.value, str) else node
+
+
+def _zero(node: Node) -> Node:
+    """Expand `auto` to 0, the number that leaves a choice to the run."""
+    return node.with_value(0) if node.value == "auto" else node
 
 
 def _list(node: Node) -> Node:

@@ -17,6 +17,7 @@ from models.family import family_named
 from models.training.recipe import part
 from pipeline.config.bases import FILE_KEYS
 from pipeline.config.check import check
+from pipeline.config.derived.amount import resolve
 from pipeline.config.errors import Complaint, complaints, report
 from pipeline.config.expand import expand
 from pipeline.config.rules import placed
@@ -37,7 +38,12 @@ def adapter() -> TypeAdapter[WrittenConfig]:
 def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     """Read, merge, expand and check a config. Raises ConfigError with all problems."""
     root, problems = read_config(path, overrides)
-    return _build(expand(root), problems)
+    return _build(expand(resolve(root, problems).root), problems)
+
+
+def automatic_values(path: Path, overrides: Sequence[str] = ()) -> str:
+    """Return the values `auto` of a valid config as a line of text with their resolutions; empty if it has none."""
+    return resolve(read_config(path, overrides)[0], []).text()
 
 
 def parse_search(text: str, where: str, family: str = TEACHER_FAMILY) -> SearchConfig:

@@ -16,6 +16,7 @@ from fewstep.config.network import NetworkConfig
 from models.stepwise.system import StepwiseSystem, StepwiseTeacher
 from models.training.recipe import TrainedSystem, part
 from pipeline.config.systems import AnySystem, Distillation
+from pipeline.config.teachers import CommandTeacher, MarianTeacher, TeacherVocabulary
 from pipeline.config.texts import FORMATS, DistilledText, TextConfig, VocabularyFiles, chosen_by
 from stages.align import AlignConfig
 from stages.corpus import Filters
@@ -50,6 +51,8 @@ class Languages:
     """Language code of the source side."""
     target: Annotated[str, MinLen(1)] = "de"
     """Language code of the target side; it selects the tokeniser of metrics."""
+    target_token: str = ""
+    """Token of the target language for an imported teacher that translates into several, such as `>>deu<<`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +67,9 @@ class Corpus:
     """Test sets by name, with any names except `train` and `validation`."""
     filters: Filters = field(default_factory=Filters)
     """Filters of the training pairs."""
+    pairs: Annotated[int, Ge(1)] | None = None
+    """Number of pairs of the training text, which values `auto` follow from. Empty: it is counted, if there are such values, in
+    files on this machine."""
     max_source_tokens: Annotated[int, Ge(1)] | None = None
     """Longer sources are truncated to this number of tokens (without EOS) wherever they are read: in training, validation,
     decoding, timing and `translate`. The number of truncated sources is reported. Empty: training leaves out pairs longer than
@@ -107,6 +113,9 @@ class Evaluation:
     word segmentation in place of 13a."""
     lowercase: bool = False
     """Compare without case (`-lc`); ROUGE always does."""
+    decode_entities: bool = False
+    """Replace entities such as `&apos;` and `&amp;`, which Moses' tokeniser writes, in hypotheses and references before they are
+    compared. The report shows texts as they are."""
     metrics: Annotated[tuple[MetricName, ...], MinLen(1)] = ("bleu", "chrf", "ter", "tokenized_bleu")
     """Metrics to compute."""
     comet: Path | None = None
@@ -201,8 +210,9 @@ class Cluster:
     checkpoint_seconds: Annotated[float, Gt(0)] = 120.0
     """Seconds between the checkpoints from which a killed training resumes."""
     microbatch_tokens: Annotated[int, Ge(0)] = 0
-    """Largest number of padded tokens in one forward and backward pass of a training worker, limited by its memory; 0: its whole
-    share of the batch."""
+    """Largest number of padded tokens in one forward and backward pass of a training worker, limited by its memory; `auto` or
+    0: its whole share of the batch. If the memory does not suffice, the update is repeated in passes of half the size,
+    and so are those after it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +232,11 @@ class Tracking:
 _PINNED = Annotated[Pinned, Tag("<Pinned>")]
 _FROM = chosen_by(**{"from": Pinned})
 _PIECES = Annotated[VocabularyFiles, Tag("<VocabularyFiles>")]
-_VOCABULARY = chosen_by(**{"from": Pinned}, source_pieces=VocabularyFiles)
+_OF_TEACHER = Annotated[TeacherVocabulary, Tag("<TeacherVocabulary>")]
+_VOCABULARY = chosen_by(**{"from": Pinned}, source_pieces=VocabularyFiles, use=TeacherVocabulary)
+_MARIAN = Annotated[MarianTeacher, Tag("<MarianTeacher>")]
+_COMMAND = Annotated[CommandTeacher, Tag("<CommandTeacher>")]
+_TEACHER = chosen_by(**{"from": Pinned}, marian=MarianTeacher, command=CommandTeacher)
 _DISTILLED = Annotated[DistilledText, Tag("<DistilledText>")]
 _DISTILLATION = chosen_by(**{"from": Pinned}, **dict.fromkeys(FORMATS, DistilledText))
 
@@ -239,24 +253,30 @@ class RunConfig:
     """The languages of the two sides."""
     corpus: Corpus = field(default_factory=Corpus)
     """The parallel text."""
-    vocabulary: Annotated[_PINNED | _PIECES | Annotated[VocabularyConfig, Tag("<other>")], _VOCABULARY] = field(
+    vocabulary: Annotated[_PINNED | _PIECES | _OF_TEACHER | Annotated[VocabularyConfig, Tag("<other>")], _VOCABULARY] = field(
         default_factory=VocabularyConfig
     )
-    """Training of the subword vocabulary, `{from: DIRECTORY}` of a finished one, or `{source_pieces: FILE, ...}` of one that was
-    trained elsewhere."""
+    """Training of the subword vocabulary, `{from: DIRECTORY}` of a finished one, `{source_pieces: FILE, ...}` of one that was
+    trained elsewhere, or `{use: teacher}` for that of an imported teacher."""
     alignment: AlignConfig | None = None
     """Word alignment. Absent: only for candidate tables, with the defaults."""
     lattice: Lattice | None = None
     """Counting of candidate tables. Absent: only those that systems need, with the defaults."""
     ngram: Annotated[_PINNED | Annotated[NgramConfig, Tag("<other>")], _FROM] | None = None
     """Estimation of an n-gram language model, or `{from: DIRECTORY}` of a finished one. Absent: no model."""
-    teacher: Annotated[_PINNED | Annotated[StepwiseTeacher, Tag("<other>")], _FROM] | None = None
-    """The autoregressive model that others learn from, or `{from: DIRECTORY}` of a finished training or system. Absent: none."""
+    teacher: Annotated[_PINNED | _MARIAN | _COMMAND | Annotated[StepwiseTeacher, Tag("<other>")], _TEACHER] | None = None
+    """The autoregressive model that others learn from: one to be trained, `{from: DIRECTORY}` of a finished training or system,
+    `{marian: DIRECTORY}` of a network of opus-mt, or `{command: [PROGRAM, ...]}` of a translator. Absent: none."""
     distillation: Annotated[_PINNED | _DISTILLED | Annotated[Distillation, Tag("<other>")], _DISTILLATION] = field(
         default_factory=Distillation
     )
     """Decoding of the training source by the teacher, `{from: DIRECTORY}` of a distilled text, or `{source: FILES, target: FILES}`
     (or `tsv`, `parquet`) of text that was distilled elsewhere."""
+    seeds: tuple[Annotated[int, Ge(0)], ...] = ()
+    """Seeds that every system is trained with, in place of `training.seed`. The system NAME has the first seed, and each further
+    seed S adds a system NAME-seedS with companions of the same seed; for `use: teacher` it is a network like the teacher. All learn
+    from the translations of the one teacher. The report shows mean and standard deviation; only the first seed is timed. Empty: one
+    training for each system."""
     systems: Annotated[dict[Name, AnySystem], MinLen(1)] = field(default_factory=lambda: {"autoregressive": StepwiseSystem()})
     """Systems by name: `{use: teacher}`, or a system to be trained."""
     evaluation: Evaluation = field(default_factory=Evaluation)

@@ -98,10 +98,6 @@ def _take(train: Pair, directory: Path, rows: dict[str, set[int]], codes: Sequen
 
 
 def _config(name: str, codes: Sequence[str], texts: dict[str, Pair], count: int) -> str:
-    large = count > 500_000
-    size, pieces, updates, batch = (
-        ("base", 32000, 100_000, 25000) if large else ("tiny", 8000 if count > 20_000 else 2000, 7000, 4096)
-    )
     files = {text: f"{{source: {_quoted(pair.source)}, target: {_quoted(pair.target)}}}" for text, pair in texts.items()}
     return f"""\
 # A run on {count:,} pairs of your own text. `fewstep plan` lists its steps, `fewstep run` runs them.
@@ -117,11 +113,13 @@ corpus:
   test:
     test: {files["test"]}
 
-vocabulary: {{size: {pieces}}}  # pieces of the SentencePiece vocabulary
+# `auto` follows from the number of training pairs; `fewstep plan` prints the numbers.
+vocabulary: {{size: auto}}  # pieces of the SentencePiece vocabulary
 
 defaults:
-  size: {size}  # tiny: 4 + 4 layers of width 128; base and big: those of Vaswani et al. (2017)
-  training: {{updates: {updates}, batch_tokens: {batch}}}
+  size: auto  # tiny: 4 + 4 layers of width 128; base and big: those of Vaswani et al. (2017)
+  dropout: auto
+  training: {{updates: auto, batch_tokens: auto, learning_rate: auto, warmup_updates: auto, validate_every: auto}}
 
 # The teacher learns from your text and translates it again; its translations train the students below.
 teacher: {{}}
@@ -130,7 +128,12 @@ systems:
   # The teacher itself, as the baseline of the report.
   autoregressive: {{use: teacher}}
   # A deep encoder and one decoder layer: much less work for each target token.
-  shallow: {{encoder_layers: 6, decoder_layers: 1, data: distilled}}
+  # Its second search ranks, for each token, only those that its shortlist holds: as many as 99.9 % of its outputs consist of.
+  shallow:
+    encoder_layers: 6
+    decoder_layers: 1
+    data: distilled
+    search: [greedy, {{greedy: {{precision: int8, shortlist: {{recall: 0.999}}}}}}, beam]
   # Two tokens in each decoding step, from both ends of the sentence.
   interleaved: {{order: interleaved, data: distilled}}
 

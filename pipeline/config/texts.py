@@ -50,7 +50,8 @@ File = Annotated[
 class PairFiles:
     """Parallel text in files. Several formats are joined in the order of the keys. A single file may stand for a list of one.
 
-    Files are plain text, gzip or zstd by their suffix, UTF-8: paths, URLs, `hf:ORG/NAME@REVISION/PATH` for files of a data set on
+    Files are plain text, gzip or zstd by their suffix, UTF-8: paths, patterns of paths such as `part-*.en.zst` (all files that
+    match, sorted by name), URLs, `hf:ORG/NAME@REVISION/PATH` for files of a data set on
     the Hugging Face Hub, or maps of `url` or `path` with `sha256`, `member` and `columns`.
     """
 

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from fewstep.config.network import NetworkConfig
+from models.stepwise.system import StepwiseTeacher
 from models.training.config import TrainingConfig
 from models.training.recipe import TrainedSystem
 from pipeline.config.schema import Pinned, RunConfig
@@ -70,7 +71,7 @@ def summary(found: Iterable[Demand], gpus: bool) -> str:
 
 
 def _trainings(config: RunConfig) -> Iterator[tuple[str, NetworkConfig, TrainingConfig]]:
-    if config.teacher is not None and not isinstance(config.teacher, Pinned):
+    if isinstance(config.teacher, StepwiseTeacher):
         for number, recipe in enumerate(config.teacher.recipes(), 1):
             yield "train:teacher" + (f"/{number}" if number > 1 else ""), config.teacher.network, recipe
     for name, system in config.systems.items():

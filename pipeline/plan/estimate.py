@@ -129,9 +129,11 @@ def _text_rows(step: Step) -> int:
     assert isinstance(inputs, CorpusInputs)
     if config.embedded:
         return config.embedded
-    from stages.corpus.reader import Reader
+    from stages.corpus.line_index import count_rows
 
-    return sum(table.num_rows for table in Reader(config.source_language, config.target_language).read(inputs.files))
+    files, languages = inputs.files, (config.source_language, config.target_language)
+    lines = sum(count_rows(file, None) for file in (*files.source, *files.tsv))
+    return lines + sum(count_rows(file, languages) for file in files.parquet)
 
 
 def _rows(directory: Path) -> int | None:

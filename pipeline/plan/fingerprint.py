@@ -17,7 +17,8 @@ def canonical(value: object, *, keep_defaults: bool = False) -> Any:
     """Return a config or inputs object as plain JSON data: artifacts and files by fingerprint, dataclasses as maps.
 
     Fields with their default values are left out unless `keep_defaults`, so that a new option with a neutral default leaves
-    earlier artifacts valid. Changing a default therefore requires a new stage version, which a test enforces.
+    earlier artifacts valid. Changing a default therefore requires a new stage version, which a test enforces. Fields with the
+    metadata `stages.stage.OPERATIONAL` are left out as well.
     """
     if isinstance(value, Artifact):
         return value.fingerprint
@@ -29,7 +30,7 @@ def canonical(value: object, *, keep_defaults: bool = False) -> Any:
         return {
             field.name: canonical(getattr(value, field.name), keep_defaults=keep_defaults)
             for field in fields(value)
-            if keep_defaults or not _has_default(field, getattr(value, field.name))
+            if keep_defaults or (field.metadata.get("fingerprint", True) and not _has_default(field, getattr(value, field.name)))
         }
     if isinstance(value, Mapping):
         return {str(key): canonical(item, keep_defaults=keep_defaults) for key, item in sorted(value.items())}

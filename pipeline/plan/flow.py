@@ -85,6 +85,6 @@ class Built:
     trained: Trained | None = None
     """None for a system that uses the teacher."""
     tuned: dict[str, Tuned] = field(default_factory=dict)
-    """By the label of the search; empty unless length penalties are tuned."""
+    """By the label of the search; empty unless length penalties or shortlists are tuned."""
     distilled: dict[str, Distilled] = field(default_factory=dict)
     """Outputs of a companion that the system is trained on, by the name of their step."""

@@ -24,6 +24,7 @@ def _missing(config: RunConfig) -> Iterator[str]:
             bleu_metric(tokenizer, False)
     except DataError as error:
         yield str(error)
+    yield from _filters(config)
     if find_spec("mtdata") is None and not config.store.offline:
         for place in _with_mtdata(config):
             yield f"{place} needs the package mtdata, which is not installed; run: pip install --group data"
@@ -33,6 +34,20 @@ def _missing(config: RunConfig) -> Iterator[str]:
                 f"{place} needs the package ctranslate2, which is not installed; run: pip install 'fewstep[ctranslate2]',"
                 " or choose another engine"
             )
+
+
+def _filters(config: RunConfig) -> Iterator[str]:
+    filters, languages = config.corpus.filters, config.languages
+    if filters.max_similarity < 1:
+        from stages.corpus.similarity import similarity_problem  # imported here, since it loads pyarrow
+
+        if problem := similarity_problem():
+            yield f"corpus.filters.max_similarity {problem}"
+    if filters.max_other_language < 1:
+        from stages.corpus.language import language_problem
+
+        if problem := language_problem((languages.source, languages.target)):
+            yield f"corpus.filters.max_other_language {problem}"
 
 
 def _with_mtdata(config: RunConfig) -> Iterator[str]:

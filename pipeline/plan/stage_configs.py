@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from fewstep.config.search import SearchConfig
 from fewstep.families.stepwise.config import StepwiseConfig
 from models.stepwise.system import StepwiseTeacher
 from models.training.config import TrainingConfig
 from models.training.recipe import TrainedSystem
+from pipeline.config.derived.seeds import replicas
 from pipeline.config.schema import RunConfig, network_of
 from pipeline.config.systems import TEACHER_FAMILY, Distillation
+from pipeline.config.teachers import CommandTeacher
 from pipeline.config.texts import TextConfig
 from stages.benchmark import BenchmarkConfig
 from stages.contrastive import ContrastiveConfig
 from stages.corpus import CorpusConfig, Filters
 from stages.distill import DistillConfig
+from stages.external import ExternalConfig
 from stages.report import ReportConfig, SystemPair
 from stages.score import ScoreConfig
 from stages.system import SystemConfig
@@ -72,6 +75,11 @@ def distill_with_references_config(config: RunConfig, settings: Distillation) ->
     return replace(plain, choose=settings.choose, target_language=config.languages.target)
 
 
+def external_config(teacher: CommandTeacher) -> ExternalConfig:
+    """Return the program of a teacher."""
+    return ExternalConfig(**{field.name: getattr(teacher, field.name) for field in fields(ExternalConfig)})
+
+
 def system_config(
     config: RunConfig,
     name: str,
@@ -94,15 +102,16 @@ def system_config(
 
 
 def tune_config(config: RunConfig, search: SearchConfig) -> TuneConfig:
-    """Return which length penalties of `search` are tried, and how their outputs are compared."""
+    """Return which length penalties of `search` are tried, if it has one, and how their outputs are compared."""
     evaluation = config.evaluation
     return TuneConfig(
         search=search,
-        length_penalties=evaluation.length_penalties,
+        length_penalties=evaluation.length_penalties if search.penalises_length else (),
         target_language=config.languages.target,
         task=config.task,
         tokenizer=evaluation.tokenizer,
         lowercase=evaluation.lowercase,
+        decode_entities=evaluation.decode_entities,
         batch_tokens=evaluation.batch_tokens,
     )
 
@@ -114,6 +123,7 @@ def score_config(config: RunConfig, search: SearchConfig) -> ScoreConfig:
         target_language=config.languages.target,
         tokenizer=evaluation.tokenizer,
         lowercase=evaluation.lowercase,
+        decode_entities=evaluation.decode_entities,
         metrics=evaluation.metrics,
         head_and_tail=evaluation.head_and_tail,
         long_sentences=evaluation.long_sentences,
@@ -132,7 +142,12 @@ def benchmark_config(config: RunConfig) -> BenchmarkConfig:
     """Return which searches are timed, and how."""
     settings = config.benchmark
     return BenchmarkConfig(
-        searches={f"{name}/{label}": search for name, system in config.systems.items() for label, search in system.search.items()},
+        searches={
+            f"{name}/{label}": search
+            for name, system in config.systems.items()
+            if name not in further_seeds(config)
+            for label, search in system.search.items()
+        },
         baseline=_baseline(config),
         sentences=settings.sentences,
         rounds=settings.rounds,
@@ -140,6 +155,11 @@ def benchmark_config(config: RunConfig) -> BenchmarkConfig:
         memory=settings.memory,
         task=config.task,
     )
+
+
+def further_seeds(config: RunConfig) -> set[str]:
+    """Return the names of systems that differ from another one in their seed alone."""
+    return {name for members in replicas(config.seeds, config.systems).values() for name in members[1:]}
 
 
 def report_config(config: RunConfig) -> ReportConfig:
@@ -153,6 +173,7 @@ def report_config(config: RunConfig) -> ReportConfig:
         min_bleu=evaluation.min_bleu,
         min_rouge=evaluation.min_rouge,
         system_pairs=_pairs_of_systems(config),
+        seeds={name: tuple(members) for name, members in replicas(config.seeds, config.systems).items()},
     )
 
 

@@ -5,6 +5,7 @@ All functions raise DataError for a file that cannot be read and StageError for 
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles
 from stages.corpus.limits import require_regular
 from stages.errors import DataError
+from stages.import_network import FILES
 from stages.vocabulary import PieceFiles
 from stages.vocabulary.imported import imported_models
 
@@ -37,8 +39,15 @@ def text_files(text: PairFiles, access: DataAccess) -> TextFiles:
 
 def monolingual_files(paths: Sequence[Path], store: Store) -> TextFiles:
     """Return files of one language as pairs of equal sides."""
-    files = tuple(local_file(path, store) for path in paths)
+    files = tuple(local_file(match, store) for path in paths for match in matching(path))
     return TextFiles(source=files, target=files)
+
+
+def marian_files(directory: Path, store: Store) -> dict[str, ExternalFile]:
+    """Return the files of a Marian network in `directory`, by name. Raises DataError if there is no such directory."""
+    if not directory.is_dir():
+        raise DataError(f"teacher.marian: expected a directory, got {directory}; download the files of the network into it")
+    return {name: local_file(directory / name, store) for name in FILES if (directory / name).is_file()}
 
 
 def piece_files(files: VocabularyFiles, access: DataAccess) -> PieceFiles:
@@ -61,16 +70,30 @@ def piece_files(files: VocabularyFiles, access: DataAccess) -> PieceFiles:
 
 
 def with_digests(files: Sequence[File], access: DataAccess) -> tuple[ExternalFile, ...]:
-    """Return local files, each with the digest of its content."""
-    return tuple(_external(file, access) for file in files)
+    """Return local files, each with the digest of its content; for a pattern, the files that match it."""
+    return tuple(found for file in files for found in _external(file, access))
 
 
-def _external(file: File, access: DataAccess) -> ExternalFile:
+def _external(file: File, access: DataAccess) -> list[ExternalFile]:
     if isinstance(file, RemoteFile):
-        found = access.download(file)
+        found = [access.download(file)]
     else:
-        found = local_file(file.path if isinstance(file, LocalFile) else file, access.store)
-    return found if isinstance(file, Path) else replace(found, member=file.member, columns=file.columns)
+        paths = matching(file.path if isinstance(file, LocalFile) else file)
+        found = [local_file(path, access.store) for path in paths]
+    return found if isinstance(file, Path) else [replace(one, member=file.member, columns=file.columns) for one in found]
+
+
+def matching(path: Path) -> list[Path]:
+    """Return the files that match a pattern (`*`, `?`, `[...]`, `**`), sorted by name, or the path itself if it is no pattern.
+
+    A file whose own name has such characters is taken for itself.
+    """
+    if not glob.has_magic(str(path)) or path.exists():
+        return [path]
+    found = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
+    if not (files := [match for match in found if not match.is_dir()]):
+        raise DataError(f"{path}: expected files that match the pattern, got none; check the path in the config")
+    return files
 
 
 def local_file(file: Path, store: Store) -> ExternalFile:

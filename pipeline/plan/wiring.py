@@ -17,6 +17,7 @@ from models.stepwise.system import StepwiseTeacher
 from models.training.recipe import TrainedSystem
 from pipeline.config.schema import Pinned, RunConfig
 from pipeline.config.systems import Distillation, UsedSystem
+from pipeline.config.teachers import CommandTeacher, MarianTeacher, TeacherVocabulary
 from pipeline.config.texts import DistilledText, TextConfig, VocabularyFiles
 from pipeline.plan import stage_configs
 from pipeline.plan.analyses import analyse_dags, analyse_lattices, compare_minimal_pairs, measure_likelihood
@@ -24,7 +25,7 @@ from pipeline.plan.counts import align_and_count, count_shortlist, estimate_lang
 from pipeline.plan.flow import Built, Distilled, Encoded, Flow, Sources, Teachers, Texts, TrainingData
 from pipeline.plan.pins import pinned_distillation, pinned_teacher, pinned_vocabulary
 from pipeline.plan.step import Builder, Plan
-from pipeline.plan.text_files import local_file, monolingual_files, piece_files, text_files
+from pipeline.plan.text_files import local_file, marian_files, monolingual_files, piece_files, text_files
 from pipeline.store.artifacts import Store
 from stages import (
     benchmark,
@@ -32,6 +33,8 @@ from stages import (
     decode,
     distill,
     encode,
+    external,
+    import_network,
     report,
     score,
     system,
@@ -65,11 +68,12 @@ def build_plan(config: RunConfig, store: Store) -> Plan:
     flow = Flow(config, store, Builder(store.root))
 
     texts = read_texts(flow)
-    vocab = train_vocabulary(flow, texts.training)
+    imported = import_teacher(flow)
+    vocab = train_vocabulary(flow, texts.training, imported)
     encoded, truncated = encode_texts(flow, texts, vocab)
 
     teacher_trainings = train_teacher(flow, encoded)
-    teachers = teacher_networks(flow, teacher_trainings, vocab)
+    teachers = (imported,) if imported else teacher_networks(flow, teacher_trainings, vocab)
     distilled = distill_training_text(flow, encoded, teachers)
     data = {"raw": (encoded.training,), "distilled": tuple(part.tokens for part in distilled.values())}
 
@@ -125,9 +129,28 @@ def read_distilled_text(flow: Flow, text: DistilledText, texts: Texts) -> Text:
     return flow.steps.add(corpus.STAGE, "train/distilled", inputs, stage_configs.distilled_text_config(flow.config))
 
 
-def train_vocabulary(flow: Flow, text: Text) -> Vocabulary:
-    """Train the subword vocabulary, unless the config pins one or names files of one."""
+def import_teacher(flow: Flow) -> System | None:
+    """Import the teacher, if the config names a network of another program."""
+    teacher, languages = flow.config.teacher, flow.config.languages
+    if not isinstance(teacher, MarianTeacher):
+        return None
+    config = import_network.ImportConfig(
+        kind="marian",
+        name=teacher.marian.name,
+        source_language=languages.source,
+        target_language=languages.target,
+        target_token=languages.target_token,
+    )
+    inputs = import_network.ImportInputs(marian_files(teacher.marian, flow.store))
+    return flow.steps.add(import_network.STAGE, "teacher", inputs, config)
+
+
+def train_vocabulary(flow: Flow, text: Text, imported: System | None) -> Vocabulary:
+    """Train the subword vocabulary, unless the config pins one, names files of one, or uses that of the imported teacher."""
     config = flow.config.vocabulary
+    if isinstance(config, TeacherVocabulary):
+        assert imported is not None
+        return Vocabulary(imported.path, imported.fingerprint)
     if isinstance(config, Pinned):
         return pinned_vocabulary(config, flow.store)
     if isinstance(config, VocabularyFiles):
@@ -197,6 +220,8 @@ def _distilled_texts(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[s
         return {"train": pinned_distillation(config, flow.store, training)}
     if isinstance(config, DistilledText):
         return {"train": read_distilled_text(flow, config, encoded.texts)}
+    if isinstance(flow.config.teacher, CommandTeacher):
+        return _externally_distilled_texts(flow, config, flow.config.teacher, encoded.texts)
     teacher = teachers[0]
     if isinstance(teacher, Trained):
         bundled = system.SystemInputs(teacher, encoded.vocabulary, members=_other_members(teachers))
@@ -208,6 +233,16 @@ def _distilled_texts(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[s
         monolingual = read_monolingual_text(flow, "train/monolingual", config.monolingual, encoded.texts)
         texts["monolingual"] = _distill(flow, "monolingual", monolingual, teacher, stage_configs.distill_config(config))
     return texts
+
+
+def _externally_distilled_texts(flow: Flow, config: Distillation, teacher: CommandTeacher, texts: Texts) -> dict[str, Text]:
+    sources = {"train": texts.training}
+    if config.monolingual:
+        sources["monolingual"] = read_monolingual_text(flow, "train/monolingual", config.monolingual, texts)
+    settings, files = stage_configs.external_config(teacher), tuple(local_file(path, flow.store) for path in teacher.files)
+    return {
+        name: flow.steps.add(external.STAGE, name, external.ExternalInputs(text, files), settings) for name, text in sources.items()
+    }
 
 
 def _distill(flow: Flow, name: str, text: Text, teacher: System, config: distill.DistillConfig) -> Text:
@@ -237,7 +272,7 @@ def use_teacher(flow: Flow, name: str, settings: UsedSystem, sources: Sources) -
     networks = sources.teachers if settings.use == "ensemble" else sources.teachers[:1]
     first = networks[0]
     if isinstance(first, System):
-        return Built(first, tuned=tune_length_penalties(flow, name, settings, first, sources.encoded.texts.validation))
+        return Built(first, tuned=tune_searches(flow, name, settings, first, sources.encoded.texts.validation))
     inputs = system.SystemInputs(first, sources.encoded.vocabulary, members=_other_members(networks))
     return bundle_and_tune(flow, name, settings, inputs, sources.data["raw"], sources)
 
@@ -313,7 +348,7 @@ def bundle_and_tune(
     data: TrainingData,
     sources: Sources,
 ) -> Built:
-    """Bundle a system with everything that its searches read, and tune their length penalties.
+    """Bundle a system with everything that its searches read, and tune their length penalties and shortlists.
 
     The result has the default search alone, so that another search, label or length penalty leaves all steps that use the system
     unchanged. The system with all of its searches, if it has others, is a further step, which shares the files of the first.
@@ -329,17 +364,18 @@ def bundle_and_tune(
     complete = settings.search == alone and not _tuned_searches(flow.config, settings)
     config = stage_configs.system_config(flow.config, name, alone, settings.family, averaging)
     bundle = flow.steps.add(system.STAGE, name if complete else f"{name}/default", inputs, config)
-    tuned = tune_length_penalties(flow, name, settings, bundle, sources.encoded.texts.validation)
+    tuned = tune_searches(flow, name, settings, bundle, sources.encoded.texts.validation)
     if not complete:
         config = stage_configs.system_config(flow.config, name, settings.search, settings.family, averaging)
         flow.steps.add(system.STAGE, name, replace(inputs, tuned=tuned, alone=bundle), config)
     return Built(bundle, tuned=tuned)
 
 
-def tune_length_penalties(
+def tune_searches(
     flow: Flow, name: str, settings: TrainedSystem | UsedSystem, bundle: System, validation: Text
 ) -> dict[str, Tuned]:
-    """Choose length penalties on the validation text, if the config lists some to try; by the label of the search."""
+    """Choose length penalties, if the config lists some to try, and sizes of shortlists on the validation text; by the label of the
+    search."""
     inputs = tune.TuneInputs(bundle, validation)
     return {
         label: flow.steps.add(tune.STAGE, f"{name}/{label}", inputs, stage_configs.tune_config(flow.config, search))
@@ -348,9 +384,12 @@ def tune_length_penalties(
 
 
 def _tuned_searches(config: RunConfig, settings: TrainedSystem | UsedSystem) -> dict[str, SearchConfig]:
-    if not config.evaluation.length_penalties:
-        return {}
-    return {label: search for label, search in settings.search.items() if search.penalises_length}
+    penalties = config.evaluation.length_penalties
+    return {
+        label: search
+        for label, search in settings.search.items()
+        if search.unmeasured_shortlist or (penalties and search.penalises_length)
+    }
 
 
 # Evaluation
@@ -385,7 +424,16 @@ def measure_speed(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[s
     test = flow.config.benchmark.test
     if not flow.config.benchmark.enabled:
         return {}
-    inputs = benchmark.BenchmarkInputs({name: built.system for name, built in systems.items()}, texts.tests[test])
+    measured = {
+        f"{name}/{label}": tuned
+        for name, built in systems.items()
+        if name not in stage_configs.further_seeds(flow.config)
+        for label, tuned in built.tuned.items()
+        if flow.config.systems[name].search[label].unmeasured_shortlist
+    }
+    others = stage_configs.further_seeds(flow.config)
+    timed = {name: built.system for name, built in systems.items() if name not in others}
+    inputs = benchmark.BenchmarkInputs(timed, texts.tests[test], measured)
     return {test: flow.steps.add(benchmark.STAGE, f"all:{test}", inputs, stage_configs.benchmark_config(flow.config))}
 
 

@@ -176,7 +176,7 @@ class Head:
         """Raise StageError if the head has not answered for `HEAD_SECONDS`."""
         if self._silent_since is not None and time.monotonic() - self._silent_since > HEAD_SECONDS:
             raise StageError(
-                f"the Ray cluster at {cluster}: expected its head at {self._address} to answer, got nothing for {HEAD_SECONDS:g} s; "
+                f"the Ray cluster at {cluster}: expected an answer from {self._address}, got none in {HEAD_SECONDS:g} s; "
                 "finished steps are in the store: start the cluster again and repeat the command to continue"
             )
 

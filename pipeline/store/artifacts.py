@@ -7,10 +7,11 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from fewstep.relative_names import name_problem
+from fewstep.relative_names import names_problem
 from kernels import durable
 from pipeline.store.attempts import discard_attempts, partial_directory
 from pipeline.store.files import file_digest, read_json, write_atomically
@@ -119,8 +120,7 @@ class Store:
         if self._verified_stamps(directory) == stamps:
             return
         _compare(directory, manifest, file_digest)
-        for name in manifest.files:  # the artifact may have been copied here without a sync
-            durable.sync(directory / name, self.host.disk)
+        durable.sync_tree(directory, skip=(RECORDS,), disk=self.host.disk)  # it may have been copied here without a sync
         self._write_verified_stamps(directory, stamps)
 
     def verify_all(self) -> Iterator[tuple[Path, str | None]]:
@@ -244,20 +244,27 @@ class Store:
         write_atomically(self._stamp_file(directory), json.dumps({SYNCED: stamps}), self.host)
 
 
+@cache
+def _manifest_kinds() -> dict[str, type]:
+    """Return the type of each value of a manifest."""
+    return {name: getattr(hint, "__origin__", hint) for name, hint in get_type_hints(Manifest).items()}
+
+
 def _manifest_problem(directory: Path, data: dict[str, Any]) -> str | None:
     """Return why these values are no manifest of files below `directory`, or None."""
-    kinds = {name: getattr(hint, "__origin__", hint) for name, hint in get_type_hints(Manifest).items()}
+    kinds = _manifest_kinds()
     for name, kind in kinds.items():
         if name not in data or not isinstance(data[name], (int, float) if kind is float else kind):
             return f"{name}: expected {kind.__name__}, got {data.get(name)!r:.80}"
     if unknown := sorted(data.keys() - kinds.keys()):
         return f"expected the keys of a manifest, got {unknown[0]!r:.80}"
+    if problem := names_problem(directory, data["files"]):
+        return f"files: {problem}"
     for name, entry in data["files"].items():
-        if problem := name_problem(directory, name):
-            return f"files: {problem}"
         if not isinstance(entry, dict) or {key: type(value) for key, value in entry.items()} != {"bytes": int, "sha256": str}:
             return f"files: {name}: expected bytes and sha256, got {entry!r:.80}"
-    return next((f"records: {found}" for found in (name_problem(directory, name) for name in data["records"]) if found), None)
+    problem = names_problem(directory, data["records"])
+    return f"records: {problem}" if problem else None
 
 
 def _stamp(path: Path) -> list[int]:

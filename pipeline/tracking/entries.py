@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
+from pipeline.config.derived.seeds import replicas
 from pipeline.run.run_directory import Run, RunState
 from pipeline.store.files import read_json
 from pipeline.store.records import scores_of, step_directory
@@ -72,7 +74,24 @@ class Entries:
             for label, options in settings.get("search", {}).items():
                 found = self._entry(system, label, options)
                 if found.values:
-                    yield found
+                    yield replace(found, tags=found.tags | self._over_seeds(system, label))
+
+    def _over_seeds(self, system: str, label: str) -> dict[str, str]:
+        """Return the tags with the number of seeds, and with mean and standard deviation of each metric, once all are scored."""
+        members = replicas(tuple(self.config.get("seeds", ())), self.config["systems"]).get(system)
+        if members is None:
+            return {}
+        found: dict[str, list[float]] = {}
+        for member in members:
+            for step in (f"score:{member}/{label}:{test}" for test in self.tests):
+                directory = self.directory(step) if step in self.plan else None
+                for metric, (score, _) in ({} if directory is None else scores_of(directory)).items():
+                    found.setdefault(self.metric_name(step.rpartition(":")[2], metric), []).append(score)
+        tags = {"fewstep.seeds": str(len(members))}
+        for metric, values in found.items():
+            if len(values) == len(members):
+                tags[f"fewstep.seeds.{metric}"] = f"{fmean(values):.4f} ± {stdev(values):.4f}"
+        return tags
 
     def directory(self, step: str) -> Path | None:
         """Return the artifact of a step; None if the step is not planned or not finished."""

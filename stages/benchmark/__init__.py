@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fewstep.config.search import SearchConfig
-from stages.artifacts import System, Text, Timings
+from stages.artifacts import System, Text, Timings, Tuned
 from stages.score.tasks import TaskName
 from stages.stage import Implementation, Stage
 
@@ -14,6 +14,8 @@ from stages.stage import Implementation, Stage
 class BenchmarkInputs:
     systems: dict[str, System]
     text: Text
+    measured: dict[str, Tuned] = field(default_factory=dict)
+    """Options that were chosen for searches whose shortlists follow from a recall, by entry."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from stages.decoding.sentences import read_sentences
 from stages.decoding.systems import load
 from stages.errors import DataError
 from stages.score.tasks import TASKS
+from stages.tune.chosen import with_tuned_options
 
 
 def run(inputs: BenchmarkInputs, config: BenchmarkConfig, context: StepContext) -> None:
@@ -36,6 +37,8 @@ def run(inputs: BenchmarkInputs, config: BenchmarkConfig, context: StepContext) 
             f"benchmark: expected a sentence to translate, got only blank ones in {inputs.text.path}; check the test set"
         )
     _check(inputs, config)
+    matched = _matched_baselines(config)  # searches with equal recall are alike, whatever the sizes of their shortlists
+    config = _with_measured_shortlists(config, inputs)
     chosen = [sentences[index] for index in evenly_spaced(len(sentences), config.sentences)]
     lines = [sentence.source for sentence in chosen]
     timings, machine = _measured(inputs, config, context, lines)
@@ -49,7 +52,7 @@ def run(inputs: BenchmarkInputs, config: BenchmarkConfig, context: StepContext) 
         "batch_sizes": list(config.batch_sizes),
         "baseline": config.baseline,
         "reference_entries": _reference_entries(config),
-        "matched_baselines": _matched_baselines(config),
+        "matched_baselines": matched,
     }
     record = {
         "protocol": protocol,
@@ -61,7 +64,7 @@ def run(inputs: BenchmarkInputs, config: BenchmarkConfig, context: StepContext) 
     }
     context.write_json(context.records("benchmark.json"), record)
     _write_tables(record, len(sentences), timings, config, context)
-    searches = {entry: asdict(search) for entry, search in config.searches.items()}
+    searches = {entry: search.values() for entry, search in config.searches.items()}
     ids = [sentence.id for sentence in chosen]
     context.write_json(context.directory / "systems.json", {"baseline": config.baseline, "searches": searches, "sentences": ids})
 
@@ -117,6 +120,11 @@ def _matched_baselines(config: BenchmarkConfig) -> dict[str, str | None]:
     return {entry: matched_baseline(search, own) for entry, search in config.searches.items()}
 
 
+def _with_measured_shortlists(config: BenchmarkConfig, inputs: BenchmarkInputs) -> BenchmarkConfig:
+    chosen = {entry: with_tuned_options(search, inputs.measured.get(entry)) for entry, search in config.searches.items()}
+    return replace(config, searches=chosen)
+
+
 def _add_memory(
     figures: dict[str, dict[str, Any]], inputs: BenchmarkInputs, config: BenchmarkConfig, context: Context, lines: list[str]
 ) -> None:
@@ -124,7 +132,7 @@ def _add_memory(
     device = "cuda" if context.resources.gpus else "cpu"
     for entry, search in config.searches.items():
         directory = inputs.systems[_system_of(entry)].path
-        figures[entry]["memory_mib"] = peak_memory(directory, asdict(search), longest, device, context.resources.threads)
+        figures[entry]["memory_mib"] = peak_memory(directory, search.values(), longest, device, context.resources.threads)
 
 
 def _check(inputs: BenchmarkInputs, config: BenchmarkConfig) -> None:

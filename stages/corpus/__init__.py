@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fewstep.config.bounds import Ge, Le
+from fewstep.config.bounds import Ge, Gt, Le
 from stages.artifacts import ExternalFile, Text
 from stages.score.tasks import TaskName
 from stages.stage import Implementation, Stage
@@ -50,6 +50,13 @@ class Filters:
     """Drop pairs whose sides are equal."""
     drop_duplicates: bool = True
     """Drop repetitions of a pair."""
+    max_other_language: Annotated[float, Gt(0), Le(1)] = 1.0
+    """Largest probability that a side is in another language, as the package py3langid estimates it; 0.8 keeps short sentences
+    that could be in several languages. 1 does not identify languages."""
+    max_similarity: Annotated[float, Gt(0), Le(1)] = 1.0
+    """Similarity above which a pair is dropped as a near-duplicate of an earlier one: the Jaccard similarity of their adjacent
+    words, as the package datasketch estimates it (MinHash). Of a chain of similar pairs the first is kept. 1 drops no such
+    pairs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,5 +78,11 @@ class CorpusConfig:
     shard_rows: int = 4096
     """Pairs in a shard."""
 
+    @property
+    def languages(self) -> tuple[str, str]:
+        return self.source_language, self.target_language
 
-STAGE: Stage[CorpusInputs, CorpusConfig, Text] = Stage(name="corpus", version=2, run=Implementation(__name__), output=Text)
+
+STAGE: Stage[CorpusInputs, CorpusConfig, Text] = Stage(
+    name="corpus", version=2, run=Implementation(__name__), output=Text, distributes=True
+)

@@ -1,29 +1,20 @@
-"""Normalise and filter parallel text, drop duplicates and overlap with test texts, and keep a ledger."""
+"""Normalise and filter parallel text pair by pair: everything that needs no other pair of the text."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from stages.corpus import Filters
-from stages.corpus.length_ratio import usual_ratio
-
-REASONS = ("empty", "length", "ratio", "letters", "identical", "overlap", "duplicate")
-"""Reasons to drop a pair. A pair is counted under the first that applies."""
-
-SAMPLES = 5
-"""Dropped pairs of each reason that the ledger holds."""
-SAMPLE_CHARACTERS = 300
-"""Characters of each side of these pairs."""
+from stages.corpus.language import OtherLanguage
+from stages.corpus.ledger import OPTIONAL_REASONS, REASONS, Mask
 
 WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "bo", "yue"})
 """Languages whose lengths are in characters."""
@@ -38,8 +29,6 @@ _NUMBER = r"\p{N}"
 _MAYBE_NOT_NFC = r"[^\x{00}-\x{2ff}]"
 """Characters below U+0300 neither compose nor decompose (Unicode Standard Annex 15, quick check)."""
 _NOT_COMPARED = r"[^\p{L}\p{M}\p{N}]+"
-
-Mask = npt.NDArray[np.bool_]
 
 
 def normalise(texts: pa.StringArray) -> pa.StringArray:
@@ -97,95 +86,20 @@ def _any(texts: pa.StringArray, pattern: str) -> bool:
     return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
 
 
-@dataclass
-class SeenPairs:
-    """Set of the 64-bit hashes of pairs (8 bytes a pair)."""
-
-    levels: list[npt.NDArray[np.uint64]] = field(default_factory=list)
-    """Sorted arrays, each at most half as long as the one before."""
-
-    def first_time(self, sources: list[str], targets: list[str]) -> Mask:
-        """Return for each pair [N] whether it was not seen before, here or in earlier calls, and add all pairs."""
-        digests = [
-            blake2b(f"{source}\n{target}".encode(), digest_size=8).digest() for source, target in zip(sources, targets, strict=True)
-        ]
-        hashes = np.frombuffer(b"".join(digests), "<u8")
-        unique, first = np.unique(hashes, return_index=True)
-        new = np.ones(len(unique), bool)
-        for level in self.levels:
-            positions = np.searchsorted(level, unique)
-            new &= level[np.minimum(positions, len(level) - 1)] != unique
-        self._add(unique[new])
-        mask = np.zeros(len(hashes), bool)
-        mask[first[new]] = True
-        return mask
-
-    def _add(self, hashes: npt.NDArray[np.uint64]) -> None:
-        while self.levels and len(self.levels[-1]) < 2 * len(hashes):
-            hashes = np.sort(np.concatenate([self.levels.pop(), hashes]), kind="stable")
-        if len(hashes):
-            self.levels.append(hashes)
-
-
-@dataclass
-class Ledger:
-    """Numbers of pairs that were read, kept, and dropped by reason."""
-
-    pairs_in: int = 0
-    pairs_out: int = 0
-    usual_ratio: float = 1.0
-    """The text's own ratio of target to source lengths, in characters."""
-    dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
-    samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """The first `SAMPLES` dropped pairs of each reason, with their position in the input counted from 1."""
-
-    def enter(self, table: pa.Table, masks: dict[str, Mask]) -> Mask:
-        """Count the pairs of a table and return which are kept [N]. A pair is dropped by the first mask that is true for it."""
-        kept = np.ones(table.num_rows, bool)
-        for reason, mask in masks.items():
-            rows = np.flatnonzero(mask & kept)
-            self.dropped[reason] += len(rows)
-            wanted = rows[: SAMPLES - len(self.samples.get(reason, []))]
-            for row, pair in zip(wanted.tolist(), table.select(["source", "target"]).take(wanted).to_pylist(), strict=True):
-                sample = {"pair": self.pairs_in + row + 1, **{side: text[:SAMPLE_CHARACTERS] for side, text in pair.items()}}
-                self.samples.setdefault(reason, []).append(sample)
-            kept &= ~mask
-        self.pairs_in += table.num_rows
-        self.pairs_out += int(kept.sum())
-        return kept
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "pairs_in": self.pairs_in,
-            "pairs_out": self.pairs_out,
-            "usual_ratio": round(self.usual_ratio, 4),
-            "dropped": self.dropped,
-            "samples": self.samples,
-        }
-
-
 @dataclass(frozen=True)
 class Cleaner:
-    """The filters of one training text, for pairs that `normalise` returned."""
+    """The filters of one training text that look at one pair at a time, for pairs that `normalise` returned."""
 
     filters: Filters
     source_language: str
     target_language: str
     excluded: pa.StringArray
     """`comparison_keys` of all sides of validation and test texts."""
-    ledger: Ledger = field(default_factory=Ledger)
-    seen: SeenPairs = field(default_factory=SeenPairs)
+    usual_ratio: float
+    """The text's own ratio of target to source lengths, in characters."""
+    other_language: OtherLanguage | None = None
 
-    def clean(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Yield the pairs that pass the filters, in order, and count the others in the ledger."""
-        self.ledger.usual_ratio, tables = usual_ratio(tables)
-        for table in tables:
-            masks = self._masks(table)
-            if self.filters.drop_duplicates:
-                masks["duplicate"] = self._duplicates(table, ~np.logical_or.reduce(list(masks.values())))
-            yield table.filter(pa.array(self.ledger.enter(table, masks)))
-
-    def _masks(self, table: pa.Table) -> dict[str, Mask]:
+    def masks(self, table: pa.Table) -> dict[str, Mask]:
         filters = self.filters
         sides = [table["source"].combine_chunks(), table["target"].combine_chunks()]
         characters = [_numpy(pc.utf8_length(side)) for side in sides]
@@ -210,21 +124,24 @@ class Cleaner:
         }
         if filters.drop_identical:
             masks["identical"] = _numpy(pc.equal(*sides))
-        return {reason: masks[reason] for reason in REASONS if reason in masks}
+        if self.other_language:
+            masks["language"] = self._other_language(table, ~np.logical_or.reduce(list(masks.values())))
+        return {reason: masks[reason] for reason in (*REASONS, *OPTIONAL_REASONS) if reason in masks}
+
+    def _other_language(self, table: pa.Table, remaining: Mask) -> Mask:
+        """Return which of the remaining rows [N] are in another language."""
+        assert self.other_language
+        pairs = table.filter(pa.array(remaining))
+        mask = np.zeros(table.num_rows, bool)
+        mask[remaining] = self.other_language.mask(pairs["source"].to_pylist(), pairs["target"].to_pylist())
+        return mask
 
     def _unequal(self, source: Any, target: Any) -> Mask:
         """Return for which lengths [N], in characters, the ratio is above the limit."""
         if self.filters.ratio == "target":
             return np.asarray(target > self.filters.max_ratio * source)
-        expected = source * self.ledger.usual_ratio
+        expected = source * self.usual_ratio
         return np.asarray(np.maximum(expected, target) > self.filters.max_ratio * np.minimum(expected, target))
-
-    def _duplicates(self, table: pa.Table, remaining: Mask) -> Mask:
-        """Return which of the remaining rows [N] repeat an earlier pair."""
-        pairs = table.filter(pa.array(remaining))
-        mask = np.zeros(table.num_rows, bool)
-        mask[np.flatnonzero(remaining)] = ~self.seen.first_time(pairs["source"].to_pylist(), pairs["target"].to_pylist())
-        return mask
 
 
 def overlap(texts: pa.StringArray, excluded: pa.StringArray) -> Mask:

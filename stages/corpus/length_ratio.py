@@ -6,8 +6,7 @@ one. Lengths are therefore compared after division by the median of the text's o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -19,17 +18,20 @@ ENOUGH = 500
 """Pairs below which a median is not trusted, and the ratio is 1."""
 
 
-def usual_ratio(tables: Iterable[pa.Table]) -> tuple[float, Iterator[pa.Table]]:
-    """Return the median of target to source lengths, in characters, over the first `SAMPLE` pairs, and all tables.
+def sampled_rows(batches: Iterable[int]) -> int:
+    """Return the number of rows in the first batches of a text that hold `SAMPLE` rows, from the numbers of rows of all batches."""
+    rows = 0
+    for batch in batches:
+        rows += batch
+        if rows >= SAMPLE:
+            break
+    return rows
 
-    Empty sides do not count. Holds at most the sample and one more table in memory.
-    """
-    rest, first, rows = iter(tables), list[pa.Table](), 0
-    while rows < SAMPLE and (table := next(rest, None)) is not None:
-        first.append(table)
-        rows += table.num_rows
-    ratios = np.concatenate([_ratios(table) for table in first] or [np.empty(0)])[:SAMPLE]
-    return (float(np.median(ratios)) if len(ratios) >= ENOUGH else 1.0), chain(first, rest)
+
+def usual_ratio(tables: Iterable[pa.Table]) -> float:
+    """Return the median of target to source lengths, in characters, over the first `SAMPLE` pairs without an empty side."""
+    ratios = np.concatenate([*map(_ratios, tables), np.empty(0)])[:SAMPLE]
+    return float(np.median(ratios)) if len(ratios) >= ENOUGH else 1.0
 
 
 def _ratios(table: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

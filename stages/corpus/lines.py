@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,9 @@ from stages.errors import DataError
 
 BLOCK_BYTES = 4 << 20
 
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+"""Arrow's names of the compressions, by the suffix of a file."""
+
 
 def read_lines(path: Path, member: str = "") -> Iterator[pa.StringArray]:
     """Yield the lines of a text file, or of a member of an archive, in order, each with its line feed.
@@ -26,18 +29,27 @@ def read_lines(path: Path, member: str = "") -> Iterator[pa.StringArray]:
 
     Only a line feed ends a line. Raises DataError for a file that cannot be read and for invalid UTF-8, with line and byte.
     """
-    line, position, rest, shown = 0, 0, b"", path / member
-    for block in _blocks(path, member):
+    return decoded_lines(path / member, blocks_of(path, member))
+
+
+def decoded_lines(path: Path, blocks: Iterable[bytes], line: int = 0, position: int = 0) -> Iterator[pa.StringArray]:
+    """Yield the lines in the blocks of the text of a file, each with its line feed. The text begins at byte `position` after
+    `line` lines, which errors name.
+
+    Raises DataError for invalid UTF-8 and for a line that is too long.
+    """
+    rest = b""
+    for block in blocks:
         head, feed, tail = block.rpartition(b"\n")
         if not feed:
             rest += block
-            check_line(shown, line + 1, len(rest))
+            check_line(path, line + 1, len(rest))
             continue
-        lines = _decoded(shown, rest + head + feed, line, position)
+        lines = _decoded(path, rest + head + feed, line, position)
         line, position, rest = line + len(lines), position + len(rest) + len(head) + 1, tail
         yield lines
     if rest:
-        yield _decoded(shown, rest, line, position)
+        yield _decoded(path, rest, line, position)
 
 
 def _decoded(path: Path, data: bytes, line: int, position: int) -> pa.StringArray:
@@ -59,11 +71,14 @@ def _decoded(path: Path, data: bytes, line: int, position: int) -> pa.StringArra
     return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
 
 
-def _blocks(path: Path, member: str) -> Iterator[bytes]:
+def blocks_of(path: Path, member: str = "") -> Iterator[bytes]:
+    """Yield the text of a file, or of a member of an archive, decompressed, in blocks of at most `BLOCK_BYTES`.
+
+    Raises DataError for a file that cannot be read.
+    """
     with readable(path):
         require_regular(path)
-        compression = {".gz": "gzip", ".zst": "zstd"}.get(Path(member or path).suffix)
-        read = partial(_decompressed, compression=compression)
+        read = partial(_decompressed, compression=COMPRESSIONS.get(Path(member or path).suffix))
         yield from within_ratio(path, read_member(path, member, read) if member else read(path))
 
 

@@ -19,20 +19,24 @@ PART_BYTES = 64 << 20
 """Bytes of the texts of one table, beside its last row."""
 
 
-def read_parquet(path: Path, languages: tuple[str, str], columns: Sequence[str | int] = ()) -> Iterator[pa.Table]:
-    """Yield the rows of a file in order, with the columns source and target. A missing value becomes an empty string.
+def group_rows(path: Path, languages: tuple[str, str], columns: Sequence[str | int] = ()) -> list[int]:
+    """Return the number of rows of each row group of a file. Raises DataError for a file that `read_parquet` refuses unread."""
+    metadata = _open(path, languages, columns)[0].metadata
+    return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
-    `columns` names the columns of the two sides, `translation.de` the field `de` of the column `translation`.
+
+def read_parquet(
+    path: Path, languages: tuple[str, str], columns: Sequence[str | int], groups: range, row: int
+) -> Iterator[pa.Table]:
+    """Yield the rows of row groups in order, with the columns source and target. A missing value becomes an empty string.
+
+    `columns` names the columns of the two sides, `translation.de` the field `de` of the column `translation`. `row` is the number
+    of rows before these groups.
 
     Raises DataError for a file that cannot be read, without such columns of strings, with invalid UTF-8, or with long texts.
     """
-    with readable(path):
-        require_regular(path)
-        names = _columns(path, pq.read_schema(path), languages, columns)
-        # A text that a dictionary holds once may stand in every row, so it is written out only after its rows were counted.
-        parquet = pq.ParquetFile(path, read_dictionary=list(names))
-        check_row_groups(path, parquet.metadata, names)
-    batches, row = parquet.iter_batches(BATCH_ROWS, columns=list(names)), 0
+    parquet, names = _open(path, languages, columns)
+    batches = parquet.iter_batches(BATCH_ROWS, row_groups=list(groups), columns=list(names))
     while True:
         with readable(path):
             batch = next(batches, None)
@@ -42,6 +46,17 @@ def read_parquet(path: Path, languages: tuple[str, str], columns: Sequence[str |
             sides = [_strings(part.column(name), path, name, row) for name in names]
             row += part.num_rows
             yield pa.table(sides, ["source", "target"])
+
+
+def _open(path: Path, languages: tuple[str, str], columns: Sequence[str | int]) -> tuple[pq.ParquetFile, tuple[str, str]]:
+    """Return a file and the names of its columns of source and target."""
+    with readable(path):
+        require_regular(path)
+        names = _columns(path, pq.read_schema(path), languages, columns)
+        # A text that a dictionary holds once may stand in every row, so it is written out only after its rows were counted.
+        parquet = pq.ParquetFile(path, read_dictionary=list(names))
+        check_row_groups(path, parquet.metadata, names)
+    return parquet, names
 
 
 def _columns(path: Path, schema: pa.Schema, languages: tuple[str, str], stated: Sequence[str | int]) -> tuple[str, str]:

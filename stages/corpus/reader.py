@@ -1,10 +1,13 @@
-"""Read parallel text as a stream of tables: lines (plain, gzip or zstd), tab-separated columns, or Parquet."""
+"""Read parallel text by ranges of rows: lines (plain, gzip or zstd), tab-separated columns, or Parquet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,140 +15,250 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stages.artifacts import ExternalFile
+from stages.context import WorkerContext
 from stages.corpus import TextFiles
 from stages.corpus.limits import within_batches
-from stages.corpus.lines import read_lines
-from stages.corpus.parquet import read_parquet
+from stages.corpus.line_index import IndexedFile, Span, count, indexed, is_packed, spans, unpack
+from stages.corpus.phases import Phases
 from stages.errors import DataError
 from stages.shards import rechunk
 
 BATCH_ROWS = 16384
 
-Side = tuple[ExternalFile, ...]
-Read = Callable[[str, ExternalFile], Iterator[pa.Table]]
-"""A function that reads one file of the named side."""
+QUICK_BYTES, MAX_QUICK_FILES = 32 << 20, 20
+"""Size of files that are decompressed or counted sooner than workers are ready, together, and their number."""
+
+
+FileSide = tuple[str, str, tuple[ExternalFile, ...]]
+"""The name, kind and files of a side."""
 
 
 @dataclass(frozen=True)
-class Count:
-    """Number of lines of one input file."""
+class Side:
+    """One column of a text, or both if `kind` is tsv or parquet: files that are concatenated in order."""
 
-    side: str
-    file: ExternalFile
-    lines: int
+    name: str
+    kind: str
+    files: tuple[IndexedFile, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+    def read(self, start: int, stop: int, languages: tuple[str, str]) -> Iterator[pa.Table]:
+        """Yield the rows `start` to `stop`."""
+        before = 0
+        for file in self.files:
+            begin, end = max(start - before, 0), min(stop - before, file.rows)
+            before += file.rows
+            if begin < end:
+                yield from self._read(file, begin, end, languages)
+
+    def _read(self, file: IndexedFile, start: int, stop: int, languages: tuple[str, str]) -> Iterator[pa.Table]:
+        if self.kind == "parquet":
+            yield from file.pairs(start, stop, languages)
+        elif self.kind == "tsv":
+            for lines in file.lines(start, stop):
+                yield _columns(file, lines, start)
+                start += len(lines)
+        else:
+            for lines in file.lines(start, stop):
+                yield pa.table({self.name: lines})
 
 
-@dataclass
-class Reader:
-    """Reader of a text.
+@dataclass(frozen=True)
+class IndexedText:
+    """A text whose rows can be read from anywhere: groups of sides of equal length, one after another.
 
-    Tables have the columns source and target and one column for each further reference (`reference 2`, ...). All methods raise
-    DataError for files that are missing, truncated, badly encoded, of unequal length or of the wrong shape.
+    Tables have the columns source and target and one column for each further reference (`reference 2`, ...). Reading raises
+    DataError for files that are badly encoded or of the wrong shape.
     """
 
-    source_language: str
-    target_language: str
-    counts: list[Count] = field(default_factory=list)
-    """Lines of each file that was read."""
+    languages: tuple[str, str]
+    groups: tuple[tuple[Side, ...], ...]
 
-    def read(self, files: TextFiles) -> Iterator[pa.Table]:
-        """Yield all rows of a text, in tables of at most `BATCH_ROWS` rows: those of source and target, of tsv, and of parquet."""
-        formats = [name for name in ("source", "tsv", "parquet") if getattr(files, name)]
-        if not formats or bool(files.source) != bool(files.target) or (files.references and len(formats) > 1):
-            raise DataError(
-                "corpus files: expected source and target, tsv or parquet, and references beside one of them alone, got "
-                f"{', '.join(formats) or 'none of them'}; correct the files of the text"
-            )
-        references: dict[str, tuple[Side, Read]] = {
-            f"reference {number}": (side, self._lines) for number, side in enumerate(files.references, 2)
-        }
-        sides: dict[str, tuple[Side, Read]] = {"source": (files.source, self._lines), "target": (files.target, self._lines)}
-        for given in (sides if files.source else {}, {"tsv": (files.tsv, self._tsv)}, {"parquet": (files.parquet, self._parquet)}):
-            if any(side for side, _ in given.values()):
-                yield from self._joined(given | references)
+    @property
+    def rows(self) -> int:
+        return sum(self.batches())
 
-    def _joined(self, sides: Mapping[str, tuple[Side, Read]]) -> Iterator[pa.Table]:
-        """Join the sides row by row.
+    def batches(self) -> Iterator[int]:
+        """Yield the numbers of rows of the tables in which the whole text is read."""
+        for group in self.groups:
+            rows = group[0].rows
+            yield from [BATCH_ROWS] * (rows // BATCH_ROWS) + [rows % BATCH_ROWS] * (rows % BATCH_ROWS > 0)
 
-        If all sides have the same number of files, corresponding files must have the same number of lines; otherwise the totals
-        must agree.
-        """
-        numbers = {len(side) for side, _ in sides.values()}
-        groups = [slice(i, i + 1) for i in range(numbers.pop())] if len(numbers) == 1 else [slice(None)]
-        for group in groups:
-            streams = [_stream(name, side[group], read) for name, (side, read) in sides.items()]
-            start = len(self.counts)
-            for tables in zip_longest(*streams):
-                if len({0 if table is None else table.num_rows for table in tables}) > 1:
-                    for stream in streams:
-                        for _ in stream:
-                            pass
-                    raise _unequal(self.counts[start:])
-                yield _side_by_side(tables)
+    def read(self, start: int, stop: int) -> Iterator[pa.Table]:
+        """Yield the rows `start` to `stop` in order, in tables of at most `BATCH_ROWS` rows."""
+        before = 0
+        for group in self.groups:
+            begin, end = max(start - before, 0), min(stop - before, group[0].rows)
+            before += group[0].rows
+            if begin < end:
+                streams = [_stream(side.read(begin, end, self.languages)) for side in group]
+                yield from _side_by_side(group, zip_longest(*streams), end - begin)
 
-    def _lines(self, side: str, file: ExternalFile) -> Iterator[pa.Table]:
-        total = 0
-        for lines in read_lines(file.path, file.member):
-            total += len(lines)
-            yield pa.table({side: lines})
-        self.counts.append(Count(side, file, total))
-
-    def _tsv(self, side: str, file: ExternalFile) -> Iterator[pa.Table]:
-        total = 0
-        for lines in read_lines(file.path, file.member):
-            yield _columns(lines, file, total)
-            total += len(lines)
-        self.counts.append(Count(side, file, total))
-
-    def _parquet(self, side: str, file: ExternalFile) -> Iterator[pa.Table]:
-        total = 0
-        for table in read_parquet(file.path, (self.source_language, self.target_language), file.columns):
-            total += table.num_rows
-            yield table
-        self.counts.append(Count(side, file, total))
+    def counts(self) -> Iterator[tuple[str, IndexedFile]]:
+        """Yield the side and index of each file, in the order in which a reader of tables of `BATCH_ROWS` rows comes to its end."""
+        for group in self.groups:
+            ends = [
+                (int(end) // BATCH_ROWS, number, side.name, file)
+                for number, side in enumerate(group)
+                for end, file in zip(np.cumsum([file.rows for file in side.files]), side.files, strict=True)
+            ]
+            yield from ((name, file) for _, _, name, file in sorted(ends, key=lambda end: end[:2]))
 
 
-def _columns(lines: pa.StringArray, file: ExternalFile, start: int) -> pa.Table:
+def open_text(files: TextFiles, languages: tuple[str, str], folder: Path, phases: Phases) -> IndexedText:
+    """Index the files of a text; compressed ones are decompressed below `folder`.
+
+    Raises DataError for files that are missing, truncated, or of unequal length.
+    """
+    formats = _formats(files)
+    sides = [side for given in formats for side in given]
+    texts = _texts(sides, folder, phases)
+    entries = list(dict.fromkeys((kind, file) for _, kind, side in sides for file in side))
+    wanted = [(file, texts.get(file, file.path), languages if kind == "parquet" else None) for kind, file in entries]
+    ((_, parts),) = phases.map(make_lister, None, [wanted])
+    every = [span for its_spans in parts for span in its_spans]
+    quick = sum(span.stop - span.start for span in every) <= QUICK_BYTES and len(every) <= MAX_QUICK_FILES
+    counts: dict[int, list[int]] = dict(phases.map(make_counter, None, every, quick=quick))
+    index, first = dict[tuple[str, ExternalFile], IndexedFile](), 0
+    for (kind, file), its_spans in zip(entries, parts, strict=True):
+        found = [rows for number in range(first, first + len(its_spans)) for rows in counts.pop(number)]
+        index[kind, file] = indexed(file, texts.get(file, file.path), found)
+        first += len(its_spans)
+    groups: list[tuple[Side, ...]] = []
+    for given in formats:
+        groups += _groups([Side(name, kind, tuple(index[kind, file] for file in side)) for name, kind, side in given])
+    return IndexedText(languages, tuple(groups))
+
+
+def make_lister(_: None) -> Any:
+    """Return a function that returns the spans of each of some files."""
+    return lambda files: [
+        spans(file, text) if languages is None else [Span(file, text, languages=languages)] for file, text, languages in files
+    ]
+
+
+def make_counter(_: None) -> Any:
+    """Return the function that counts the rows of a span."""
+    return count
+
+
+def make_unpacker(context: WorkerContext) -> Any:
+    """Return a function that decompresses one file to another."""
+    return partial(_unpack, context)
+
+
+def _unpack(context: WorkerContext, pair: tuple[ExternalFile, Path]) -> None:
+    unpack(*pair, context)
+
+
+def _texts(sides: Iterable[FileSide], folder: Path, phases: Phases) -> dict[ExternalFile, Path]:
+    """Return where the lines of each text file are. Compressed files are decompressed unless an earlier attempt has done so."""
+    texts = {
+        file: folder / f"{hashlib.sha256(repr(file).encode()).hexdigest()[:16]}.txt" if is_packed(file) else file.path
+        for _, kind, files in sides
+        for file in files
+        if kind != "parquet"
+    }
+    missing = [(file, text) for file, text in texts.items() if is_packed(file) and not text.exists()]
+    quick = len(missing) <= MAX_QUICK_FILES and sum(_size(file.path) for file, _ in missing) <= QUICK_BYTES
+    for _ in phases.map(make_unpacker, phases.context.for_workers(), missing, quick=quick):
+        pass
+    return texts
+
+
+def _size(path: Path) -> int:
+    """Return the bytes of a file; 0 if it cannot be read, which is reported where it is opened."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _formats(files: TextFiles) -> list[list[FileSide]]:
+    """Return the sides of each format that a text has: those of source and target, of tsv, and of parquet."""
+    names = [name for name in ("source", "tsv", "parquet") if getattr(files, name)]
+    if not names or bool(files.source) != bool(files.target) or (files.references and len(names) > 1):
+        raise DataError(
+            "corpus files: expected source and target, tsv or parquet, and references beside one of them alone, got "
+            f"{', '.join(names) or 'none of them'}; correct the files of the text"
+        )
+    references: list[FileSide] = [(f"reference {number}", "lines", side) for number, side in enumerate(files.references, 2)]
+    given: dict[str, list[FileSide]] = {
+        "source": [("source", "lines", files.source), ("target", "lines", files.target)],
+        "tsv": [("tsv", "tsv", files.tsv)],
+        "parquet": [("parquet", "parquet", files.parquet)],
+    }
+    return [given[name] + references for name in names]
+
+
+def _groups(sides: Sequence[Side]) -> Iterator[tuple[Side, ...]]:
+    """Yield groups of files that correspond row by row.
+
+    If all sides have the same number of files, corresponding files must have the same number of lines; otherwise the totals must
+    agree. Raises DataError.
+    """
+    numbers = {len(side.files) for side in sides}
+    slices = [slice(i, i + 1) for i in range(numbers.pop())] if len(numbers) == 1 else [slice(None)]
+    for part in slices:
+        group = tuple(Side(side.name, side.kind, side.files[part]) for side in sides)
+        if len({side.rows for side in group}) > 1:
+            raise _unequal(group)
+        yield group
+
+
+def _unequal(group: Iterable[Side]) -> DataError:
+    totals = ", ".join(f"{side.name} {side.rows}" for side in group)
+    lines = "; ".join(f"{side.name}: {file.rows} lines in {file.shown}" for side in group for file in side.files)
+    return DataError(
+        f"corpus files: expected the same number of lines on all sides, got {totals} ({lines}); align the files line by line"
+    )
+
+
+def _columns(file: IndexedFile, lines: pa.StringArray, start: int) -> pa.Table:
     """Split lines at tabs into source and target. `start` lines of the file precede them.
 
-    Without `file.columns`, lines of two columns are expected. With them, lines may have more, and blank lines are empty pairs.
+    Without stated columns, lines of two columns are expected. With them, lines may have more, and blank lines are empty pairs.
     """
+    stated = file.file.columns
     tabs = pc.count_substring(lines, "\t").to_numpy()
-    source, target = (int(column) - 1 for column in file.columns or (1, 2))
+    source, target = (int(column) - 1 for column in stated or (1, 2))
     last = max(source, target)
     wrong = tabs != last
-    if file.columns:
+    if stated:
         blank = pc.equal(pc.utf8_trim_whitespace(lines), "")
         lines = pc.if_else(blank, "\t" * last, lines)
         wrong = (tabs < last) & ~blank.to_numpy(zero_copy_only=False)
     if (at := np.flatnonzero(wrong)).size:
-        expected = f"at least {last + 1} columns" if file.columns else "two columns, source<TAB>target"
-        raise DataError(
-            f"{file.path / file.member}, line {start + int(at[0]) + 1}: expected {expected}, got {int(tabs[at[0]]) + 1}; remove or "
-            "repair the line"
-        )
+        expected = f"at least {last + 1} columns" if stated else "two columns, source<TAB>target"
+        line, found = start + int(at[0]) + 1, int(tabs[at[0]]) + 1
+        raise DataError(f"{file.shown}, line {line}: expected {expected}, got {found}; remove or repair the line")
     cells = pc.split_pattern(lines, "\t")
     return pa.table({"source": pc.list_element(cells, source), "target": pc.list_element(cells, target)})
 
 
-def _stream(name: str, side: Side, read: Read) -> Iterator[pa.Table]:
-    return rechunk(within_batches((table for file in side for table in read(name, file)), BATCH_ROWS), BATCH_ROWS)
+def _stream(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    return rechunk(within_batches(tables, BATCH_ROWS), BATCH_ROWS)
 
 
-def _side_by_side(tables: Iterable[pa.Table]) -> pa.Table:
-    columns: dict[str, Any] = {}
-    for table in tables:
-        columns.update(zip(table.column_names, table.columns, strict=True))
-    return pa.table(columns)
+def _side_by_side(group: tuple[Side, ...], rows: Iterable[tuple[pa.Table | None, ...]], expected: int) -> Iterator[pa.Table]:
+    """Join tables of the sides. Raises DataError unless each side has the rows that its index promised."""
+    found = 0
+    for tables in rows:
+        sizes = {0 if table is None else table.num_rows for table in tables}
+        found += max(sizes)
+        if len(sizes) > 1 or found > expected:
+            raise _changed(group)
+        columns: dict[str, Any] = {}
+        for table in tables:
+            columns.update(zip(table.column_names, table.columns, strict=True) if table else {})
+        yield pa.table(columns)
+    if found != expected:
+        raise _changed(group)
 
 
-def _unequal(counts: list[Count]) -> DataError:
-    lines = [f"{count.side}: {count.lines} lines in {count.file.path / count.file.member}" for count in counts]
-    sums = {
-        side: sum(count.lines for count in counts if count.side == side) for side in dict.fromkeys(count.side for count in counts)
-    }
-    totals = ", ".join(f"{side} {total}" for side, total in sums.items())
-    return DataError(
-        f"corpus files: expected the same number of lines on all sides, got {totals} ({'; '.join(lines)}); align the files line "
-        "by line"
-    )
+def _changed(group: tuple[Side, ...]) -> DataError:
+    names = ", ".join(str(file.shown) for side in group for file in side.files)
+    return DataError(f"{names}: expected the lines that were counted before, got others; the files were changed: run again")

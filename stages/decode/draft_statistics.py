@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ def numbers_of(statistics: Mapping[str, Any]) -> list[tuple[str, float]]:
     return found
 
 
-def summarise(tables: Sequence[pa.Table]) -> dict[str, Any] | None:
+def summarise(tables: Iterable[pa.Table]) -> dict[str, Any] | None:
     """Return statistics over all decoded sentences in tables of `Hypotheses`; None if the system does not draft.
 
     - tokens_per_pass: tokens without EOS divided by passes of the verifier (of the drafter if it decodes alone), both summed over

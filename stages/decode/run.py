@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import os
+from collections.abc import Sequence
 
 from stages.context import StepContext
 from stages.decode import DecodeConfig, DecodeInputs
 from stages.decode.draft_statistics import summarise
-from stages.decoding.pieces import PIECE_ROWS, DecodeJob, copy
+from stages.decoding.pieces import PIECE_ROWS, DecodeJob, Piece, copy
 from stages.decoding.text import NEAR_TIE, decode_text
+from stages.errors import unwritable
 from stages.shards import drop_shards_from, read_shard, shard_path
-from stages.tune.penalty import with_tuned_penalty
+from stages.tune.chosen import with_tuned_options
 
 
 def run(inputs: DecodeInputs, config: DecodeConfig, context: StepContext) -> None:
@@ -19,21 +21,34 @@ def run(inputs: DecodeInputs, config: DecodeConfig, context: StepContext) -> Non
     Raises ArtifactError when a decoded piece does not hold exactly the rows of its sentences, StageError when the engine of the
     search is not installed or the memory does not suffice, and TransientError when the step was asked to stop.
     """
-    search = with_tuned_penalty(config.search, inputs.tuned)
+    search = with_tuned_options(config.search, inputs.tuned)
     job = DecodeJob(inputs.system, search, config.batch_tokens)
     decoded = decode_text(inputs.text, job, PIECE_ROWS, context)
-    lines: list[str] = []
-    near_ties: list[int] = []
     for index, piece in enumerate(decoded):
         copy(piece.decoded, shard_path(context.directory, index), context)
-        rows = read_shard(piece.decoded).select(["id", "rank", "text", "margin"]).to_pylist()
-        best = [row for row in rows if row["rank"] == 0]
-        lines += [row["text"] for row in best]
-        near_ties += [row["id"] for row in best if row["margin"] is not None and row["margin"] < NEAR_TIE]
-    drafting = summarise([read_shard(piece.decoded) for piece in decoded])
     drop_shards_from(context.directory, len(decoded))
-    context.write_text(context.directory / "hypotheses.txt", "".join(f"{line}\n" for line in lines))
-    summary = {"rows": len(lines), "search": asdict(search), "near_ties": {"count": len(near_ties), "first": near_ties[:10]}}
+    rows, near_ties = _write_best(decoded, context)
+    summary = {"rows": rows, "search": search.values(), "near_ties": near_ties}
+    drafting = summarise(read_shard(piece.decoded) for piece in decoded)
     if drafting is not None:
         summary["drafting"] = drafting
     context.write_json(context.directory / "decode.json", summary)
+
+
+def _write_best(decoded: Sequence[Piece], context: StepContext) -> tuple[int, dict[str, object]]:
+    """Write the best hypothesis of each sentence to `hypotheses.txt`; return their number, and the number of near ties among them
+    with the first ids."""
+    path = context.directory / "hypotheses.txt"
+    rows, ties, first = 0, 0, list[int]()
+    try:
+        with context.temporary(path).open("w", encoding="utf-8", newline="\n") as file:
+            for piece in decoded:
+                table = read_shard(piece.decoded).select(["id", "rank", "text", "margin"])
+                best = [row for row in table.to_pylist() if row["rank"] == 0]
+                near = [row["id"] for row in best if row["margin"] is not None and row["margin"] < NEAR_TIE]
+                file.writelines(f"{row['text']}\n" for row in best)
+                rows, ties, first = rows + len(best), ties + len(near), (first + near)[:10]
+        os.replace(context.temporary(path), path)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    return rows, {"count": ties, "first": first}

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ def content_key(rows: pa.Table, job: DecodeJob) -> str:
     recipe = {
         "format": FORMAT,
         "system": job.system.fingerprint,
-        "search": [type(job.search).__name__, asdict(job.search)],
+        "search": [type(job.search).__name__, job.search.values()],
         "batch_tokens": job.batch_tokens,
         "rows": list(zip(rows["id"].to_pylist(), rows["source"].to_pylist(), strict=True)),
     }

@@ -92,6 +92,8 @@ class ReportConfig:
     """Lowest BLEU of the baseline on each test set; the step fails if the baseline scores less."""
     min_rouge: float = 0.0
     """Lowest ROUGE-L of the baseline on each test set."""
+    seeds: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Systems that differ in their seed alone, by the name of the first of them, which is among them."""
     system_pairs: dict[str, SystemPair] = field(default_factory=dict)
     """Pairs of systems from which the mutual information of the tokens of a step is estimated, by name."""
 

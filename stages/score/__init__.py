@@ -42,6 +42,8 @@ class ScoreConfig:
     own words."""
     lowercase: bool = False
     """Ignore case (`-lc`). ROUGE always does."""
+    decode_entities: bool = False
+    """Replace entities such as `&apos;` in hypotheses and references before they are compared."""
     metrics: tuple[MetricName, ...] = ("bleu", "chrf", "ter", "tokenized_bleu")
     """Metrics to compute."""
     head_and_tail: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from stages.context import StepContext
@@ -10,6 +11,7 @@ from stages.ngram.counts import head_and_tail
 from stages.score import ScoreConfig, ScoreInputs
 from stages.score.breakdown import by_length, diversity
 from stages.score.comet import comet
+from stages.score.entities import decoded
 from stages.score.metrics import Comparison, score, word_splitter
 from stages.score.tokenizers import tokenizer_for
 
@@ -23,7 +25,9 @@ def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
     """
     sentences = read_sentences(inputs.text.path)
     hypotheses = best_in_order(inputs.hypotheses, sentences)
-    references = [sentence.references for sentence in sentences]
+    references: list[Sequence[str]] = [sentence.references for sentence in sentences]
+    if config.decode_entities:
+        hypotheses, references = decoded(hypotheses), [decoded(texts) for texts in references]
     tokenizer = tokenizer_for(config.tokenizer, config.target_language)
     how = Comparison(language=config.target_language, tokenizer=tokenizer, lowercase=config.lowercase)
     scores: dict[str, Any] = {}

@@ -23,7 +23,7 @@ from stages.context import Context, StepContext
 from stages.errors import ArtifactError, unwritable
 from stages.score.tasks import TASKS, TaskName
 from stages.system import SystemConfig, SystemInputs
-from stages.tune.penalty import with_tuned_penalty
+from stages.tune.chosen import with_tuned_options
 
 
 def run(inputs: SystemInputs, config: SystemConfig, context: StepContext) -> None:
@@ -32,7 +32,7 @@ def run(inputs: SystemInputs, config: SystemConfig, context: StepContext) -> Non
     Raises ArtifactError when weights, network and vocabulary do not belong together, or when weights are not finite; StageError
     when the disk is full.
     """
-    searches = {label: with_tuned_penalty(search, inputs.tuned.get(label)) for label, search in config.searches.items()}
+    searches = {label: with_tuned_options(search, inputs.tuned.get(label)) for label, search in config.searches.items()}
     try:
         if inputs.alone is None:
             _bundle(inputs, config, searches, context)

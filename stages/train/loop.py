@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -19,8 +19,10 @@ from models.bundle.weights import load_matching_weights
 from models.family import family_named
 from models.training import averaging
 from models.training.batch import prefetch_batches, shares
+from models.training.config import TrainingConfig, TrainingPrecision
 from models.training.finite import REMEDY, NotFiniteError
 from models.training.loop import updates
+from models.training.memory import Passes, TrainingMemoryError
 from models.training.optimizer import Optimizer
 from models.training.parallel import any_worker
 from models.training.precision import arithmetic
@@ -64,7 +66,7 @@ def train(job: Job, training_worker: TrainingWorker) -> None:
             worker = Worker(job, training_worker)
             worker.train(interrupted)
             worker.finish()
-    except NotFiniteError as error:
+    except (NotFiniteError, TrainingMemoryError) as error:
         raise StageError(f"training: {error}") from error
 
 
@@ -72,7 +74,9 @@ class Worker:
     """State of one training worker."""
 
     def __init__(self, job: Job, training_worker: TrainingWorker) -> None:
-        self.job, self.training_worker, self.recipe = job, training_worker, job.config.training
+        self.job, self.training_worker = job, training_worker
+        self.recipe = with_precision(job.config.training, training_worker.device)
+        self.passes = Passes()
         self.family = family_named(job.config.family).functions
         self.sizes = vocabulary_sizes(job.inputs.vocabulary)
         self.stream, self.dropped = pool_stream(job.inputs.tokens, job.config, self.sizes)
@@ -94,8 +98,10 @@ class Worker:
         """Run the remaining updates. Raises TransientError, with its state saved, when the step was asked to stop."""
         start = self.progress
         log.info("training from update %d of %d", start.update, self.recipe.updates)
+        if self.job.config.training.precision == "auto":
+            log.info("computing in %s", self.recipe.precision)
         if start.num_shares != self.training_worker.world_size:
-            log.info("%d workers compute %d shares of each batch", self.training_worker.world_size, start.num_shares)
+            log.info("number of shares of a batch: %d, of workers: %d", start.num_shares, self.training_worker.world_size)
         if (used := arithmetic(self.recipe.precision, self.training_worker.device)) != self.recipe.precision:
             log.info("computing in %s: this CPU has no instructions for %s", used, self.recipe.precision)
         if self.training_worker.rank == 0:
@@ -113,8 +119,14 @@ class Worker:
             microbatch_tokens=self.job.context.microbatch_tokens,
         )
         batches = prefetch_batches(mine)
-        reports = updates(self.model, self.family.loss, batches, self.optimizer, self.recipe, self.training_worker, start.update)
+        reports = updates(
+            self.model, self.family.loss, batches, self.optimizer, self.recipe, self.training_worker, start.update, self.passes
+        )
+        tokens = self.passes.max_tokens
         for report in reports:
+            if self.passes.max_tokens != tokens:
+                tokens = self.passes.max_tokens
+                self._log_passes(report.update)
             self.progress = replace(self.progress, update=report.update, position=report.position)
             self.meter.add(report)
             last = report.update == self.recipe.updates
@@ -127,6 +139,13 @@ class Worker:
             if done:
                 return
 
+    def _log_passes(self, update: int) -> None:
+        """Log that memory ran out, and the size of the passes from this update on."""
+        tokens = self.passes.max_tokens
+        log.warning("update %d: memory ran out; from here on a pass has at most %d padded tokens", update, tokens)
+        if self.training_worker.rank == 0:
+            self.job.context.metrics(update, {"microbatch_tokens": float(tokens or 0)})
+
     def _log(self, update: int) -> None:
         line = self.meter.line()
         if self.training_worker.rank == 0:
@@ -137,6 +156,7 @@ class Worker:
         found = self.validator.validate(self.model, self.progress.update)
         if not math.isfinite(found.loss):
             raise NotFiniteError(f"update {found.update}: validation loss: expected a finite value, got {found.loss}; {REMEDY}")
+        found = found._replace(epoch=self.progress.position.epoch)
         self.progress = replace(self.progress, validations=(*self.progress.validations, found))
         if self.training_worker.rank == 0:
             self.files.save_candidate(found.update, self.model)
@@ -177,6 +197,13 @@ class Worker:
             if self.job.inputs.tables is not None:
                 facts["links"] = links_of(self.job.inputs.tables.file)
             self.files.finish(self.progress, self.job.config, self.sizes, facts)
+
+
+def with_precision(recipe: TrainingConfig, device: str) -> TrainingConfig:
+    """Return a recipe with the precision of the device in place of `auto`."""
+    if recipe.precision != "auto":
+        return recipe
+    return replace(recipe, precision=cast(TrainingPrecision, arithmetic(recipe.precision, device)))
 
 
 def give_back_memory() -> None:

@@ -1,4 +1,4 @@
-"""Choose the length penalty of a search by its score on the validation text."""
+"""Choose options of a search on the validation text: the length penalty by its score, and the size of a shortlist by its recall."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class TuneInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneConfig:
-    """Candidate length penalties and the metric that compares them."""
+    """The search, candidate length penalties, and the metric that compares them."""
 
     search: SearchConfig
-    """A search with a length penalty, which is replaced by the candidates."""
+    """A search with a length penalty, which is replaced by the candidates, or with a shortlist whose size follows from a recall."""
     length_penalties: tuple[float, ...]
-    """Candidates. The first of the best ones is chosen."""
+    """Candidates. The first of the best ones is chosen. Empty: the penalty stays."""
     target_language: str
     """Language code of the hypotheses; determines the tokeniser."""
     task: TaskName = "translation"
@@ -32,6 +32,8 @@ class TuneConfig:
     """Tokeniser of sacreBLEU; `auto` follows the target language."""
     lowercase: bool = False
     """Ignore case in the comparison."""
+    decode_entities: bool = False
+    """Replace entities such as `&apos;` in hypotheses and references before they are compared."""
     batch_tokens: int = 4000
     """Padded source tokens in a batch, EOS included."""
 

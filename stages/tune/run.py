@@ -2,35 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+from fewstep.config.options import Shortlist
+from fewstep.config.search import SearchConfig
 from stages.context import StepContext
 from stages.decoding.pieces import PIECE_ROWS, DecodeJob
 from stages.decoding.sentences import read_sentences
+from stages.decoding.systems import load
 from stages.decoding.text import decode_text
+from stages.score.entities import decoded
 from stages.score.metrics import Comparison, score
 from stages.score.tasks import TASKS
 from stages.score.tokenizers import tokenizer_for
 from stages.shards import read_shard
 from stages.tune import TuneConfig, TuneInputs
+from stages.tune.shortlist import lexicon_of, ranks, smallest
 
 
 def run(inputs: TuneInputs, config: TuneConfig, context: StepContext) -> None:
     """Write `tuned.json`. Raises the errors of the decode and score stages."""
+    search = config.search
+    summary: dict[str, Any] = {"search": search.label}
+    if (shortlist := search.unmeasured_shortlist) is not None:
+        chosen = _choose_shortlist(inputs, config, shortlist, context)
+        tokens = chosen["tokens"]
+        search = search.with_shortlist(None if tokens is None else replace(shortlist, tokens=tokens, recall=None))
+        summary |= {"shortlist": chosen}
+    if config.length_penalties:
+        summary |= _choose_penalty(inputs, config, search, context)
+    context.write_json(context.directory / "tuned.json", summary)
+
+
+def _choose_shortlist(inputs: TuneInputs, config: TuneConfig, shortlist: Shortlist, context: StepContext) -> dict[str, Any]:
+    """Return the size of a shortlist and its recall on the outputs of the search without a shortlist."""
+    rows = _best(inputs, config, config.search.with_shortlist(None), context)
+    sentences = {sentence.id: sentence for sentence in read_sentences(inputs.text.path)}
+    sources = load(inputs.system, "cpu").encode([sentences[row["id"]].source for row in rows])
+    pairs = [(source, row["ids"]) for source, row in zip(sources, rows, strict=True)]
+    measured = smallest(ranks(lexicon_of(inputs.system.path), shortlist.links, pairs), shortlist)
+    context.metrics(0, {"shortlist_recall": measured.recall, "shortlist_tokens": measured.tokens or 0})
+    return {**measured._asdict(), "links": shortlist.links, "expected_recall": shortlist.recall}
+
+
+def _choose_penalty(inputs: TuneInputs, config: TuneConfig, search: SearchConfig, context: StepContext) -> dict[str, Any]:
+    """Return the length penalty with the best score, and the scores of all candidates."""
     sentences = {sentence.id: sentence for sentence in read_sentences(inputs.text.path)}
     tokenizer = tokenizer_for(config.tokenizer, config.target_language)
     how = Comparison(language=config.target_language, tokenizer=tokenizer, lowercase=config.lowercase)
     metric = TASKS[config.task].metric
     candidates = []
     for penalty in config.length_penalties:
-        search = replace(config.search, length_penalty=penalty)  # type: ignore[call-arg]  # a search that penalises length
-        pieces = decode_text(inputs.text, DecodeJob(inputs.system, search, config.batch_tokens), PIECE_ROWS, context)
-        rows = [row for piece in pieces for row in read_shard(piece.decoded).select(["id", "rank", "text"]).to_pylist()]
-        best = [row for row in rows if row["rank"] == 0]
-        references = [sentences[row["id"]].references for row in best]
-        found = score(metric, [row["text"] for row in best], references, how)
+        tried = replace(search, length_penalty=penalty)  # type: ignore[call-arg]  # a search that penalises length
+        best = _best(inputs, config, tried, context)
+        references: list[Sequence[str]] = [sentences[row["id"]].references for row in best]
+        texts = [row["text"] for row in best]
+        if config.decode_entities:
+            texts, references = decoded(texts), [decoded(one) for one in references]
+        found = score(metric, texts, references, how)
         candidates.append({"length_penalty": penalty, "score": found["score"]})
         context.metrics(len(candidates), {metric: found["score"], "length_penalty": penalty})
     chosen = max(candidates, key=lambda one: one["score"])
-    summary = {"search": config.search.label, "metric": metric, **chosen, "candidates": candidates, "signature": found["signature"]}
-    context.write_json(context.directory / "tuned.json", summary)
+    return {"metric": metric, **chosen, "candidates": candidates, "signature": found["signature"]}
+
+
+def _best(inputs: TuneInputs, config: TuneConfig, search: SearchConfig, context: StepContext) -> Sequence[dict[str, Any]]:
+    """Return the best hypothesis of each sentence as a row with its id, rank, text and ids."""
+    pieces = decode_text(inputs.text, DecodeJob(inputs.system, search, config.batch_tokens), PIECE_ROWS, context)
+    rows = [row for piece in pieces for row in read_shard(piece.decoded).select(["id", "rank", "text", "ids"]).to_pylist()]
+    return [row for row in rows if row["rank"] == 0]

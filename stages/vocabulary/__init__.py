@@ -41,6 +41,9 @@ class VocabularyConfig:
 
     size: Annotated[int, Gt(8)] = 8000
     """Number of pieces, including the seven reserved ids (of each side if the vocabularies are separate)."""
+    exact: bool = True
+    """Train exactly `size` pieces. Otherwise as many as the text supports if it supports fewer, and twice as many as it has
+    characters if `size` is less than that number; `size: auto` implies this."""
     joint: bool = True
     """Use one vocabulary for both sides, with tied embeddings, instead of one for each side."""
     model: Literal["unigram", "bpe"] = "unigram"

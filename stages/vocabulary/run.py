@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
+from fewstep.mapped_pieces import MappedPieces
 from fewstep.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 from stages.artifacts import Text
 from stages.context import Context, StepContext
 from stages.errors import ArtifactError, DataError
-from stages.shards import read_shards
+from stages.shards import read_shard, row_counts, shard_paths
 from stages.vocabulary import VocabularyConfig, VocabularyInputs
 from stages.vocabulary.imported import imported_models
 
@@ -25,8 +28,8 @@ LONGEST_LINE = 1 << 20
 def run(inputs: VocabularyInputs, config: VocabularyConfig, context: StepContext) -> None:
     """Write `source.spm`, `target.spm` and `vocabulary.json`. Equal text and config give equal bytes.
 
-    Raises DataError when the text gives fewer than `size` pieces, or has more characters than pieces, and for files that cannot be
-    imported (`stages.vocabulary.imported`).
+    Raises DataError when the text gives fewer than `size` pieces, or has more characters than pieces, and the size is `exact`; and
+    for files that cannot be imported (`stages.vocabulary.imported`).
     """
     if inputs.files is not None:
         models, joint = imported_models(inputs.files), inputs.files.joint
@@ -43,8 +46,25 @@ def run(inputs: VocabularyInputs, config: VocabularyConfig, context: StepContext
 def _trained(text: Text, config: VocabularyConfig) -> dict[str, bytes]:
     sides = ("source", "target")
     if config.joint:
-        return dict.fromkeys(sides, train_pieces(_lines(text.path, sides, config.sentences), config))
-    return {side: train_pieces(_lines(text.path, (side,), config.sentences), config, side) for side in sides}
+        return dict.fromkeys(sides, _train(text, sides, config, "joint"))
+    return {side: _train(text, (side,), config, side) for side in sides}
+
+
+class _SizeError(DataError):
+    """A size that the text does not support."""
+
+    def __init__(self, text: str, supported: int) -> None:
+        super().__init__(text)
+        self.supported = supported
+
+
+def _train(text: Text, sides: tuple[str, ...], config: VocabularyConfig, name: str) -> bytes:
+    try:
+        return train_pieces(_lines(text.path, sides, config.sentences), config, name)
+    except _SizeError as error:
+        if config.exact:
+            raise
+        return train_pieces(_lines(text.path, sides, config.sentences), replace(config, size=error.supported), name)
 
 
 def train_pieces(lines: Iterator[str], config: VocabularyConfig, side: str = "joint") -> bytes:
@@ -93,21 +113,31 @@ def processor(directory: Path, side: str) -> SentencePieceProcessor:
     first = tuple(loaded.id_to_piece(list(range(min(len(RESERVED), loaded.get_piece_size())))))
     if first != RESERVED:
         raise ArtifactError(f"{path}: expected the first pieces {' '.join(RESERVED)}, got {' '.join(first)}; train it with fewstep")
-    return loaded
+    return _mapped(loaded, directory, side)
+
+
+def _mapped(pieces: SentencePieceProcessor, directory: Path, side: str) -> SentencePieceProcessor:
+    """Return the pieces with the ids of an imported vocabulary, if the directory holds one."""
+    path = directory / "vocabulary.json"
+    described = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not described.get("mapped"):
+        return pieces
+    return MappedPieces(pieces.serialized_model_proto(), described[f"{side}_size"])
 
 
 def _lines(directory: Path, sides: tuple[str, ...], max_lines: int) -> Iterator[str]:
     """Up to `max_lines` evenly spaced lines of each side: rows floor(i n / max_lines) of n rows."""
-    rows = sum(table.num_rows for table in read_shards(directory))
+    counts = row_counts(directory)
+    rows = sum(counts)
     chosen = min(rows, max_lines)
     for side in sides:
         start, taken = 0, 0
-        for table in read_shards(directory):
-            column = table[side]
-            while taken < chosen and (row := taken * rows // chosen) < start + table.num_rows:
-                yield column[row - start].as_py()
-                taken += 1
-            start += table.num_rows
+        for path, count in zip(shard_paths(directory), counts, strict=True):
+            end = -(-(start + count) * chosen // rows) if rows else 0  # lines whose row is in this shard or an earlier one
+            if end > taken:
+                column = read_shard(path)[side]
+                yield from column.take([line * rows // chosen - start for line in range(taken, end)]).to_pylist()
+            start, taken = start + count, end
 
 
 def _write(path: Path, data: bytes, context: Context) -> None:
@@ -119,12 +149,15 @@ def _explained(error: RuntimeError, config: VocabularyConfig, side: str) -> Data
     """An error of SentencePiece in terms of the config."""
     text = str(error)
     if max_size := re.search(r"value <= (\d+)", text):
-        return DataError(
-            f"vocabulary.size ({side}): expected at most {max_size[1]} for this text, got {config.size}; choose a smaller size"
+        return _SizeError(
+            f"vocabulary.size ({side}): expected at most {max_size[1]} for this text, got {config.size}; choose a smaller size, or "
+            "exact: false",
+            int(max_size[1]),
         )
     if min_size := re.search(r"required_chars\. \d+ vs (\d+)", text):
-        return DataError(
+        return _SizeError(
             f"vocabulary.size ({side}): expected at least {min_size[1]}, the number of characters of this text, got {config.size}; "
-            "choose a larger size or a smaller character_coverage"
+            "choose a larger size or a smaller character_coverage",
+            2 * int(min_size[1]),
         )
     return DataError(f"vocabulary ({side}): expected text from which SentencePiece can learn pieces, got: {text}; check the text")

@@ -1,7 +1,7 @@
 """Kill and stop the processes of runs at random: `python -m tests.campaign --kills 200 --stops 1000 [--seed N] [--json FILE]`.
 
 In each round two drivers make one tiny run on one store, with equal host names, in pid namespaces of their own or in that of the
-machine, and with clocks that differ by up to a day. Three rounds of four are in process, and one is on Ray.
+machine, and with clocks that differ by up to a day. Three rounds of four are in process, and one is on Ray (`--ray-every`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from pathlib import Path
 from tests.campaign.rounds import options, play
 from tests.end_to_end.runs import Watched
 
-KILLS, STOPS, SECONDS = 8, 40, 30.0
-"""Faults of a round, and the time within which they are injected."""
+KILLS, STOPS = 8, 40
+"""Faults of a round."""
+IN_PROCESS_SECONDS, ON_RAY_SECONDS = 30.0, 120.0
+"""The time within which they are injected."""
 
 
 def main() -> int:
@@ -28,6 +30,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200, help="Number of SIGKILLs.")
     parser.add_argument("--stops", type=int, default=1000, help="Number of SIGSTOPs, each of which is followed by a SIGCONT.")
     parser.add_argument("--seed", type=int, default=0, help="Seed of the first round.")
+    parser.add_argument("--ray-every", type=int, default=4, help="Number of rounds of which one is on Ray.")
     parser.add_argument("--json", type=Path, help="File for the counts.")
     arguments = parser.parse_args()
     counts, failures, started, seed = Counter[str](), list[str](), time.monotonic(), arguments.seed
@@ -35,9 +38,10 @@ def main() -> int:
         undisturbed = Watched(Path(folder) / "undisturbed", *options(on_ray=False))
         undisturbed.finish()
         while killed(counts) < arguments.kills or stopped(counts) < arguments.stops:
-            on_ray, store = seed % 4 == 3, Path(folder) / f"round-{seed}"
+            on_ray, store = (seed + 1) % arguments.ray_every == 0, Path(folder) / f"round-{seed}"
+            seconds = ON_RAY_SECONDS if on_ray else IN_PROCESS_SECONDS
             try:
-                counts += play(seed, store, undisturbed, on_ray=on_ray, kills=KILLS, stops=STOPS, seconds=SECONDS)
+                counts += play(seed, store, undisturbed, on_ray=on_ray, kills=KILLS, stops=STOPS, seconds=seconds)
             except AssertionError as error:
                 failures.append(f"round {seed}: {error}")
                 print(failures[-1], flush=True)

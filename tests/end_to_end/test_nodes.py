@@ -87,6 +87,29 @@ def test_work_goes_where_what_it_asks_for_is(nodes: Nodes, tmp_path: Path) -> No
             nodes.kill(node)
 
 
+def test_a_training_goes_on_with_fewer_workers_to_the_same_bits(nodes: Nodes, tmp_path: Path) -> None:
+    """One of two nodes is killed in a training of two workers, and does not come back."""
+    elastic = settings("cluster.resources.train={workers: 2, min_workers: 1, cpus: 1}", "cluster.node_wait_seconds=5")
+    options = (*elastic, "--until", "train:teacher")
+    alone = Watched(tmp_path / "alone", "--in-process", "--set", "cluster.cpus=2", *options)
+    alone.finish()
+    run = Watched(tmp_path / "run", *settings(f"cluster.address={nodes.address}"), *options)
+    run.begin_with(alone, before="train:teacher")
+    alive, process = [nodes.add(1), nodes.add(1)], run.start()
+    try:
+        run.wait(lambda: run.progress("train:teacher") >= 40, process, 400)
+        nodes.kill(alive.pop())
+        assert process.wait(400) == 0, run.output_file.read_text()[-4000:]
+    finally:
+        end(process)
+        for node in alive:
+            nodes.kill(node)
+    assert "it goes on with 1 of 2 workers" in run.events("step_waiting")[-1]["error"]
+    assert "number of shares of a batch: 2, of workers: 1" in run.log("train:teacher")
+    assert "training from update 0 of" not in run.log("train:teacher")
+    assert run.agrees_with(alone)
+
+
 def context(directory: Path, workers: Workers) -> StepContext:
     directory.mkdir(parents=True)
     return StepContext(

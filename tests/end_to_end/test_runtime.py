@@ -43,20 +43,50 @@ def decoded(store: Path) -> Iterator[tuple[str, Path, Path]]:
             yield step, plan.get(f"system:{name}/default", plan[f"system:{name}"]), directory
 
 
-def test_every_system_of_the_demo(tmp_path: Path) -> None:
-    changes = [word for change in (*BRIEFLY, *SMALL, *RAW, *REDUCED, f"store.path={tmp_path}") for word in ("--set", change)]
-    command = [sys.executable, "-m", "pipeline", "run", "configs/demo.yaml", "--in-process", "--set", "cluster.cpus=1", *changes]
+def run(store: Path, config: str, *changes: str) -> None:
+    """Run the pipeline in one process, and check that it succeeds."""
+    words = [word for change in (*changes, f"store.path={store}") for word in ("--set", change)]
+    command = [sys.executable, "-m", "pipeline", "run", config, "--in-process", "--set", "cluster.cpus=1", *words]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
-    manifests = (tmp_path / "corpus").glob("*/manifest.json")
-    (text,) = (path.parent for path in manifests if json.loads(path.read_text())["step"] == "corpus:demo")
-    lines, steps = [row["source"] for row in rows(text)], list(decoded(tmp_path))
+
+
+def compare(store: Path, test: str) -> dict[str, bool]:
+    """Translate the test set again with each system that decoded it; return the steps, and whether the runtime has the search."""
+    manifests = (store / "corpus").glob("*/manifest.json")
+    (text,) = (path.parent for path in manifests if json.loads(path.read_text())["step"] == f"corpus:{test}")
+    lines, compared = [row["source"] for row in rows(text)], {}
     assert len(lines) == 60
-    assert len(steps) == 15
-    for step, directory, written in steps:
+    for step, directory, written in decoded(store):
         system = fewstep.load(directory)
         search = family_named(system.family).search.from_values(json.loads((written / "decode.json").read_text())["search"])
+        compared[step] = not list(system.decoder.problems(search))
+        if not compared[step]:
+            continue
         found = [one for ranked in system.translate(lines, search, n_best=search.n_best, threads=1) for one in ranked]
         assert [(one.text, one.score, one.steps, one.statistics.get("margin")) for one in found] == [
             (row["text"], row["score"], row["steps"], row["margin"]) for row in rows(written)
         ], step
+    return compared
+
+
+def test_every_system_of_the_demo(tmp_path: Path) -> None:
+    run(tmp_path, "configs/demo.yaml", *BRIEFLY, *SMALL, *RAW, *REDUCED)
+    compared = compare(tmp_path, "demo")
+    assert len(compared) == 15
+    assert all(compared.values())
+
+
+def test_every_objective_of_networks_that_write_all_slots(tmp_path: Path) -> None:
+    """From text to report. The runtime has all searches but that with another system's scores."""
+    run(tmp_path, "tests/end_to_end/parallel.yaml")
+    compared = compare(tmp_path, "small")
+    assert len(compared) == 12
+    assert [step for step, native in compared.items() if not native] == ["decode:one-shot/greedy-length_candidates3-system:small"]
+    (page,) = tmp_path.glob("report/*/records/report.html")
+    text = page.read_text(encoding="utf-8")
+    assert all(name in text for name in ("one-shot", "glat", "ctc-glat", "masked", "mask-predict-iterations4"))
+    for path in tmp_path.glob("train/*/records/metrics.*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        losses = [line["loss"] for line in lines if "loss" in line]
+        assert losses[-1] < losses[0]

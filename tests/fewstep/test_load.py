@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 import fewstep
-from fewstep.system.description import SYSTEM_FORMAT, read_description
+from fewstep.system.description import OLDEST_SYSTEM_FORMAT, SYSTEM_FORMAT, read_description
 from fewstep.system.format import WEIGHTS, write_json
 from fewstep.system.integrity import seal
 from models.bundle.directory import load_system
@@ -66,7 +66,9 @@ def test_foreign_directories(systems: dict[str, Path], tmp_path: Path) -> None:
         fewstep.load(tmp_path)
 
 
-@pytest.mark.parametrize(("version", "remedy"), [(SYSTEM_FORMAT - 1, "create it again"), (SYSTEM_FORMAT + 1, "or a later one")])
+@pytest.mark.parametrize(
+    ("version", "remedy"), [(OLDEST_SYSTEM_FORMAT - 1, "create it again"), (SYSTEM_FORMAT + 1, "or a later one")]
+)
 def test_older_and_newer_directories(systems: dict[str, Path], tmp_path: Path, version: int, remedy: str) -> None:
     directory = copied(systems, "lattice", tmp_path)
     describe(directory, format=version)

@@ -44,6 +44,10 @@ class AggressiveConfig(NetworkConfig):
     encoder: Literal["separate", "shared"] = "separate"
     """The drafter's own encoder, or the verifier's, which is not trained further, runs once for both, and shares its table of
     embeddings."""
+    copied_weights: Literal["all", "encoder"] = "all"
+    """Weights of the verifier or the teacher that training starts from, unless `initial_weights` is random: those of the encoder
+    and of the embeddings, as in the paper, since a causal decoder computes something else than a parallel one (`encoder`); or
+    those of the decoder as well (`all`). An autoregressive drafter starts from the verifier's last layer in any case."""
     prefix_attention: Literal["all", "causal"] = "all"
     """Slots that tokens of the prefix attend to: all, empty ones included (the paper's), or those before them, so that their states
     can be cached."""
@@ -172,8 +176,10 @@ class AggressiveSearch(LimitedSearch):
             yield Problem(("confidence",), "0 for a drafter that fills blocks at once", self.confidence)
         if self.strategy == "gad++" and parts.target_size is not None and self.top_k > parts.target_size:
             yield Problem(("top_k",), f"at most the vocabulary's {parts.target_size}", self.top_k)
-        if self.shortlist is not None and parts.tables is False:
-            yield Problem(("shortlist",), "none for a system without candidate tables", self.shortlist)
+        yield from self.shortlist_problems(parts)
+        if self.draft_shortlist is not None and self.draft_shortlist.tokens is None:
+            expected = "a number, since no recall is measured for drafts"
+            yield Problem(("draft_shortlist", "tokens"), expected, "none")
         if self.draft_shortlist is not None and self.draft_shortlist.links and parts.tables is False:
             links = self.draft_shortlist.links
             yield Problem(("draft_shortlist", "links"), "0 for a system without candidate tables", links)

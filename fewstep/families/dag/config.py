@@ -21,6 +21,11 @@ class DagConfig(NetworkConfig):
 
     conventions: Literal["paper", "v2"] = "paper"
     """Graph size and pinning as in the paper's code, which its results were computed with, or as in its successor."""
+    initialisation: Literal["glorot", "normal"] = "glorot"
+    """Random weights: embeddings with N(0, 1/width) and Glorot uniform matrices, or all of them with N(0, 0.02²) as in BERT and in
+    the programs of the paper's authors."""
+    source_bos: bool = False
+    """Encode each source with BOS in front, as the programs of the paper's authors do. It takes one of `max_positions`."""
     graph_size: Literal["source", "predicted", "fixed"] = "source"
     """Quantity that the size of a graph is proportional to: the source length, the target length, which the network predicts, or
     nothing."""
@@ -51,10 +56,18 @@ class DagConfig(NetworkConfig):
     """Effect of a shown token on the paths: none; its vertex must be on the path (`row`); or its vertex may write no other token
     (`column`). Empty: `column` by the conventions of the paper, `row` by those of v2."""
 
+    activation: Literal["relu", "gelu", "swish"] = "gelu"
+    """Activation of the feed-forward blocks."""
+
     @property
     def pinning(self) -> Pin:
         """The effect of a shown token on the paths."""
         return self.pin or ("column" if self.conventions == "paper" else "row")
+
+    @property
+    def max_source_tokens(self) -> int:
+        """The longest source, in tokens without EOS."""
+        return self.max_positions - 1 - self.source_bos
 
     @property
     def factors(self) -> tuple[float, float]:
@@ -154,8 +167,7 @@ class DagSearch(SearchConfig):
             yield Problem(("ngram_weight",), f"0 with {self.strategy}", self.ngram_weight)
         elif self.ngram_weight and parts.ngram is False:
             yield Problem(("ngram_weight",), "0 for a system without an n-gram model (`ngram: {}`)", self.ngram_weight)
-        if self.shortlist is not None and parts.tables is False:
-            yield Problem(("shortlist",), "none for a system without candidate tables", self.shortlist)
+        yield from self.shortlist_problems(parts)
 
 
 NETWORK, SEARCH = DagConfig, DagSearch

@@ -63,7 +63,7 @@ class NativeDecoder:
         self._copies[precision]
 
     def _copy(self, arrays: Arrays, precision: Precision) -> DagNetwork:
-        return DagNetwork(arrays, shape=shape_of(self.config, "gelu"), precision=precision, lexicon=self.lexicon)
+        return DagNetwork(arrays, shape=shape_of(self.config), precision=precision, lexicon=self.lexicon)
 
     def problems(self, search: DagSearch) -> Iterator[Problem]:
         """Yield the options of a search that are not valid for this system, or that native code does not support."""
@@ -79,7 +79,7 @@ class NativeDecoder:
 
     def prepare(self, sources: Sequence[Sequence[int]], search: Any = None, threads: int | None = None) -> Sources:
         """Return sources without EOS as one batch. Raises ValueError for a source that exceeds the network's `max_positions`."""
-        return gather(sources, self.config.max_positions - 1)
+        return gather(sources, self.config.max_source_tokens)
 
     def decode(self, prepared: Sources, search: DagSearch, threads: int | None = None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first. Raises ValueError for a search with `problems`."""
@@ -96,8 +96,7 @@ class NativeDecoder:
     def graph(self, prepared: Sources, search: DagSearch, threads: int, tokens: int = 1) -> Graph:
         """Return the graphs of sources, with as many tokens per vertex as the search needs, and at least `tokens`."""
         transitions, log_probs, ids, lengths = self._copies[search.precision].scores(
-            prepared.ids,
-            prepared.lengths,
+            *self._encoded(prepared),
             self._vertices(prepared.lengths),
             tokens=max(tokens, tokens_needed(search)),
             rules=_rules(search),
@@ -117,14 +116,19 @@ class NativeDecoder:
     def _follow(self, prepared: Sources, search: DagSearch, threads: int) -> list[list[Hypothesis]]:
         """Run greedy search, or lookahead search without constraints on repetitions."""
         paths = self._copies[search.precision].follow(
-            prepared.ids,
-            prepared.lengths,
+            *self._encoded(prepared),
             self._vertices(prepared.lengths),
             token_weight=search.token_weight if search.strategy == "lookahead" else 0.0,
             rules=_rules(search),
             threads=threads,
         )
         return [[Hypothesis(path.ids, path.score, 1)] for path in paths]
+
+    def _encoded(self, prepared: Sources) -> tuple[Ints, Ints]:
+        """Return the ids [B,S] and the lengths [B] of sources as they are encoded."""
+        if not self.config.source_bos:
+            return prepared.ids, prepared.lengths
+        return np.pad(prepared.ids, ((0, 0), (1, 0)), constant_values=BOS), prepared.lengths + 1
 
     def _vertices(self, lengths: Ints) -> Ints:
         """Return the number of vertices of each sentence, or of each target length if the network predicts it."""

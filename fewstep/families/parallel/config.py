@@ -63,6 +63,9 @@ class ParallelConfig(NetworkConfig):
     glancing_same_dropout: bool = True
     """Whether the pass that finds wrong slots drops the same units as the pass that trains."""
 
+    activation: Literal["relu", "gelu", "swish"] = "gelu"
+    """Activation of the feed-forward blocks."""
+
     @property
     def uses_ctc(self) -> bool:
         """Whether a target may have several alignments with the slots."""

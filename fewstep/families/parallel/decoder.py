@@ -72,7 +72,7 @@ class NativeDecoder:
     def _copy(self, arrays: Arrays, precision: Precision) -> ParallelNetwork:
         return ParallelNetwork(
             arrays,
-            shape=shape_of(self.config, "gelu"),
+            shape=shape_of(self.config),
             slots=_slots(self.config),
             impossible=tuple(impossible(self.config)),
             precision=precision,

@@ -41,6 +41,10 @@ class StepwiseConfig(NetworkConfig):
     stop: Stop | None = None
     """Event that ends an output: the first EOS in writing order, or an EOS in either direction. Empty: as in the order."""
 
+    logits_bias: bool = False
+    """Add a bias, which training does not change, to the logits. In an imported network it also excludes the tokens that are never
+    written (minus infinity)."""
+
     def generation(self) -> GenerationOrder:
         """Return the order with its changes. Raises ValueError that names the properties which are not valid together."""
         named = ORDERS[self.order]
@@ -64,6 +68,9 @@ class StepwiseConfig(NetworkConfig):
             self.generation()
         except ValueError as error:
             yield Problem(("order",), f"a valid combination of order settings ({error})", self.order)
+            return
+        if self.position_offset and self.generation().target_positions != "absolute":
+            yield Problem(("position_offset",), "0 unless target_positions is absolute", self.position_offset)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,8 +172,7 @@ class StepwiseSearch(LimitedSearch):
         yield from self._engine_problems(order, parts)
         if order is not None and self.selection == "double-top-k" and order.step_size > 2:
             yield Problem(("selection",), f"exact or outer with {order.step_size} tokens a step", self.selection)
-        if self.shortlist is not None and parts.tables is False:
-            yield Problem(("shortlist",), "none for a system without candidate tables", self.shortlist)
+        yield from self.shortlist_problems(parts)
         yield from self._coupling_problems(order, parts)
 
     def _engine_problems(self, order: GenerationOrder | None, parts: SystemParts) -> Iterator[Problem]:

@@ -9,6 +9,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/inference/activation.h"
 #include "bindings/inference/beam_options.h"
 #include "bindings/inference/lexicon.h"
 #include "bindings/inference/precision.h"
@@ -54,7 +55,8 @@ TransformerShape shape_of(const Sizes& sizes) {
             at("target_vocabulary"),
             at("source_positions"),
             at("slots"),
-            at("gelu") != 0};
+            activation_of(at("activation")),
+            at("scale_embeddings") != 0};
 }
 
 Transformer transformer_of(const std::map<std::string, Array>& arrays, const Sizes& sizes) {
@@ -192,10 +194,11 @@ BoundAggressive* make(const std::map<std::string, Array>& verifier, const Sizes&
     bound->network.emplace(transformer_of(drafter, drafter_shape));
     const std::size_t width = bound->network->shape.width;
     bound->network->lexicon = std::move(lexicon);
-    if (shares_words) bound->network->vocabulary = PackedMatrix();
+    const bool shares_logits = shares_words && bound->verifier.logits_bias.empty();  // a drafter has no logits bias
+    if (shares_logits) bound->network->vocabulary = PackedMatrix();
     Drafter& bound_drafter =
         bound->drafter.emplace(Drafter{*bound->network,
-                                       shares_words ? bound->verifier.vocabulary : bound->network->vocabulary,
+                                       shares_logits ? bound->verifier.vocabulary : bound->network->vocabulary,
                                        shares_encoder,
                                        sight_of(sight),
                                        codes_in_layers,

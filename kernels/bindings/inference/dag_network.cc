@@ -9,6 +9,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/inference/activation.h"
 #include "bindings/inference/lexicon.h"
 #include "bindings/inference/precision.h"
 #include "csrc/inference/dag/network.h"
@@ -137,12 +138,23 @@ struct BoundDagNetwork {
 
 BoundDagNetwork make(const std::map<std::string, Array>& arrays, std::size_t encoder_layers, std::size_t decoder_layers,
                      std::size_t width, std::size_t feed_forward, std::size_t heads, bool pre_norm, std::size_t source_vocabulary,
-                     std::size_t target_vocabulary, std::size_t source_positions, std::size_t slots, bool gelu, std::size_t classes,
-                     const Ids& common_tokens, const LinkedTokens& linked_tokens, const std::string& precision) {
+                     std::size_t target_vocabulary, std::size_t source_positions, std::size_t slots, std::size_t activation,
+                     bool scale_embeddings, std::size_t classes, const Ids& common_tokens, const LinkedTokens& linked_tokens,
+                     const std::string& precision) {
     Arrays floats;
     for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
-    const TransformerShape shape{encoder_layers,    decoder_layers,   width, feed_forward, heads, pre_norm, source_vocabulary,
-                                 target_vocabulary, source_positions, slots, gelu};
+    const TransformerShape shape{encoder_layers,
+                                 decoder_layers,
+                                 width,
+                                 feed_forward,
+                                 heads,
+                                 pre_norm,
+                                 source_vocabulary,
+                                 target_vocabulary,
+                                 source_positions,
+                                 slots,
+                                 activation_of(activation),
+                                 scale_embeddings};
     const std::size_t links = 2 * width + heads;
     Lexicon lexicon = lexicon_of(common_tokens, linked_tokens, shape);
     const nb::gil_scoped_release release;
@@ -163,7 +175,7 @@ void bind_dag_network(nb::module_& module) {
              "bos"_a, "eos"_a, "mask"_a, "shortlist_tokens"_a, "shortlist_links"_a, "threads"_a);
     module.def("make_dag_network", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a,
                "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_vocabulary"_a, "target_vocabulary"_a, "source_positions"_a,
-               "slots"_a, "gelu"_a, "classes"_a, "common_tokens"_a, "linked_tokens"_a, "precision"_a);
+               "slots"_a, "activation"_a, "scale_embeddings"_a, "classes"_a, "common_tokens"_a, "linked_tokens"_a, "precision"_a);
 }
 
 }  // namespace fewstep

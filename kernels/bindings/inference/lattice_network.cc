@@ -9,6 +9,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/inference/activation.h"
 #include "bindings/inference/precision.h"
 #include "csrc/inference/lattice/decoding.h"
 
@@ -160,11 +161,21 @@ struct BoundLatticeNetwork {
 BoundLatticeNetwork make(const std::map<std::string, Weights>& arrays, std::size_t encoder_layers, std::size_t decoder_layers,
                          std::size_t width, std::size_t feed_forward, std::size_t heads, bool pre_norm,
                          std::size_t source_vocabulary, std::size_t target_vocabulary, std::size_t source_positions,
-                         std::size_t slots, bool gelu, const std::string& precision) {
+                         std::size_t slots, std::size_t activation, bool scale_embeddings, const std::string& precision) {
     Arrays floats;
     for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
-    const TransformerShape shape{encoder_layers,    decoder_layers,   width, feed_forward, heads, pre_norm, source_vocabulary,
-                                 target_vocabulary, source_positions, slots, gelu};
+    const TransformerShape shape{encoder_layers,
+                                 decoder_layers,
+                                 width,
+                                 feed_forward,
+                                 heads,
+                                 pre_norm,
+                                 source_vocabulary,
+                                 target_vocabulary,
+                                 source_positions,
+                                 slots,
+                                 activation_of(activation),
+                                 scale_embeddings};
     const nb::gil_scoped_release release;
     return {LatticeNetwork(shape, floats, precision_of(precision))};
 }
@@ -184,7 +195,7 @@ void bind_lattice_network(nb::module_& module) {
              "candidate_threshold"_a, "bos"_a, "eos"_a, "threads"_a);
     module.def("make_lattice_network", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a,
                "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_vocabulary"_a, "target_vocabulary"_a, "source_positions"_a,
-               "slots"_a, "gelu"_a, "precision"_a);
+               "slots"_a, "activation"_a, "scale_embeddings"_a, "precision"_a);
 }
 
 }  // namespace fewstep

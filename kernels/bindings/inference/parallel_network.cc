@@ -9,6 +9,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/inference/activation.h"
 #include "bindings/inference/lexicon.h"
 #include "bindings/inference/precision.h"
 #include "csrc/inference/parallel/decoding.h"
@@ -141,14 +142,24 @@ struct BoundParallelNetwork {
 BoundParallelNetwork make(const std::map<std::string, Array>& arrays, std::size_t encoder_layers, std::size_t decoder_layers,
                           std::size_t width, std::size_t feed_forward, std::size_t heads, bool pre_norm,
                           std::size_t source_vocabulary, std::size_t target_vocabulary, std::size_t source_positions,
-                          std::size_t slots, bool gelu, std::size_t classes, const std::string& input, std::int64_t mask,
-                          double temperature, double upsampling, std::int64_t length_offset, std::int64_t min_slots,
-                          const std::vector<std::int64_t>& impossible, const Ids& common_tokens, const LinkedTokens& linked_tokens,
-                          const std::string& precision) {
+                          std::size_t slots, std::size_t activation, bool scale_embeddings, std::size_t classes,
+                          const std::string& input, std::int64_t mask, double temperature, double upsampling,
+                          std::int64_t length_offset, std::int64_t min_slots, const std::vector<std::int64_t>& impossible,
+                          const Ids& common_tokens, const LinkedTokens& linked_tokens, const std::string& precision) {
     Arrays floats;
     for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
-    const TransformerShape shape{encoder_layers,    decoder_layers,   width, feed_forward, heads, pre_norm, source_vocabulary,
-                                 target_vocabulary, source_positions, slots, gelu};
+    const TransformerShape shape{encoder_layers,
+                                 decoder_layers,
+                                 width,
+                                 feed_forward,
+                                 heads,
+                                 pre_norm,
+                                 source_vocabulary,
+                                 target_vocabulary,
+                                 source_positions,
+                                 slots,
+                                 activation_of(activation),
+                                 scale_embeddings};
     const auto target_size = static_cast<std::int64_t>(target_vocabulary);
     require(mask >= 0 && mask < target_size, "mask: expected an id below " + std::to_string(target_size) + got(mask));
     for (const std::int64_t token : impossible)
@@ -174,8 +185,8 @@ void bind_parallel_network(nb::module_& module) {
              "shortlist_tokens"_a, "shortlist_links"_a, "threads"_a);
     module.def("make_parallel_network", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a,
                "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_vocabulary"_a, "target_vocabulary"_a, "source_positions"_a,
-               "slots"_a, "gelu"_a, "classes"_a, "input"_a, "mask"_a, "temperature"_a, "upsampling"_a, "length_offset"_a,
-               "min_slots"_a, "impossible"_a, "common_tokens"_a, "linked_tokens"_a, "precision"_a);
+               "slots"_a, "activation"_a, "scale_embeddings"_a, "classes"_a, "input"_a, "mask"_a, "temperature"_a, "upsampling"_a,
+               "length_offset"_a, "min_slots"_a, "impossible"_a, "common_tokens"_a, "linked_tokens"_a, "precision"_a);
 }
 
 }  // namespace fewstep

@@ -10,6 +10,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/inference/activation.h"
 #include "bindings/inference/beam_options.h"
 #include "bindings/inference/lexicon.h"
 #include "bindings/inference/precision.h"
@@ -158,12 +159,23 @@ struct BoundTransformer {
 
 BoundTransformer make(const std::map<std::string, Array>& arrays, std::size_t encoder_layers, std::size_t decoder_layers,
                       std::size_t width, std::size_t feed_forward, std::size_t heads, bool pre_norm, std::size_t source_vocabulary,
-                      std::size_t target_vocabulary, std::size_t source_positions, std::size_t slots, bool gelu,
-                      const Ids& common_tokens, const LinkedTokens& linked_tokens, const std::string& precision) {
+                      std::size_t target_vocabulary, std::size_t source_positions, std::size_t slots, std::size_t activation,
+                      bool scale_embeddings, const Ids& common_tokens, const LinkedTokens& linked_tokens,
+                      const std::string& precision) {
     Arrays floats;
     for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
-    const TransformerShape shape{encoder_layers,    decoder_layers,   width, feed_forward, heads, pre_norm, source_vocabulary,
-                                 target_vocabulary, source_positions, slots, gelu};
+    const TransformerShape shape{encoder_layers,
+                                 decoder_layers,
+                                 width,
+                                 feed_forward,
+                                 heads,
+                                 pre_norm,
+                                 source_vocabulary,
+                                 target_vocabulary,
+                                 source_positions,
+                                 slots,
+                                 activation_of(activation),
+                                 scale_embeddings};
     const Precision chosen = precision_of(precision);
     Lexicon lexicon = lexicon_of(common_tokens, linked_tokens, shape);
     const nb::gil_scoped_release release;
@@ -212,7 +224,7 @@ void bind_transformer(nb::module_& module) {
              "separate_eos"_a, "threads"_a, "others"_a, "ngram"_a.none(), "ngram_weight"_a, "right_to_left"_a);
     module.def("make_transformer", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a,
                "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_vocabulary"_a, "target_vocabulary"_a, "source_positions"_a,
-               "slots"_a, "gelu"_a, "common_tokens"_a, "linked_tokens"_a, "precision"_a);
+               "slots"_a, "activation"_a, "scale_embeddings"_a, "common_tokens"_a, "linked_tokens"_a, "precision"_a);
 }
 
 }  // namespace fewstep

@@ -198,4 +198,10 @@ static inline F32Vector vector_gelu(F32Vector x) {
     return vector_max(x, F32Vector{}) - size * 0.5F * p * t * vector_exp(-z * z);
 }
 
+// Swish, x / (1 + e^-x) (Ramachandran et al. 2017), with e^-|x| alone, which does not overflow.
+static inline F32Vector vector_swish(F32Vector x) {
+    const F32Vector e = vector_exp(x < F32Vector{} ? x : -x);
+    return x * (x < F32Vector{} ? e : broadcast(1.0F)) / (1.0F + e);
+}
+
 }  // namespace fewstep

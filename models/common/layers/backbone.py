@@ -7,14 +7,14 @@ from torch import Tensor, nn
 
 from fewstep.config.network import NetworkConfig, Sizes
 from models.common.layers.attention import Memory, padding_mask
-from models.common.layers.blocks import Activation, Shape
+from models.common.layers.blocks import Shape
 from models.common.layers.dropout import Dropout
-from models.common.layers.embeddings import Positions, embed
+from models.common.layers.embeddings import Embedding, Positions, embed
 from models.common.layers.linear import TokenTable
 from models.common.layers.stacks import Decoder, Encoder
 
 
-def layer_shape(config: NetworkConfig, activation: Activation = "relu") -> Shape:
+def layer_shape(config: NetworkConfig) -> Shape:
     """Return the shape of the layers of both stacks."""
     return Shape(
         width=config.width,
@@ -24,23 +24,31 @@ def layer_shape(config: NetworkConfig, activation: Activation = "relu") -> Shape
         attention_dropout=config.dropout if config.attention_dropout is None else config.attention_dropout,
         feed_forward_dropout=config.dropout if config.feed_forward_dropout is None else config.feed_forward_dropout,
         norm=config.norm,
-        activation=activation,
+        activation=config.activation,
     )
+
+
+NO_WEIGHTS = ""
+"""The name of no tensor."""
 
 
 class Backbone(nn.Module):
     """A Transformer encoder-decoder without the inputs of its decoder. With a joint vocabulary both sides share one embedding."""
 
-    def __init__(self, config: NetworkConfig, sizes: Sizes, activation: Activation = "relu") -> None:
+    logits_bias: Tensor | None
+    """A bias [V] of the logits, for networks that have one."""
+
+    def __init__(self, config: NetworkConfig, sizes: Sizes) -> None:
         """Create the network. Raises ValueError if the width is not an even multiple of the number of heads."""
         super().__init__()
         if config.width % config.heads or config.width % 2:
             raise ValueError(f"width: expected an even multiple of heads ({config.heads}), got {config.width}")
         self.sizes, self.max_positions = sizes, config.max_positions
-        shape = layer_shape(config, activation)
-        self.target_embedding = TokenTable(sizes.target, config.width)
-        self.source_embedding = None if sizes.joint else nn.Embedding(sizes.source, config.width)
-        self.source_positions = Positions(config.positions, config.max_positions, config.width)
+        self.register_buffer("logits_bias", None)
+        shape, scaled = layer_shape(config), config.scale_embeddings
+        self.target_embedding = TokenTable(sizes.target, config.width, scaled=scaled)
+        self.source_embedding = None if sizes.joint else Embedding(sizes.source, config.width, scaled=scaled)
+        self.source_positions = Positions.of(config, config.max_positions)
         self.dropout = Dropout(config.dropout)
         self.encoder = Encoder(config.encoder_layers, shape)
         self.decoder = Decoder(config.decoder_layers, shape)
@@ -62,9 +70,10 @@ class Backbone(nn.Module):
         return {"source_positions": self.source_positions(torch.arange(self.max_positions))}
 
     def init_aliases(self) -> dict[str, str]:
-        """Return names in another network's weights, by the tensors of this network that are initialised from them."""
+        """Return names in another network's weights, by the tensors of this network that are initialised from them; `NO_WEIGHTS`
+        for a tensor that keeps its random values."""
         return {}
 
     def logits(self, states: Tensor) -> Tensor:
-        """Return the logits [...,V] of states [...,D] by the target embedding, without a bias."""
-        return self.target_embedding.logits(states)
+        """Return the logits [...,V] of states [...,D] by the target embedding, with the network's bias if it has one."""
+        return self.target_embedding.logits(states, self.logits_bias)

@@ -14,7 +14,8 @@ from models.common.layers.dropout import Dropout
 from models.common.layers.linear import Linear
 
 Norm = Literal["pre", "post"]
-Activation = Literal["relu", "gelu"]
+Activation = Literal["relu", "gelu", "swish"]
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "gelu": F.gelu, "swish": F.silu}
 
 
 class Shape(NamedTuple):
@@ -43,7 +44,7 @@ class FeedForward(nn.Module):
         self.widen = Linear(shape.width, shape.inner)
         self.narrow = Linear(shape.inner, shape.width)
         self.dropout = Dropout(shape.feed_forward_dropout)
-        self.activation = torch.relu if shape.activation == "relu" else F.gelu
+        self.activation = ACTIVATIONS[shape.activation]
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the block to x [...,D]."""

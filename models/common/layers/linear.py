@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.common.layers.embeddings import Embedding
+
 MIN_PACKED_WEIGHTS = 2**17
 """Size from which oneDNN's layout is faster, for one row or many; smaller matrices stay in fast caches."""
 MIN_PACKED_PRODUCTS = 2**19
@@ -23,15 +25,15 @@ class Linear(nn.Linear):
         return _apply(x, self.weight, self.bias, self.packed)
 
 
-class TokenTable(nn.Embedding):
+class TokenTable(Embedding):
     """An embedding of tokens [V,D] that is also the output projection (Press and Wolf 2017)."""
 
     packed: Tensor | None = None
     """The weight in oneDNN's layout, as in `Linear`."""
 
-    def logits(self, states: Tensor) -> Tensor:
-        """Return the logits [...,V] of states [...,D], without a bias."""
-        return _apply(states, self.weight, None, self.packed)
+    def logits(self, states: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return the logits [...,V] of states [...,D], with a bias [V] if there is one."""
+        return _apply(states, self.weight, bias, self.packed)
 
 
 def pack(network: nn.Module) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -34,24 +35,33 @@ class CrossEntropy(NamedTuple):
     """The sum of (log Z)^2."""
 
 
-def cross_entropy(states: Tensor, weight: Tensor, labels: Tensor, smoothing: float, penalty: float = 0.0) -> CrossEntropy:
-    """Return the label-smoothed cross-entropy of softmax(states weight^T) for states [N,D], weight [V,D] and labels [N].
+def cross_entropy(
+    states: Tensor, weight: Tensor, labels: Tensor, smoothing: float, penalty: float = 0.0, bias: Tensor | None = None
+) -> CrossEntropy:
+    """Return the label-smoothed cross-entropy of softmax(states weight^T + bias) for states [N,D], weight [V,D], labels [N] and a
+    bias [V] without gradient (None: 0).
 
-    Every class, including the label, receives smoothing / V. `penalty` c applies to the normaliser Z = sum_v exp(logit of v), which
+    Every class, including the label, receives smoothing / V; classes with a bias of minus infinity receive nothing, and V does not
+    count them. `penalty` c applies to the normaliser Z = sum_v exp(logit of v), which
     it draws to 1 (self-normalisation, Devlin et al. 2014). The gradient is computed along with the loss, some rows of the [N,V]
     logits at a time: softmax and sums in float32, products in autocast's type.
     """
     terms = Terms(smoothing, penalty)
-    return CrossEntropy(*_CrossEntropy.apply(states, weight, labels, terms, torch.is_grad_enabled()))  # type: ignore[no-untyped-call]
+    return CrossEntropy(*_CrossEntropy.apply(states, weight, bias, labels, terms, torch.is_grad_enabled()))  # type: ignore[no-untyped-call]
 
 
-def token_log_probs(states: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
-    """Return log p(y) [N] of softmax(states weight^T), float32, for states [N,D], weight [V,D] and labels [N]."""
+def token_log_probs(states: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return log p(y) [N] of softmax(states weight^T + bias), float32, for states [N,D], weight [V,D], labels [N] and a bias [V]
+    (None: 0)."""
     found = torch.empty(len(labels), device=states.device)
     for part in _parts(states, len(weight)):
-        logits = (states[part] @ weight.t()).float()
+        logits = _logits(states[part], weight, bias).float()
         found[part] = logits.gather(1, labels[part, None])[:, 0] - logits.logsumexp(1)
     return found
+
+
+def _logits(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return states @ weight.t() if bias is None else torch.addmm(bias.to(states.dtype), states, weight.t())
 
 
 def _parts(states: Tensor, vocabulary: int) -> Iterator[slice]:
@@ -87,8 +97,10 @@ def _natively(logits: Tensor, labels: Tensor, terms: Terms, with_gradient: bool)
     return sums, logits
 
 
-def _part(logits: Tensor, labels: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor, Tensor]:
-    """Compute `_natively` in torch."""
+def _part(
+    logits: Tensor, labels: Tensor, terms: Terms, with_gradient: bool, written: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Compute `_natively` in torch; `written` [V] is True for the classes that share in the smoothing (None: all)."""
     dtype, label = logits.dtype, labels[:, None]
     logits = logits.float()
     highest, chosen = logits.amax(1, keepdim=True), logits.gather(1, label)
@@ -101,23 +113,26 @@ def _part(logits: Tensor, labels: Tensor, terms: Terms, with_gradient: bool) -> 
     gradient = weights.div_(normaliser)
     if terms.penalty:
         gradient *= 1.0 + 2.0 * terms.penalty * log_z
-    gradient -= terms.smoothing / logits.size(1)
+    gradient -= terms.smoothing / logits.size(1) if written is None else written * (terms.smoothing / written.sum())
     gradient.scatter_add_(1, label, torch.full_like(chosen, terms.smoothing - 1.0))
     return sums, gradient.to(dtype)
 
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, states: Tensor, weight: Tensor, labels: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, terms: Terms, with_gradient: bool
+    ) -> tuple[Tensor, ...]:
         dtype = product_type(states)
         x, w = states.to(dtype), weight.to(dtype)
         vocabulary = len(weight)
         sums = torch.zeros(3, device=states.device)
         state_gradient = torch.empty_like(x) if with_gradient else None
         weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if with_gradient and ctx.needs_input_grad[1] else None
-        parted = _natively if is_native(x) else _part
+        written = None if bias is None else torch.isfinite(bias)
+        parted = _natively if is_native(x) and bias is None else partial(_part, written=written)
         for part in _parts(states, vocabulary):
-            logits = x[part] @ w.t()
+            logits = _logits(x[part], w, bias)
             found, reduced = parted(logits, labels[part], terms, with_gradient)
             sums += found
             if state_gradient is not None:
@@ -129,7 +144,10 @@ class _CrossEntropy(torch.autograd.Function):
             ctx.save_for_backward(state_gradient, weight_gradient)
             ctx.types = states.dtype, weight.dtype
         # mean_v(-log p(v)) exceeds -log p(y) by the logit of y less the mean logit.
-        spread = (x.float() * (w.index_select(0, labels).float() - w.float().mean(0))).sum()
+        used = w if written is None else w[written]
+        spread = (x.float() * (w.index_select(0, labels).float() - used.float().mean(0))).sum()
+        if bias is not None and written is not None:
+            spread = spread + (bias[labels] - bias[written].mean()).sum()
         total = nll + terms.smoothing * spread + terms.penalty * squared
         ctx.mark_non_differentiable(nll, correct, squared)
         return total, nll, correct, squared
@@ -138,4 +156,4 @@ class _CrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         state_gradient, weight_gradient = ctx.saved_tensors
         of_weight = None if weight_gradient is None else (weight_gradient * gradients[0]).to(ctx.types[1])
-        return (state_gradient * gradients[0]).to(ctx.types[0]), of_weight, None, None, None
+        return (state_gradient * gradients[0]).to(ctx.types[0]), of_weight, None, None, None, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,7 +91,7 @@ def specification(network: nn.Module) -> Any:
         (config.encoder_layers, config.decoder_layers),
         config.heads,
         pre_norm=config.norm == "pre",
-        activation=specs.Activation.RELU,
+        activation=getattr(specs.Activation, config.activation.upper()),
     )
     targets = model.target_embedding.weight
     spec.encoder.embeddings[0].weight = _array(targets if model.source_embedding is None else model.source_embedding.weight)
@@ -100,10 +101,17 @@ def specification(network: nn.Module) -> Any:
     codes = model.target_positions(torch.arange(model.max_slots, device=targets.device))
     # One arbitrary row more, for the EOS after the longest outputs, which scoring computes and does not count.
     spec.decoder.position_encodings.encodings = _array(torch.nn.functional.pad(codes, (0, 0, 0, 1)))
+    spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = config.scale_embeddings
     inputs = _array(targets).copy()
-    inputs[BOS] = 0.0 if model.start is None else _array(model.start.table.weight)[0]
+    inputs[BOS] = (
+        0.0
+        if model.start is None
+        else _array(model.start.table.weight)[0] * (1.0 if config.scale_embeddings else math.sqrt(config.width))
+    )
     spec.decoder.embeddings.weight = inputs
     spec.decoder.projection.weight = _array(targets)
+    if model.logits_bias is not None:
+        spec.decoder.projection.bias = _array(model.logits_bias)
     for target, layer in zip(spec.encoder.layer, model.encoder.layers, strict=True):
         assert isinstance(layer, EncoderLayer)
         _self_attention(target.self_attention, layer.attention, layer.attention_residual.norm)

@@ -15,21 +15,53 @@ Json = dict[str, Any]
 def analysis_tables(found: Analyses) -> list[Json]:
     """Return the tables of all analyses that have results."""
     breakdowns = [*length_tables(found.by_length), *diversity_tables(found.diversity), *dag_tables(found.dag_analysis)]
-    return [*_tuned(found), *_mutual_information(found), *_agreement(found), *_head_and_tail(found), *breakdowns]
+    return [
+        *_penalties(found),
+        *_shortlists(found),
+        *_mutual_information(found),
+        *_agreement(found),
+        *_head_and_tail(found),
+        *breakdowns,
+    ]
 
 
-def _tuned(found: Analyses) -> Iterator[Json]:
-    if not found.tuned:
+def _shortlists(found: Analyses) -> Iterator[Json]:
+    measured = {entry: tuned["shortlist"] for entry, tuned in found.tuned.items() if "shortlist" in tuned}
+    if not measured:
         return
-    penalties = list(dict.fromkeys(one["length_penalty"] for entry in found.tuned.values() for one in entry["candidates"]))
-    scores = {entry: {one["length_penalty"]: one["score"] for one in tuned["candidates"]} for entry, tuned in found.tuned.items()}
+    yield {
+        "title": "Shortlists",
+        "caption": "Sizes of shortlists that hold the expected share of the tokens which the search writes for the validation text "
+        "with the whole vocabulary. Where no size suffices, all tokens are ranked.",
+        "columns": ["entry", "expected, %", "tokens", "links", "recall, %", "of tokens"],
+        "rows": [
+            [
+                entry,
+                f"{100 * one['expected_recall']:g}",
+                "all" if one["tokens"] is None else str(one["tokens"]),
+                str(one["links"]),
+                f"{100 * one['recall']:.2f}",
+                f"{one['written']:,}",
+            ]
+            for entry, one in measured.items()
+        ],
+        "text_columns": 1,
+    }
+
+
+def _penalties(found: Analyses) -> Iterator[Json]:
+    with_penalty = {entry: tuned for entry, tuned in found.tuned.items() if "length_penalty" in tuned}
+    if not with_penalty:
+        return
+    penalties = list(dict.fromkeys(one["length_penalty"] for entry in with_penalty.values() for one in entry["candidates"]))
+    scores = {entry: {one["length_penalty"]: one["score"] for one in tuned["candidates"]} for entry, tuned in with_penalty.items()}
     yield {
         "title": "Length penalties",
         "caption": "Score of the validation text with each length penalty. The tests were decoded with the chosen one.",
         "columns": ["entry", "chosen", *(f"{penalty:g}" for penalty in penalties)],
         "rows": [
             [entry, f"{tuned['length_penalty']:g}", *(f"{scores[entry][penalty]:.2f}" for penalty in penalties)]
-            for entry, tuned in found.tuned.items()
+            for entry, tuned in with_penalty.items()
         ],
         "text_columns": 1,
     }

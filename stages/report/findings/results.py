@@ -14,6 +14,7 @@ from stages.report import Evaluated, ReportConfig, ReportInputs
 from stages.report.findings.analyses import Analyses, analyse, perplexity
 from stages.report.findings.comparisons import Comparison, compare
 from stages.report.findings.lead import Lead, lead_of
+from stages.report.findings.seeds import over_seeds
 from stages.score.tasks import SUMMARIZATION, TASKS, TRANSLATION, Task
 
 NAMES = {
@@ -89,6 +90,8 @@ class Findings:
     cut: dict[str, dict[str, int]] = field(default_factory=dict)
     """If long sources are truncated: `tokens.json` of the training text (`train`) and of each test set."""
     analyses: Analyses = field(default_factory=Analyses)
+    seeds: list[dict[str, Any]] = field(default_factory=list)
+    """Means and standard deviations over seeds (`stages.report.findings.seeds.over_seeds`)."""
 
     def of(self, test: str) -> list[Row]:
         """Return the rows of one test set."""
@@ -129,7 +132,8 @@ def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
         outputs[test] = Outputs(sentences, {item.entry: texts for item, texts in zip(items, hypotheses, strict=True)})
     tests = {test: _read(text.path / "text.json")["rows"] for test, text in inputs.tests.items()}
     cut = {name: _read(tokens.path / "tokens.json") for name, tokens in inputs.cut.items()}
-    return Findings(rows, outputs, _corpus(inputs.corpus.path), tests, benchmarks, task, config.samples, leads, cut, analyses)
+    corpus, seeds = _corpus(inputs.corpus.path), over_seeds(rows, config.seeds)
+    return Findings(rows, outputs, corpus, tests, benchmarks, task, config.samples, leads, cut, analyses, seeds)
 
 
 def _rows(items: Sequence[Evaluated], timings: Mapping[str, Any], baseline: str) -> list[Row]:
@@ -195,6 +199,8 @@ def results_json(findings: Findings, config: ReportConfig) -> dict[str, Any]:
     result = {"title": config.title, "baseline": config.baseline, "corpus": ledger, "tests": findings.tests, "rows": rows}
     if findings.leads:
         result["lead_baselines"] = {test: asdict(lead) for test, lead in findings.leads.items()}
+    if findings.seeds:
+        result["seeds"] = findings.seeds
     return result | ({"analyses": analyses} if analyses else {})
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from stages.report.findings.analysis_tables import analysis_tables
 from stages.report.findings.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
+from stages.report.findings.seeds import seed_tables
 from stages.report.findings.significance import RANDOMIZED
 from stages.score.tasks import Task
 
@@ -23,7 +24,7 @@ def markdown(title: str, findings: Findings, failures: Sequence[str]) -> str:
         parts += [f"## {test}: {count:,} {task.units}", results_table(rows, task)]
         below = [lead_line(findings, test), _conditions(findings.benchmarks.get(test), task), _comparisons(rows, task)]
         parts += list(filter(None, [*below, _other_scores(rows, task)]))
-    for found in analysis_tables(findings.analyses):
+    for found in [*seed_tables(findings.seeds, NAMES), *analysis_tables(findings.analyses)]:
         parts += [
             f"## {found['title']}",
             table(found["columns"], found["rows"], found["text_columns"]),

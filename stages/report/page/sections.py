@@ -7,6 +7,7 @@ from typing import Any
 
 from stages.report.findings.analysis_tables import analysis_tables
 from stages.report.findings.results import NAMES, Findings
+from stages.report.findings.seeds import seed_tables
 from stages.report.page.extras import Extras
 from stages.report.page.figure import figure_element
 from stages.report.page.markdown import number
@@ -46,7 +47,7 @@ def tables(extras: Extras) -> Iterator[Section]:
 def analyses(findings: Findings, extras: Extras) -> Iterator[Section]:
     """Yield a section with the tables and figures of analyses, and one for each text with drawings of DAGs."""
     parts: list[object] = []
-    for found in analysis_tables(findings.analyses):
+    for found in [*seed_tables(findings.seeds, NAMES), *analysis_tables(findings.analyses)]:
         text = range(found["text_columns"])
         parts += [element("h3", found["title"]), table(found["columns"], found["rows"], text=text, caption=found["caption"])]
     parts += map(figure_element, [*filter(None, [extras.agreement]), *extras.spread, *extras.by_length, *extras.diversity])

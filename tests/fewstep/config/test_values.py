@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pytest
@@ -20,6 +20,11 @@ from tests.fewstep.systems import SYSTEMS
 
 KINDS: list[Any] = [kind for family in FAMILIES.values() for kind in (family.network, family.search)]
 ODD: list[Any] = [None, -1, 0, 3, 0.5, 1e308, float("nan"), float("inf"), "x", "int8", [], {}, [1, 2], [2.0, 1.0]]
+
+
+@dataclass(frozen=True)
+class Required:
+    size: int
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -72,7 +77,7 @@ def test_a_value_is_refused_where_pydantic_refuses_it(kind: Any) -> None:
         (DagConfig, {"graph_factor_range": [1.0]}, r"graph_factor_range: expected 2 values, got \[1.0\]"),
         (DagConfig, {"graph_factor_range": [1.0, "x"]}, "graph_factor_range.1: expected a finite number, got x"),
         (StepwiseSearch, {"shortlist": {"tokens": 3}}, "shortlist.tokens: expected a number of at least 8, got 3"),
-        (StepwiseSearch, {"shortlist": {}}, "tokens: expected a value, got none"),
+        (Required, {}, "size: expected a value, got none"),
         (StepwiseSearch, {"output_limits": {"min": 3}}, "min: expected a known key, got 3"),
         (StepwiseSearch, {"output_limits": 3}, "output_limits: expected the options of OutputLimits, got 3"),
         (StepwiseSearch, {"deduplicate": 1}, "deduplicate: expected true or false, got 1"),

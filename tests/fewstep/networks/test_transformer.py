@@ -24,7 +24,8 @@ def arrays_for(shape, seed, *, vocabulary=11, sources=None, positions=9, slots=1
     found = {}
     for name, size in expected_arrays(shape, sources is not None).items():
         rows = {"target_embedding": vocabulary, "source_embedding": sources, "source_positions": positions, "slot_codes": slots}
-        size = (rows[name], size[1]) if name in rows else size
+        rows["logits_bias"] = vocabulary
+        size = (rows[name], *size[1:]) if name in rows else size
         values = draw.standard_normal(size, dtype=np.float32) * (1.5 if len(size) == 1 or name in rows else size[-1] ** -0.5)
         found[name] = values + 1.0 if name.endswith("norm.weight") else values
     return found
@@ -40,7 +41,9 @@ def problems(draw):
         feed_forward=draw(st.sampled_from([1, 5, 33])),
         heads=heads,
         norm=draw(st.sampled_from(["pre", "post"])),
-        activation=draw(st.sampled_from(["relu", "gelu"])),
+        activation=draw(st.sampled_from(["relu", "gelu", "swish"])),
+        scale_embeddings=draw(st.booleans()),
+        logits_bias=draw(st.booleans()),
     )
     step_size = draw(st.integers(1, 5))
     mask = draw(st.sampled_from(["block", "causal", "same-direction"]))

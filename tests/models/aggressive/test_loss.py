@@ -241,6 +241,20 @@ def test_a_drafter_that_starts_from_its_verifier_reads_as_it_does(kind, tmp_path
     assert model.target_embedding.weight.equal(verifier.target_embedding.weight)
 
 
+@pytest.mark.parametrize("kind", ["separate", "shared"])
+def test_a_drafter_copies_the_decoder_of_its_verifier_only_if_asked_to(kind, tmp_path):
+    verifier = verifier_of()
+    save_weights(tmp_path / WEIGHTS, verifier.state_dict())
+    for copied in ("encoder", "all"):
+        model, fresh = (drafter_of(encoder=kind, seed=5, copied_weights=copied) for _ in range(2))
+        load_matching_weights(tmp_path / WEIGHTS, model)
+        mine, drawn, theirs = (one.state_dict() for one in (model, fresh, verifier))
+        matrices = [name for name in mine if name.startswith("decoder.") and name in theirs and mine[name].dim() == 2]
+        assert matrices
+        assert all(mine[name].equal((theirs if copied == "all" else drawn)[name]) for name in matrices)
+        assert all(mine[name].equal(theirs[name]) for name in mine if name.startswith(("encoder.", "target_embedding.")))
+
+
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_head_begins_as_the_last_layer_of_its_verifier(norm, tmp_path):
     verifier = verifier_of(norm=norm)

@@ -48,6 +48,8 @@ def test_decoding_takes_the_middle_of_a_range():
         ({"graph_factor": 8.0, "max_vertices": 39}, 3, 1, False),
         ({"max_positions": 8}, 7, 1, True),
         ({"max_positions": 8}, 8, 1, False),
+        ({"max_positions": 8, "source_bos": True}, 6, 1, True),
+        ({"max_positions": 8, "source_bos": True}, 7, 1, False),
         ({}, 0, 0, True),
     ],
 )

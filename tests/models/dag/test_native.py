@@ -15,9 +15,10 @@ from fewstep.config.options import Shortlist
 from fewstep.families.dag.config import DagConfig, DagSearch
 from fewstep.sources import gather
 from fewstep.system.format import CODES, WEIGHTS
-from fewstep.vocabulary import EOS, UNK
+from fewstep.vocabulary import BOS, EOS, UNK
 from models.bundle.weights import describe, save_weights
 from models.dag.decode import DagDecoder, load
+from models.dag.engines.native import native_decoder
 from models.dag.model import DagModel
 
 frozen = partial(DagDecoder, frozen=True)
@@ -47,7 +48,7 @@ SEARCHES = [
 ]
 NETWORKS = [
     {"norm": "pre"},
-    {"norm": "post", "positions": "learned", "graph_size": "predicted", "heads": 4},
+    {"norm": "post", "positions": "learned", "graph_size": "predicted", "heads": 4, "source_bos": True},
     {"norm": "pre", "graph_size": "fixed", "graph_factor": 21.0, "conventions": "v2", "width": 30},
 ]
 
@@ -155,6 +156,7 @@ LEXICON = Lexicon(
     np.array([0, 1, 2, 3, 4, 5, 6, 12, 9, 17]),
     np.where(np.arange(32) < 3, np.random.default_rng(3).integers(-1, 13, (23, 32)), -1),
 )
+LEXICON.linked_tokens[BOS] = -1  # no link of training text leads to it
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.label)
@@ -248,3 +250,23 @@ def test_a_loaded_system_is_native_on_a_cpu(tmp_path):
     assert "native" in decoder.engines
     rows = sources(4)
     assert outputs(decoder, rows, DagSearch()) == outputs(frozen(model), rows, DagSearch())
+
+
+def test_initialisation_as_in_bert_draws_all_matrices_alike():
+    torch.manual_seed(3)
+    model = DagModel(dataclasses.replace(SMALL, width=64, initialisation="normal"), Sizes(500, 500, True))
+    for name, values in model.named_parameters():
+        if values.dim() == 2:
+            assert 0.015 < float(values.detach().std()) < 0.025, name
+
+
+def test_bos_before_the_source_changes_the_graph():
+    rows = [[8, 9, 10]]
+    plain, with_bos = (network(source_bos=source_bos) for source_bos in (False, True))
+    one, other = (native_decoder(model, None, None) for model in (plain, with_bos))
+    search = DagSearch(strategy="lookahead")
+    graphs = [decoder.graph(decoder.prepare(rows), search, 1) for decoder in (one, other)]
+    assert graphs[0].lengths.tolist() == graphs[1].lengths.tolist()
+    assert not np.allclose(graphs[0].transitions, graphs[1].transitions)
+    with pytest.raises(ValueError, match="expected at most"):
+        other.prepare([[8] * (SMALL.max_positions - 1)])

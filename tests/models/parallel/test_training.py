@@ -13,7 +13,7 @@ from models.parallel.model import build
 from tests.models.parallel.networks import OBJECTIVES, batch_of
 
 pytestmark = pytest.mark.slow
-UPDATES = 300
+UPDATES = 400
 
 
 def pairs(count: int, seed: int) -> list[tuple[list[int], list[int]]]:

@@ -42,6 +42,15 @@ def test_patience_counts_validations_without_a_new_best(patience, stops_after):
     assert first == stops_after
 
 
+def test_patience_counts_epochs_from_the_first_of_the_best_validations() -> None:
+    config = TrainingConfig(patience_epochs=3)
+    found = [Validation(100 * epoch, 1.0, quality, epoch) for epoch, quality in enumerate([1.0, 9.0, 2.0, 9.0])]
+    assert not stopped(config, found)
+    assert not stopped(config, [])
+    assert stopped(config, [*found, Validation(400, 1.0, 3.0, 4)])
+    assert not stopped(config, [*found, Validation(400, 1.0, 9.5, 4)])
+
+
 def test_patience_follows_the_metric():
     assert stopped(TrainingConfig(patience=2, validation_metric="loss"), FOUND)
     assert not stopped(TrainingConfig(patience=3, validation_metric="loss"), FOUND)

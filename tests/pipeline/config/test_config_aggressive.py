@@ -73,7 +73,7 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
         ),
         (
             ", verifier: plain, search: {gad: {draft_shortlist: {links: 4}}}}}",
-            "systems.drafts.search.gad.draft_shortlist.tokens: expected a value, got nothing",
+            "systems.drafts.search.gad.draft_shortlist.tokens: expected a number",
         ),
         (
             ", verifier: plain, drafting: autoregressive, encoder: shared, decoder_layers: 1}}",

@@ -38,8 +38,8 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(tmp_path, monke
         ("systems: {}", "c.yaml:1: systems: expected at least 1 entry, got a map"),
         (
             "defaults: {training: {precision: bfloat61}}",
-            "c.yaml:1: defaults.training.precision: expected 'float32', 'bfloat16', 'float16' or 'int8', got 'bfloat61'; did you "
-            "mean 'bfloat16'?",
+            "c.yaml:1: defaults.training.precision: expected 'float32', 'bfloat16', 'float16', 'int8' or 'auto', got "
+            "'bfloat61'; did you mean 'bfloat16'?",
         ),
         ("cluster:\n  resources:\n    trian: {}", "got 'trian'; did you mean 'train'?"),
         ("vocabulary: {size: 8}", "c.yaml:1: vocabulary.size: expected more than 8, got 8"),

@@ -59,7 +59,9 @@ def test_validation_decodes_with_the_search_that_the_objective_needs() -> None:
 
 
 def test_a_system_is_planned_behind_its_rescorer(tmp_path: Path) -> None:
-    text = f"store: {{path: {tmp_path}/store}}\nteacher: {{}}\nsystems: {{slots: {{family: parallel, rescorer: plain}}, plain: {{}}}}"
+    text = (
+        f"store: {{path: {tmp_path}/store}}\nteacher: {{}}\nsystems: {{slots: {{family: parallel, rescorer: plain}}, plain: {{}}}}"
+    )
     steps = {step.name: step for step in build_plan(load(tmp_path, text), Store(tmp_path / "store")).steps}
     needs = {need.partition("/")[0] for need in steps["system:slots"].needs}
     assert {"system:plain", "train:slots"} <= needs
@@ -67,7 +69,11 @@ def test_a_system_is_planned_behind_its_rescorer(tmp_path: Path) -> None:
 
 def test_the_recipe_differs_by_the_objective_alone(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("a\n")
-    sets = [f"corpus.{part}.{side}={tmp_path / 'text'}" for part in ("train", "validation", "test.test_2016") for side in ("source", "target")]
+    sets = [
+        f"corpus.{part}.{side}={tmp_path / 'text'}"
+        for part in ("train", "validation", "test.test_2016")
+        for side in ("source", "target")
+    ]
     config = load_config(ROOT / "configs/multi30k/parallel.yaml", [*sets, f"distillation.monolingual={tmp_path / 'text'}"])
     systems = {name: system for name, system in config.systems.items() if isinstance(system, ParallelSystem)}
     for suffix, data in (("", "raw"), ("-distilled", "distilled")):

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from models.training.config import TrainingConfig
 from pipeline.config.load import load_config
 from pipeline.config.schema import RunConfig
 from pipeline.config.yaml import read_config
@@ -90,7 +91,8 @@ def test_lattices_drop_out_and_choose_checkpoints_as_the_authors_program(name: s
 
 
 def test_text_that_is_tokenised_is_scored_as_it_is() -> None:
-    assert recipe("iwslt14-de-en-lattice").evaluation.tokenizer == "none"
+    evaluation = recipe("iwslt14-de-en-lattice").evaluation
+    assert (evaluation.tokenizer, evaluation.decode_entities) == ("none", True)
     assert recipe("wmt14-de-en-lattice").evaluation.tokenizer == "auto"
 
 
@@ -98,9 +100,29 @@ def test_graphs_are_chosen_on_the_whole_validation_text_and_alpha_is_tuned() -> 
     config = recipe("wmt14-en-de-dag")
     systems: dict[str, Any] = config.systems
     assert systems["dag"].training.validation_sentences >= 3000  # newstest2013
+    for system in (systems["dag"], systems["dag-distilled"]):
+        assert (system.conventions, system.initialisation, system.source_bos) == ("paper", "normal", True)
+        assert (system.glancing, system.pinning, system.max_positions) == ("number-random", "column", 128)
+        assert system.training.max_tokens + 2 >= 8 * 127  # as many target tokens as the largest graph has vertices
     assert (min(config.evaluation.length_penalties), max(config.evaluation.length_penalties)) == (1.0, 1.4)
 
 
-def test_aspec_has_bpe() -> None:
-    vocabulary: Any = recipe("aspec-ja-en-double-token").vocabulary
+def test_aspec_has_bpe_joined_test_sets_and_patience_in_epochs() -> None:
+    config = recipe("aspec-ja-en-double-token")
+    vocabulary: Any = config.vocabulary
     assert vocabulary.model == "bpe"
+    assert [str(path).rpartition("/")[2] for path in config.corpus.test["aspec"].source] == ["devtest.ja", "test.ja"]  # type: ignore[arg-type]
+    for system in config.systems.values():
+        recipe_of: TrainingConfig = system.training  # type: ignore[union-attr]
+        assert (recipe_of.patience_epochs, recipe_of.patience) == (10, 0)
+
+
+def test_automatic_passes_are_the_whole_share_of_a_batch() -> None:
+    path = PAPERS / "wmt14-en-de-interleaved.yaml"
+    assert load_config(path, ["cluster.microbatch_tokens=auto"]).cluster.microbatch_tokens == 0
+
+
+def test_parallel_drafters_start_from_encoder_and_embeddings() -> None:
+    systems: dict[str, Any] = recipe("wmt14-en-de-aggressive").systems
+    for name in ("aggressive", "aggressive-big"):
+        assert systems[name].network.copied_weights == "encoder"

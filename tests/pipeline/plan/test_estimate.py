@@ -68,11 +68,11 @@ def test_time_and_storage_grow_with_the_text(store: Store) -> None:
 
 
 def test_stated_workers_shorten_stages_that_distribute_their_work(store: Store) -> None:
-    grown = estimates(store, "corpus.train.embedded=6000", encode=Resources(workers=8), corpus=Resources(workers=8))
+    grown = estimates(store, "corpus.train.embedded=6000", encode=Resources(workers=8), vocabulary=Resources(workers=8))
     alone = json.loads((estimates(store)["encode:raw"].step.directory / "manifest.json").read_text())["environment"]
     times = 8 / alone["workers"]
     assert grown["encode:raw"].seconds == pytest.approx(4 * SECONDS / times, rel=0.01)
-    assert grown["corpus:train"].seconds == pytest.approx(4 * SECONDS, rel=0.01)
+    assert grown["vocabulary:joint"].seconds == pytest.approx(4 * SECONDS, rel=0.01)
 
 
 def made_up(store: Store, stage: str, config: dict[str, Any], seconds: float, progress: dict[str, Any] | None = None) -> None:

@@ -1,5 +1,6 @@
 """Optional packages are looked for before the first step, and the error names the place and the command that installs them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,19 @@ def test_nothing_is_asked_of_a_whole_environment(config: RunConfig, monkeypatch:
     monkeypatch.setattr(packages, "bleu_metric", lambda *_: None)
     monkeypatch.setattr(packages, "find_spec", lambda name: object())
     check_packages(config)
+
+
+def test_packages_of_optional_filters_are_looked_for(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "bleu_metric", lambda *_: None)
+    for module in ("language", "similarity"):
+        monkeypatch.setattr(f"stages.corpus.{module}.find_spec", lambda name: None)
+    filters = replace(config.corpus.filters, max_similarity=0.8, max_other_language=0.8)
+    with pytest.raises(DataError) as caught:
+        check_packages(replace(config, corpus=replace(config.corpus, filters=filters)))
+    lines = [line for line in str(caught.value).splitlines() if line.startswith("corpus")]
+    assert [line.split(" needs ")[0] for line in lines] == [
+        "corpus.filters.max_similarity",
+        "corpus.filters.max_other_language",
+    ]
+    assert "pip install datasketch" in lines[0]
+    assert "pip install py3langid" in lines[1]

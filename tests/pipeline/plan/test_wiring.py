@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.load import load_config
+from pipeline.errors import ConfigError
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
+from stages import external, import_network
 from stages.errors import DataError
 from stages.report import SystemPair
 from stages.table import STAGES
@@ -22,7 +24,7 @@ def test_step_names_are_unique_and_steps_follow_their_inputs(tmp_path: Path) -> 
     assert len(set(names)) == len(names)
     for index, step in enumerate(plan.steps):
         assert set(step.needs) <= set(names[:index])
-    assert {step.stage for step in plan.steps} == set(STAGES)
+    assert {step.stage for step in plan.steps} == set(STAGES) - {external.STAGE, import_network.STAGE}
 
 
 def test_links_tables_and_language_models_use_the_configured_text(tmp_path: Path) -> None:
@@ -54,6 +56,17 @@ def test_systems_with_shortlists_have_tables_of_their_training_data(tmp_path: Pa
         assert f"lattice:{name}/shortlist" not in needs(plan, f"train:{trained}")
     assert "lattice:graph/shortlist" in needs(plan, "system:student")  # the same tokens are counted once
     assert "lattice:graph/shortlist" not in needs(plan, "system:plain")
+
+
+def test_sizes_of_shortlists_follow_from_the_validation_text(tmp_path: Path) -> None:
+    measured = {"greedy": {"shortlist": {"recall": 0.9}}}
+    label = "greedy-shortlist_recall0.9x16"
+    plan = planned(tmp_path, systems={"autoregressive": {"use": "teacher", "search": [measured, "greedy"]}}, lattice=None)
+    assert needs(plan, f"tune:autoregressive/{label}") == {"system:autoregressive/default", "corpus:validation"}
+    assert f"tune:autoregressive/{label}" in needs(plan, f"decode:autoregressive/{label}:test")
+    assert f"tune:autoregressive/{label}" in needs(plan, "system:autoregressive")
+    assert f"tune:autoregressive/{label}" in needs(plan, "benchmark:all:test")
+    assert not any(need.startswith("tune:") for need in needs(plan, "decode:autoregressive/greedy:test"))
 
 
 def test_students_are_trained_on_the_teachers_translations(tmp_path: Path) -> None:
@@ -324,3 +337,56 @@ def test_benchmark_configs_train_the_systems_of_the_recipes(
     known = {key: value for name in recipes for key, value in trainings(name).items()}
     mine = trainings(bench)
     assert {name for name, fingerprint in mine.items() if known.get(name) == fingerprint} >= trained
+
+
+COMMAND = {"command": ["cat"], "version": "1"}
+STUDENT = {"systems": {"student": {"data": "distilled"}}, "evaluation": {}, "lattice": None}
+
+
+def test_a_program_distils_and_its_version_and_files_are_inputs(tmp_path: Path) -> None:
+    (tmp_path / "model").write_text("one")
+    teacher = {**COMMAND, "files": [str(tmp_path / "model")]}
+    plan = planned(tmp_path, teacher=teacher, **STUDENT)
+    assert needs(plan, "encode:distilled") == {"external:train", "vocabulary:joint"}
+    first = fingerprint(plan, "external:train")
+    assert fingerprint(planned(tmp_path, teacher={**teacher, "timeout_seconds": 9.0}, **STUDENT), "external:train") == first
+    assert fingerprint(planned(tmp_path, teacher={**teacher, "version": "2"}, **STUDENT), "external:train") != first
+    (tmp_path / "model").write_text("another")
+    assert fingerprint(planned(tmp_path, teacher=teacher, **STUDENT), "external:train") != first
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"systems": {"auto": {"use": "teacher"}}}, "a teacher with a network, not a command"),
+        ({"distillation": {"n_best": 3}}, "n_best: expected 1 with teacher.command"),
+        ({"distillation": {"n_best": 3, "choose": "reference"}}, "choose: expected score with teacher.command"),
+        ({"systems": {"student": {"initial_weights": "teacher"}}}, "random with teacher.command"),
+        ({"vocabulary": {"use": "teacher"}}, "an imported teacher in the config"),
+        ({"languages": {"target_token": ">>deu<<"}}, "none unless the teacher is imported"),
+    ],
+)
+def test_a_program_is_no_network(changes: dict[str, object], match: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=match):
+        planned(tmp_path, **{"teacher": COMMAND, **STUDENT, **changes})
+
+
+def test_an_imported_teacher_is_a_system_and_may_lend_its_vocabulary(tmp_path: Path) -> None:
+    directory = tmp_path / "opus-mt"
+    directory.mkdir()
+    for name in ("config.json", "vocab.json", "other.txt"):
+        (directory / name).write_text("{}")
+    systems = {"auto": {"use": "teacher"}, "student": {"data": "distilled"}}
+    plan = planned(
+        tmp_path, **{**STUDENT, "teacher": {"marian": str(directory)}, "systems": systems, "vocabulary": {"use": "teacher"}}
+    )
+    assert needs(plan, "distill:train") == {"corpus:train", "import_network:teacher"}
+    assert needs(plan, "encode:raw") == {"corpus:train", "import_network:teacher"}
+    assert not any(step.stage.name == "vocabulary" for step in plan.steps)
+    before = fingerprint(plan, "import_network:teacher")
+    (directory / "other.txt").write_text("changed")
+    same = planned(tmp_path, **{**STUDENT, "teacher": {"marian": str(directory)}, "systems": systems})
+    assert fingerprint(same, "import_network:teacher") == before
+    assert needs(same, "encode:raw") == {"corpus:train", "vocabulary:joint"}
+    with pytest.raises(DataError, match=r"teacher\.marian: expected a directory"):
+        planned(tmp_path, **{**STUDENT, "teacher": {"marian": str(tmp_path / "none")}})

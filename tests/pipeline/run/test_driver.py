@@ -240,7 +240,7 @@ def shares_of(inputs: ToyInputs, config: ToyConfig, context: StepContext) -> Non
 def test_a_training_goes_on_with_fewer_workers_if_it_may(
     store: Store, monkeypatch: pytest.MonkeyPatch, min_workers: int | None, outcome: str | None
 ) -> None:
-    """Of three nodes, two are lost and do not come back."""
+    """Two of three nodes are lost and do not come back."""
     looks = iter([3])
 
     class Lossy(InProcess):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pipeline.run.run_directory import Run
+from pipeline.tracking.entries import Entries
 from pipeline.tracking.publisher import publish
 from tests.pipeline.tracking.recorded_run import Browser, Settings
 
@@ -159,3 +160,27 @@ def test_an_entry_of_a_run_that_ended_early_is_killed(run: Run, settings: Settin
     run.write_event("run_finished", status="failed")
     publish(run.path, settings)
     assert Browser(settings.uri, run).statuses()["entry:auto/greedy"] == "KILLED"
+
+
+def test_tags_hold_mean_and_deviation_over_seeds(store: Path) -> None:
+    search = {"greedy": {"strategy": "greedy"}}
+    names = ("graph", "graph-seed2", "graph-seed5", "other")
+    config = {**CONFIG, "seeds": [1, 2, 5], "systems": {name: {"family": "dag", "search": search} for name in names}}
+    steps = [f"score:{name}/greedy:one" for name in names]
+    plan = [
+        {"step": step, "stage": "score", "version": 1, "fingerprint": f"{n:032x}", "inputs": []} for n, step in enumerate(steps)
+    ]
+    run = Run(store / "runs" / "seeds-1")
+    run.create({"run_id": "seeds-1", "name": "s", "config": config, "config_file": "c", "store": str(store), "plan": plan})
+    run.write_event("run_started", attempt="a")
+    for number, step in enumerate(steps):
+        if number == 2:  # one seed is not scored yet
+            assert "fewstep.seeds.bleu" not in tags_of(run)["graph"]
+        commit(run, step, {"scores.json": {"bleu": {"score": 30.0 + number, "signature": "s"}}}, 30.0)
+    tags = tags_of(run)
+    assert (tags["graph"]["fewstep.seeds"], tags["graph"]["fewstep.seeds.bleu"]) == ("3", "31.0000 ± 1.0000")
+    assert not any(name.startswith("fewstep.seeds") for system in names[1:] for name in tags[system])
+
+
+def tags_of(run: Run) -> dict[str, dict[str, str]]:
+    return {entry.system: entry.tags for entry in Entries(run, run.state())}

@@ -11,28 +11,16 @@ import pyarrow as pa
 import pytest
 
 from stages.artifacts import ExternalFile, Text
-from stages.context import StepContext
 from stages.corpus import CorpusConfig, CorpusInputs, Filters, TextFiles
 from stages.corpus.embedded import documents
 from stages.corpus.filters import comparison_keys
 from stages.corpus.run import run
 from stages.errors import ArtifactError, DataError, StageError
 from stages.shards import read_shards, row_counts, shard_path, shard_paths
-from stages.workers import LocalWorkers, Resources
 from tests.public_data import public_data
+from tests.stages.corpus.texts import context_in
 
 PAIRS = [(f"Sentence number {i} is here.", f"Der Satz mit der Nummer {i} steht da.") for i in range(50)]
-
-
-def work_in(directory: Path, attempt: str = "a1") -> StepContext:
-    directory.mkdir(parents=True, exist_ok=True)
-    return StepContext(
-        directory=directory,
-        attempt=attempt,
-        workers=LocalWorkers(),
-        resources=Resources(workers=1, cpus=1),
-        shard_cache=directory / "cache",
-    )
 
 
 def sides(folder: Path, pairs: list[tuple[str, str]], *references: list[str]) -> TextFiles:
@@ -46,7 +34,7 @@ def sides(folder: Path, pairs: list[tuple[str, str]], *references: list[str]) ->
 
 def write(directory: Path, files: TextFiles | None = None, exclude: tuple[Text, ...] = (), **config: Any) -> Text:
     settings = {"source_language": "en", "target_language": "de", "shard_rows": 16, **config}
-    run(CorpusInputs(files or TextFiles(), exclude), CorpusConfig(**settings), work_in(directory))
+    run(CorpusInputs(files or TextFiles(), exclude), CorpusConfig(**settings), context_in(directory))
     return Text(directory, directory.name)
 
 
@@ -55,7 +43,7 @@ def rows(text: Text) -> list[dict[str, Any]]:
 
 
 def results(directory: Path) -> dict[str, bytes]:
-    files = (path for path in directory.rglob("*") if path.is_file() and "records" not in path.parts)
+    files = (path for path in directory.rglob("*") if path.is_file() and not {"records", "checkpoints"} & {*path.parts})
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 
@@ -115,7 +103,7 @@ def test_overlap_that_passes_the_filter_is_found_afterwards(tmp_path: Path, monk
     test = write(tmp_path / "test", sides(tmp_path / "x", PAIRS[:1]))
     monkeypatch.setattr("stages.corpus.filters._among", lambda keys, excluded: np.zeros(len(keys), bool))
     monkeypatch.setattr(
-        "stages.corpus.writer.overlap", lambda texts, excluded: np.isin(comparison_keys(texts).to_pylist(), excluded.to_pylist())
+        "stages.corpus.write.overlap", lambda texts, excluded: np.isin(comparison_keys(texts).to_pylist(), excluded.to_pylist())
     )
     with pytest.raises(StageError, match="expected no sentence of a validation or test text in the source side"):
         write(tmp_path / "train", sides(tmp_path / "y", PAIRS), (test,), filters=Filters())
@@ -135,8 +123,9 @@ def test_a_text_whose_pairs_are_all_dropped_is_an_error_with_the_ledger(tmp_path
 
 def test_an_error_late_in_a_file_leaves_no_finished_text(tmp_path: Path) -> None:
     files = sides(tmp_path / "x", PAIRS)
-    with files.target[0].path.open("ab") as file:
-        file.write(b"\xff\n")
+    for side, line in ((files.source, b"good"), (files.target, b"\xff")):
+        with side[0].path.open("ab") as file:
+            file.write(line + b"\n")
     with pytest.raises(DataError, match=r"x/1, line 51"):
         write(tmp_path / "text", files, filters=Filters())
     assert not (tmp_path / "text" / "text.json").exists()

@@ -1,17 +1,17 @@
 """Filters: each dropped pair has a reason, and the numbers of the ledger add up."""
 
 import unicodedata
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.corpus import Filters
-from stages.corpus.filters import REASONS, SAMPLES, Cleaner, SeenPairs, comparison_keys, normalise
+from stages.corpus.filters import Cleaner, comparison_keys, normalise
+from stages.corpus.ledger import SAMPLES, Ledger
+from stages.corpus.length_ratio import usual_ratio
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 SMALL_TEXT = st.text("aB ß.1", max_size=4)
@@ -25,8 +25,16 @@ def pairs(*rows: tuple[str, str]) -> pa.Table:
     return pa.table([pa.array(side, pa.string()) for side in zip(*rows, strict=True)] if rows else [[], []], ["source", "target"])
 
 
-def cleaner(*excluded: str, languages: tuple[str, str] = ("en", "de"), **filters: Any) -> Cleaner:
-    return Cleaner(Filters(**filters), *languages, comparison_keys(strings(*excluded)))
+def clean(
+    *tables: pa.Table, excluded: tuple[str, ...] = (), languages: tuple[str, str] = ("en", "de"), **filters: Any
+) -> tuple[Ledger, list[tuple[str, str]]]:
+    """Return the ledger of a text and the pairs that are left."""
+    cleaner = Cleaner(Filters(**filters), *languages, comparison_keys(strings(*excluded)), usual_ratio(tables))
+    ledger, kept = Ledger(), list[tuple[str, str]]()
+    for table in tables:
+        mask = ledger.enter(table, cleaner.masks(table), ledger.pairs_in)
+        kept += [(row["source"], row["target"]) for row in table.filter(pa.array(mask)).to_pylist()]
+    return ledger, kept
 
 
 @pytest.mark.parametrize(
@@ -93,33 +101,31 @@ def test_normal_form_agrees_with_the_reference(texts: list[str]) -> None:
     ],
 )
 def test_reasons(filters: dict[str, Any], pair: tuple[str, str], reason: str | None) -> None:
-    books = cleaner("it is a test", "die Straße ist lang.", **filters)
-    kept = [table.to_pylist() for table in books.clean([pairs(pair)])]
-    assert {name: count for name, count in books.ledger.dropped.items() if count} == ({reason: 1} if reason else {})
-    assert kept == ([[]] if reason else [[{"source": pair[0], "target": pair[1]}]])
+    ledger, kept = clean(pairs(pair), excluded=("it is a test", "die Straße ist lang."), **filters)
+    assert {name: count for name, count in ledger.dropped.items() if count} == ({reason: 1} if reason else {})
+    assert kept == ([] if reason else [pair])
 
 
 def test_lengths_are_in_characters_for_languages_without_spaces() -> None:
     pair = ("I like it very much", "我非常喜欢它")
-    assert next(iter(cleaner(languages=("en", "zh"), min_length=5, max_ratio=4.0).clean([pairs(pair)]))).num_rows == 1
-    assert next(iter(cleaner(languages=("en", "de"), min_length=5, max_ratio=4.0).clean([pairs(pair)]))).num_rows == 0
+    assert clean(pairs(pair), languages=("en", "zh"), min_length=5, max_ratio=4.0)[1] == [pair]
+    assert clean(pairs(pair), languages=("en", "de"), min_length=5, max_ratio=4.0)[1] == []
 
 
 def test_the_ratio_is_relative_to_the_median_of_the_text() -> None:
     english, chinese = "a sentence of some thirty letters", "\u53e5\u5b50" * 4  # a quarter of the characters
     rows = [(f"{english} {number}", f"{chinese}{number}") for number in range(1000)]
     unequal = [(english, chinese * 4), (english * 4, chinese)]  # four times the usual ratio, and a quarter of it
-    books = cleaner(languages=("en", "zh"), max_ratio=3.0)
-    kept = pa.concat_tables(books.clean([pairs(*rows[:600]), pairs(*rows[600:], *unequal)]))
-    assert kept.to_pylist() == pairs(*rows).to_pylist()
-    assert books.ledger.dropped["ratio"] == 2
-    assert 0.2 < books.ledger.usual_ratio < 0.35
+    tables = (pairs(*rows[:600]), pairs(*rows[600:], *unequal))
+    ledger, kept = clean(*tables, languages=("en", "zh"), max_ratio=3.0)
+    assert kept == rows
+    assert ledger.dropped["ratio"] == 2
+    assert 0.2 < usual_ratio(tables) < 0.35
 
 
 def test_a_few_pairs_have_no_usual_ratio() -> None:
-    books = cleaner(max_ratio=3.0)
-    list(books.clean([pairs(*[(f"some words and {n} more of them", f"few {n}") for n in range(100, 500)])]))
-    assert (books.ledger.usual_ratio, books.ledger.dropped["ratio"]) == (1.0, 400)
+    table = pairs(*[(f"some words and {n} more of them", f"few {n}") for n in range(100, 500)])
+    assert (usual_ratio([table]), clean(table, max_ratio=3.0)[0].dropped["ratio"]) == (1.0, 400)
 
 
 @pytest.mark.parametrize(
@@ -153,54 +159,20 @@ def test_keys_ignore_the_case_of_every_letter() -> None:
     assert [c for c, a, b in zip(letters, plain.to_pylist(), upper.to_pylist(), strict=True) if a != b] in ([], ["ı"])
 
 
-@settings(max_examples=200)
-@given(
-    rows=st.lists(st.tuples(SMALL_TEXT, SMALL_TEXT), min_size=1, max_size=40),
-    excluded=st.lists(SMALL_TEXT, max_size=3),
-    cut=st.integers(1, 40),
-)
-def test_the_ledger_adds_up_and_kept_pairs_are_clean(rows: list[tuple[str, str]], excluded: list[str], cut: int) -> None:
-    rows = [tuple(normalise(strings(*row)).to_pylist()) for row in rows]
-    books = cleaner(*normalise(strings(*excluded)).to_pylist(), min_letters=0.3)
-    tables = [pairs(*rows[start : start + cut]) for start in range(0, len(rows), cut)]
-    kept = [(row["source"], row["target"]) for table in books.clean(tables) for row in table.to_pylist()]
-    ledger = books.ledger
-    assert ledger.pairs_in == len(rows)
-    assert ledger.pairs_out == len(kept)
-    assert ledger.pairs_in == ledger.pairs_out + sum(ledger.dropped.values())
-    assert set(ledger.dropped) == set(REASONS)
-    assert len(kept) == len(set(kept))
-    forbidden = set(books.excluded.to_pylist())
-    assert not forbidden & {key for side in zip(*kept, strict=True) for key in comparison_keys(strings(*side)).to_pylist()}
-    for reason, samples in ledger.samples.items():
-        assert len(samples) == min(SAMPLES, ledger.dropped[reason])
-        assert all(rows[sample["pair"] - 1] == (sample["source"], sample["target"]) for sample in samples)
-    order = iter(rows)
-    assert all(any(row == other for other in order) for row in kept), "kept pairs stand in another order"
-
-
 def test_samples_are_the_first_ones() -> None:
-    books = cleaner()
-    list(books.clean([pairs(*[("", f"x{i}") for i in range(3)]), pairs(*[("", f"x{i}") for i in range(3, 9)])]))
-    assert [sample["target"] for sample in books.ledger.samples["empty"]] == [f"x{i}" for i in range(SAMPLES)]
-    assert [sample["pair"] for sample in books.ledger.samples["empty"]] == [1, 2, 3, 4, 5]
+    ledger, _ = clean(pairs(*[("", f"x{i}") for i in range(3)]), pairs(*[("", f"x{i}") for i in range(3, 9)]))
+    assert [sample["target"] for sample in ledger.samples["empty"]] == [f"x{i}" for i in range(SAMPLES)]
+    assert [sample["pair"] for sample in ledger.samples["empty"]] == [1, 2, 3, 4, 5]
 
 
-@given(st.lists(st.lists(st.integers(0, 30), max_size=20), max_size=20))
-def test_first_occurrences_agree_with_a_set(batches: list[list[int]]) -> None:
-    seen, known = SeenPairs(), set[int]()
-    for batch in batches:
-        expected = []
-        for number in batch:
-            expected.append(number not in known)
-            known.add(number)
-        mask = seen.first_time([str(number) for number in batch], ["x"] * len(batch))
-        assert mask.tolist() == expected
-    sizes = [len(level) for level in seen.levels]
-    assert sum(sizes) == len(known)
-    assert all(larger >= 2 * smaller for larger, smaller in pairwise(sizes))
-    assert all((np.diff(level.astype(object)) > 0).all() for level in seen.levels)
-
-
-def test_pairs_with_equal_concatenations_differ() -> None:
-    assert SeenPairs().first_time(["a b", "a"], ["c", "b c"]).all()
+@settings(max_examples=10)
+@given(st.permutations(range(6)))
+def test_ledgers_of_parts_add_up_in_any_order(order: list[int]) -> None:
+    rows = [("" if i % 2 else "one of the words", f"eines {i}") for i in range(30)]
+    tables = [pairs(*rows[start : start + 5]) for start in range(0, 30, 5)]
+    cleaner, whole = Cleaner(Filters(), "en", "de", comparison_keys(strings()), 1.0), Ledger()
+    for number in order:
+        part = Ledger()
+        part.enter(tables[number], cleaner.masks(tables[number]), 5 * number)
+        whole.add(part)
+    assert whole == clean(*tables)[0]

@@ -16,8 +16,8 @@ from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles, limits
 from stages.corpus import parquet as parquet_files
 from stages.corpus.lines import read_lines
-from stages.corpus.reader import Reader
 from stages.errors import DataError
+from tests.stages.corpus.texts import tables
 
 
 def bomb(path: Path, megabytes: int, unit: bytes) -> None:
@@ -93,7 +93,7 @@ def test_a_text_that_a_parquet_file_repeats_in_each_row_is_refused_in_bounded_me
     files, before = parquet(tmp_path / "p.parquet", repeated), pa.total_allocated_bytes()
     allocated: list[int] = []
     with pytest.raises(DataError, match=problem):
-        allocated.extend(pa.total_allocated_bytes() - before for _ in Reader("en", "de").read(files))
+        allocated.extend(pa.total_allocated_bytes() - before for _ in tables(files, tmp_path))
     assert files.parquet[0].path.stat().st_size < 5000
     assert max(allocated, default=0) < 200 << 20
 
@@ -102,11 +102,11 @@ def test_a_parquet_file_that_expands_without_end_is_refused(tmp_path: Path, monk
     monkeypatch.setattr(limits, "MIN_CHECKED_BYTES", 4 << 20)
     files = parquet(tmp_path / "p.parquet", pa.array([f"{n:04}" + "x" * 9000 for n in range(1000)]))
     with pytest.raises(DataError, match=r"p.parquet: expected at most 4,194,304 bytes of text and"):
-        list(Reader("en", "de").read(files))
+        list(tables(files, tmp_path))
 
 
 def test_rows_of_a_parquet_file_are_the_same_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_files, "PART_BYTES", 64)
     sources = ["a" * 100, None, "b", *"cde" * 30, "f" * 70, "ß" * 40]
-    tables = Reader("en", "de").read(parquet(tmp_path / "p.parquet", pa.array(sources)))
-    assert [text for table in tables for text in table.column("source").to_pylist()] == [text or "" for text in sources]
+    found = tables(parquet(tmp_path / "p.parquet", pa.array(sources)), tmp_path)
+    assert [text for table in found for text in table.column("source").to_pylist()] == [text or "" for text in sources]

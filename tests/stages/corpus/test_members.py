@@ -3,6 +3,7 @@
 import gzip
 import io
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,8 @@ import pytest
 from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles
 from stages.corpus.members import member_names
-from stages.corpus.reader import Reader
 from stages.errors import DataError
+from tests.stages.corpus.texts import tables
 
 MEMBERS = {"README": b"a corpus\n", "de-en/c.de": "Ein Haus\nÜber\n".encode(), "de-en/c.en.gz": gzip.compress(b"a house\nover\n")}
 Pack = Callable[[Path, dict[str, bytes]], None]
@@ -42,8 +43,9 @@ PACKERS = {"c.zip": zipped, "c.tar": tarred("w"), "c.tgz": tarred("w:gz"), "c.ta
 
 
 def rows(files: TextFiles) -> list[tuple[str, ...]]:
-    tables = list(Reader("en", "de").read(files))
-    return [tuple(str(text).strip("\n") for text in row.values()) for table in tables for row in table.to_pylist()]
+    with tempfile.TemporaryDirectory() as folder:
+        found = [row for table in tables(files, Path(folder)) for row in table.to_pylist()]
+    return [tuple(str(text).strip("\n") for text in row.values()) for row in found]
 
 
 def pair(path: Path, source: str = "de-en/c.en.gz", target: str = "de-en/c.de") -> TextFiles:

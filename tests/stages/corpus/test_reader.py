@@ -1,6 +1,7 @@
 """Readers: all formats give the same rows, and errors name file, line and byte."""
 
 import gzip
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +15,8 @@ from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles
 from stages.corpus import lines as line_files
 from stages.corpus.lines import read_lines
-from stages.corpus.reader import Reader
 from stages.errors import DataError
+from tests.stages.corpus.texts import opened, tables
 
 SOURCE = ["A man sleeps.", "Über  den Fluss", "", "日本語 text", "last line"]
 TARGET = ["Ein Mann schläft.", "over the river", "x", "y\u2028z", "Ende"]
@@ -36,8 +37,9 @@ def write(path: Path, lines: list[str], end: str = "\n") -> ExternalFile:
 
 
 def rows(files: TextFiles) -> list[tuple[str, ...]]:
-    tables = list(Reader("en", "de").read(files))
-    return [tuple(str(text).strip() for text in row.values()) for table in tables for row in table.to_pylist()]
+    with tempfile.TemporaryDirectory() as folder:
+        found = [row for table in tables(files, Path(folder)) for row in table.to_pylist()]
+    return [tuple(str(text).strip() for text in row.values()) for row in found]
 
 
 EXPECTED = list(zip(SOURCE, TARGET, strict=True))
@@ -71,10 +73,10 @@ def test_a_missing_value_in_parquet_is_an_empty_text(tmp_path: Path) -> None:
 def test_files_are_concatenated_in_order(tmp_path: Path) -> None:
     source = (write(tmp_path / "s1", SOURCE[:2]), write(tmp_path / "s2.gz", SOURCE[2:]))
     target = (write(tmp_path / "t1", TARGET),)
-    reader = Reader("en", "de")
-    assert sum(table.num_rows for table in reader.read(TextFiles(source=source, target=target))) == 5
+    text = opened(TextFiles(source=source, target=target), tmp_path)
+    assert text.rows == 5
     assert rows(TextFiles(source=source, target=target)) == EXPECTED
-    assert [(count.side, count.file.path.name, count.lines) for count in reader.counts] == [
+    assert [(side, file.file.path.name, file.rows) for side, file in text.counts()] == [
         ("source", "s1", 2),
         ("source", "s2.gz", 3),
         ("target", "t1", 5),

@@ -54,6 +54,17 @@ def test_scores_use_the_best_hypothesis_and_every_reference(tmp_path: Path) -> N
     assert scores["ter"]["score"] == 0.0
 
 
+def test_entities_are_decoded_on_request(tmp_path: Path) -> None:
+    text = make_text(tmp_path / "text", [(7, ["it &apos;s late ."])])
+    hypotheses = make_hypotheses(tmp_path / "hypotheses", [(7, 0, "it 's late .")])
+    for decode, score in ((False, 50.0), (True, 100.0)):
+        context = make_work(tmp_path / str(decode))
+        config = ScoreConfig(target_language="en", tokenizer="none", metrics=("bleu",), decode_entities=decode)
+        STAGE.run(ScoreInputs(hypotheses, text), config, context)
+        found = json.loads((context.directory / "scores.json").read_text())["bleu"]["score"]
+        assert (found == score) if decode else (found < score)
+
+
 def test_scores_repeat_bit_for_bit(tmp_path: Path) -> None:
     text = make_text(tmp_path / "text", [(7, ["ein Haus am See ."]), (9, ["es regnet heute ."])])
     hypotheses = make_hypotheses(tmp_path / "hypotheses", [(7, 0, "ein Haus an See ."), (9, 0, "")])

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -19,9 +20,11 @@ from fewstep.families.lattice.config import LatticeModelConfig
 from fewstep.families.stepwise.config import StepwiseConfig
 from models.bundle import weights
 from models.bundle.directory import load_model
+from models.family import family_named
 from models.stepwise.decode import StepwiseDecoder
 from models.training import checkpoint
 from models.training.config import TrainingConfig
+from models.training.precision import has_bf16
 from models.training.worker import TrainingWorker
 from stages import align, encode, lattice, train, vocabulary
 from stages.artifacts import Links, Tables, Text, Tokens, Trained, Vocabulary
@@ -29,6 +32,7 @@ from stages.context import StepContext
 from stages.errors import ArtifactError, DataError, StageError, TransientError
 from stages.shards import read_shards, write_shards
 from stages.train import TrainConfig, TrainInputs
+from stages.train.loop import with_precision
 from stages.workers import LocalWorkers, Resources
 
 NETWORK = StepwiseConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=32, heads=2, dropout=0.1, max_positions=64)
@@ -512,3 +516,40 @@ def test_a_training_starts_from_the_weights_that_fit(inputs, straight, tmp_path)
     (tmp_path / "damaged" / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(DataError, match="expected weights in safetensors format"):
         train.STAGE.run(replace(inputs, initial=Trained(tmp_path / "damaged", "damaged")), config_of(), make_work(tmp_path / "no"))
+
+
+def test_training_goes_on_in_smaller_passes_when_memory_runs_out(inputs, tmp_path, monkeypatch, caplog):
+    config = config_of(network=replace(NETWORK, dropout=0.0), updates=4, validate_every=4)
+    train.STAGE.run(inputs, config, make_work(tmp_path / "free"))
+    family = family_named("stepwise")
+    loss, failed = family.functions.loss, []
+
+    def limited(model, batch, update, label_smoothing):
+        if model.training and batch.source.numel() > 40:
+            failed.append(update)
+            raise torch.OutOfMemoryError("no memory")
+        return loss(model, batch, update, label_smoothing)
+
+    monkeypatch.setattr(
+        "stages.train.loop.family_named", lambda name: SimpleNamespace(functions=family.functions._replace(loss=limited))
+    )
+    train.STAGE.run(inputs, config, make_work(tmp_path / "limited"))
+    assert failed
+    reports = [json.loads((tmp_path / name / "training.json").read_text()) for name in ("free", "limited")]
+    losses = [[one["loss"] for one in report["validations"]] for report in reports]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert reports[0]["dropped"] == reports[1]["dropped"]
+    assert any(0 < line.get("microbatch_tokens", 0) < 10**4 for line in metrics(tmp_path / "limited"))
+    assert "memory ran out" in caplog.text
+
+
+def test_the_precision_follows_the_device():
+    assert with_precision(RECIPE, "cpu") == RECIPE
+    automatic = replace(RECIPE, precision="auto")
+    assert with_precision(automatic, "cpu").precision == ("bfloat16" if has_bf16() else "float32")
+
+
+@pytest.mark.parametrize(("supported", "precision"), [(True, "bfloat16"), (False, "float16")])
+def test_the_precision_follows_the_gpu(monkeypatch, supported, precision):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: supported)
+    assert with_precision(replace(RECIPE, precision="auto"), "cuda:0").precision == precision

@@ -17,7 +17,7 @@ from stages.artifacts import System, Text, Tuned
 from stages.context import StepContext
 from stages.shards import shard_path, write_shard
 from stages.tune import TuneConfig, TuneInputs
-from stages.tune.penalty import with_tuned_penalty
+from stages.tune.chosen import with_tuned_options
 from stages.tune.run import run
 from stages.workers import LocalWorkers, Resources
 
@@ -90,8 +90,8 @@ def test_the_first_penalty_is_chosen_on_a_tie(tmp_path: Path) -> None:
 
 def test_the_tuned_penalty_is_applied_to_the_search(tmp_path: Path) -> None:
     (tmp_path / "tuned.json").write_text(json.dumps({"length_penalty": 0.4}))
-    assert with_tuned_penalty(BEAM, Tuned(tmp_path, "x")) == replace(BEAM, length_penalty=0.4)
-    assert with_tuned_penalty(BEAM, None) is BEAM
+    assert with_tuned_options(BEAM, Tuned(tmp_path, "x")) == replace(BEAM, length_penalty=0.4)
+    assert with_tuned_options(BEAM, None) is BEAM
 
 
 @pytest.mark.parametrize(

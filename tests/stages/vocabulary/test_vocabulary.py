@@ -105,6 +105,14 @@ def test_too_small_a_size_names_the_smallest_possible(tmp_path: Path, text: Text
         train(tmp_path, text, size=12, joint=False)
 
 
+def test_an_inexact_size_gives_as_many_pieces_as_the_text_supports(tmp_path: Path, text: Text) -> None:
+    for name, size in (("large", 60_000), ("small", 12)):
+        fitted = json.loads((train(tmp_path / name, text, size=size, exact=False).path / "vocabulary.json").read_text())
+        assert 12 < fitted["source_size"] < 60_000
+    exact = [train(tmp_path / name, text, size=80, exact=name == "exact") for name in ("exact", "inexact")]
+    assert len({(vocabulary.path / "source.spm").read_bytes() for vocabulary in exact}) == 1
+
+
 def test_text_without_characters(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="expected text from which SentencePiece can learn"):
         train(tmp_path / "v", text_of(tmp_path / "t", [("", "")]))

@@ -31,7 +31,7 @@ BlockDrafter::BlockDrafter(const Drafter& drafter, const Sources& sources, Cross
         num_floats += (padded_length(static_cast<std::size_t>(length)) + static_cast<std::size_t>(length)) * width;
     floats_.reserve(num_floats);
     const auto& table = model.source_embedding.empty() ? model.target_embedding : model.source_embedding;
-    const float scale = std::sqrt(static_cast<float>(width));
+    const float scale = model.shape.embedding_scale();
     float* next_row = floats_.data();
     std::vector<float> rows;
     for (std::size_t sentence = 0; sentence < sources.rows.size(); ++sentence) {

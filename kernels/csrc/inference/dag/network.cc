@@ -48,7 +48,7 @@ std::vector<std::size_t> vertices_of(const DagNetwork& network, const Sources& s
 
 void embed_vertices(const Transformer& model, const DagRules& rules, const std::vector<std::size_t>& vertices, float* x) {
     const std::size_t width = model.shape.width;
-    const float scale = std::sqrt(static_cast<float>(width));
+    const float scale = model.shape.embedding_scale();
     for (const std::size_t size : vertices)
         for (std::size_t vertex = 0; vertex < size; ++vertex, x += width) {
             const std::int64_t token = vertex == 0 ? rules.bos : vertex + 1 == size ? rules.token_rules.eos : rules.mask;

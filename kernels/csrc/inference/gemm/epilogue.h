@@ -19,6 +19,7 @@ namespace fewstep {
 static inline void store_outputs(float* y, F32Vector sum, Epilogue epilogue, std::size_t columns) {
     if (epilogue == Epilogue::RELU) sum = vector_max(sum, F32Vector{});
     if (epilogue == Epilogue::GELU) sum = vector_gelu(sum);
+    if (epilogue == Epilogue::SWISH) sum = vector_swish(sum);
     if (columns < F32_LANES) return store_partial(y, sum, epilogue, columns);
     if (epilogue == Epilogue::ADD) sum += load(y);
     store(y, sum);

@@ -14,6 +14,7 @@ enum class Epilogue {
     STORE,  // y = x W^T + b
     RELU,   // y = max(0, x W^T + b)
     GELU,   // GELU: y = z P(Z < z) of z = x W^T + b and a standard normal Z
+    SWISH,  // y = z / (1 + e^-z) of z = x W^T + b
     ADD     // y += x W^T + b
 };
 

@@ -145,8 +145,8 @@ LatticeNetwork::LatticeNetwork(const TransformerShape& shape, const Arrays& arra
             self_attention_bias_.push_back(static_cast<float>(sum));
         }
     }
-    make_table(network.target_embedding.data(), shape.target_vocabulary, std::sqrt(static_cast<float>(width)), self_attention,
-               scale, width, false, token_table_);
+    make_table(network.target_embedding.data(), shape.target_vocabulary, shape.embedding_scale(), self_attention, scale, width,
+               false, token_table_);
     make_table(network.slot_codes.data(), shape.slots, 1.0F, self_attention, scale, width, true, slot_table_);
 }
 

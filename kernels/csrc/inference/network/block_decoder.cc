@@ -48,13 +48,13 @@ void BlockDecoder::embed(std::int64_t token, std::size_t slot, float* x) const {
         std::copy_n(position_code, width_, x);
         return;
     }
-    const float scale = std::sqrt(static_cast<float>(width_));
+    const float scale = model_.shape.embedding_scale();
     const float* embedding = model_.target_embedding.data() + static_cast<std::size_t>(token) * width_;
     for (std::size_t unit = 0; unit < width_; ++unit) x[unit] = embedding[unit] * scale + position_code[unit];
 }
 
 void BlockDecoder::add_embedding(std::int64_t token, float* x) const {
-    const float scale = std::sqrt(static_cast<float>(width_));
+    const float scale = model_.shape.embedding_scale();
     const float* embedding = model_.target_embedding.data() + static_cast<std::size_t>(token) * width_;
     for (std::size_t unit = 0; unit < width_; ++unit) x[unit] += embedding[unit] * scale;
 }

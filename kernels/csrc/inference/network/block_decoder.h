@@ -33,10 +33,10 @@ class BlockDecoder {
     // Compute states [sum of num_outputs,D] from the inputs of all slots of the blocks.
     const float* states(std::span<const Block> blocks);
 
-    // The input of a slot: sqrt(D) embedding(token) + position code (token -1: position code only).
+    // The input of a slot: embedding(token), scaled, + position code (token -1: position code only).
     void embed(std::int64_t token, std::size_t slot, float* x) const;
 
-    // x += sqrt(D) embedding(token)
+    // x += embedding(token), scaled
     void add_embedding(std::int64_t token, float* x) const;
 
   private:

@@ -59,7 +59,7 @@ const float* IncrementalDecoder::step(std::span<const std::int64_t> tokens) {
 // The input of a slot is the token of the same slot of the previous step, and only the position code in the first step.
 void IncrementalDecoder::embed(std::span<const std::int64_t> tokens) {
     const std::size_t width = model_.shape.width, size = rules_.step_size;
-    const float scale = std::sqrt(static_cast<float>(width));
+    const float scale = model_.shape.embedding_scale();
     float* x = x_.data();
     for (std::size_t position = 0; position < rows() * size; ++position, x += width) {
         const float* code = model_.slot_codes.data() + (steps_.size() * size + position % size) * width;

@@ -55,7 +55,7 @@ PackedMatrix rows_of(const Transformer& network, std::span<const std::int64_t> t
     std::vector<float> bias;
     for (const std::int64_t token : tokens) {
         rows.push_back(network.target_embedding.data() + static_cast<std::size_t>(token) * network.shape.width);
-        if (!network.output_bias.empty()) bias.push_back(network.output_bias[static_cast<std::size_t>(token)]);
+        if (!network.logits_bias.empty()) bias.push_back(network.logits_bias[static_cast<std::size_t>(token)]);
     }
     PackedMatrix packed;
     if (!rows.empty()) packed.pack(rows, bias.empty() ? nullptr : bias.data(), network.shape.width);

@@ -23,7 +23,7 @@ struct WeightReader {
     FeedForward feed_forward(const std::string& layer) const {
         return {matrix(layer + "feed_forward.widen", shape.inner, shape.width),
                 matrix(layer + "feed_forward.narrow", shape.width, shape.inner), norm(layer + "feed_forward_residual.norm"),
-                shape.gelu ? Epilogue::GELU : Epilogue::RELU};
+                shape.activation};
     }
     EncoderLayer encoder_layer(const std::string& layer) const {
         const std::size_t width = shape.width;
@@ -52,7 +52,7 @@ struct WeightReader {
 void embed_sources(const Transformer& model, const Sources& sources, float* x) {
     const std::size_t width = model.shape.width;
     const auto& table = model.source_embedding.empty() ? model.target_embedding : model.source_embedding;
-    const float scale = std::sqrt(static_cast<float>(width));
+    const float scale = model.shape.embedding_scale();
     for (std::size_t sentence = 0; sentence < sources.rows.size(); ++sentence)
         for (std::int64_t position = 0; position < sources.lengths[sentence]; ++position) {
             const auto token =
@@ -82,7 +82,10 @@ Transformer::Transformer(const TransformerShape& transformer_shape, const Arrays
     target_embedding = read.table("target_embedding", shape.target_vocabulary);
     source_positions = read.table("source_positions", shape.source_positions);
     slot_codes = read.table("slot_codes", shape.slots);
-    vocabulary = {target_embedding.data(), nullptr, shape.target_vocabulary, shape.width};
+    if (const auto bias = arrays.find("logits_bias"); bias != arrays.end())
+        logits_bias.assign(bias->second, bias->second + shape.target_vocabulary);
+    vocabulary = {target_embedding.data(), logits_bias.empty() ? nullptr : logits_bias.data(), shape.target_vocabulary,
+                  shape.width};
 }
 
 void Transformer::quantize(Precision precision) {
@@ -95,9 +98,9 @@ void Transformer::quantize(Precision precision) {
 }
 
 void Transformer::exclude(std::span<const std::int64_t> tokens) {
-    output_bias.assign(shape.target_vocabulary, 0.0F);
-    for (const std::int64_t token : tokens) output_bias[static_cast<std::size_t>(token)] = -std::numeric_limits<float>::infinity();
-    vocabulary = {target_embedding.data(), output_bias.data(), shape.target_vocabulary, shape.width};
+    logits_bias.resize(shape.target_vocabulary);
+    for (const std::int64_t token : tokens) logits_bias[static_cast<std::size_t>(token)] = -std::numeric_limits<float>::infinity();
+    vocabulary = {target_embedding.data(), logits_bias.data(), shape.target_vocabulary, shape.width};
 }
 
 Buffer Transformer::encoder_states(const Sources& sources, ThreadTeam& team) const {

@@ -1,6 +1,7 @@
 // The Transformer (Vaswani et al. 2017) for inference: layers with packed weights, applied to rows of any sentences.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -25,7 +26,11 @@ struct TransformerShape {
     bool pre_norm;  // x + block(norm(x)), with one more norm after the last layer; else norm(x + block(x))
     std::size_t source_vocabulary, target_vocabulary;  // sizes of the vocabularies
     std::size_t source_positions, slots;               // rows of the position tables
-    bool gelu = false;                                 // activation of the feed-forward blocks; else ReLU
+    Epilogue activation = Epilogue::RELU;              // of the feed-forward blocks
+    bool scale_embeddings = true;
+
+    // The factor of embeddings, sqrt(D) or 1.
+    float embedding_scale() const { return scale_embeddings ? std::sqrt(static_cast<float>(width)) : 1.0F; }
 };
 
 // Weights by name, as `fewstep/networks/transformer.py` lists them; matrices are [outputs,inputs].
@@ -115,8 +120,8 @@ struct Transformer {
     LayerNorm encoder_norm, decoder_norm;  // used with pre_norm
     std::vector<float> source_embedding, target_embedding, source_positions,
         slot_codes;                  // [rows,D]; an empty source_embedding is shared with the target
+    std::vector<float> logits_bias;  // [target vocabulary] or empty; minus infinity for tokens that are never written
     PackedMatrix vocabulary;         // output projection, tied to the target embedding
-    std::vector<float> output_bias;  // of the tokens; empty: no bias
     QuantizedMatrix quantized_vocabulary;
     Lexicon lexicon;  // empty: no shortlists
 };

@@ -53,7 +53,7 @@ TargetPass::TargetPass(const ParallelNetwork& network, const Sources& sources, c
 void TargetPass::embed(const std::vector<std::int64_t>& tokens, float* x) const {
     const Transformer& model = network_.network;
     const std::size_t width = model.shape.width;
-    const float scale = std::sqrt(static_cast<float>(width));
+    const float scale = model.shape.embedding_scale();
     const std::vector<float>& source_table = model.source_embedding.empty() ? model.target_embedding : model.source_embedding;
     std::vector<SourceWeight> weights;
     for (std::size_t target = 0; target < targets(); ++target) {

@@ -3,7 +3,7 @@ import math
 import torch
 from torch import nn
 
-from models.common.layers.embeddings import Positions, embed, sinusoids
+from models.common.layers.embeddings import Embedding, Positions, embed, sinusoids
 from models.common.layers.initialisation import initialise
 
 
@@ -22,7 +22,7 @@ def test_a_negative_position_turns_only_the_sine_half():
 
 
 def test_embedding_is_scaled_and_positions_learned_on_request():
-    table = nn.Embedding(9, 16)
+    table = Embedding(9, 16)
     torch.testing.assert_close(embed(torch.tensor([[3, 4]]), table), 4.0 * table.weight[None, 3:5])
     assert list(Positions("sinusoidal", 10, 16).parameters()) == []
     learned = Positions("learned", 10, 16)

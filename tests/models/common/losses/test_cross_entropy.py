@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from models.common.losses import cross_entropy as module
-from models.common.losses.cross_entropy import cross_entropy
+from models.common.losses.cross_entropy import cross_entropy, token_log_probs
 
 
 def formula(states, weight, labels, smoothing, penalty=0.0):
@@ -82,3 +82,23 @@ def test_extreme_logits_stay_finite():
     result = cross_entropy(states, weight, torch.tensor([1, 1]), 0.1)
     torch.testing.assert_close(result.nll, torch.tensor(400.0))
     assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(result.total, (states, weight)))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_a_bias_shifts_logits_and_minus_infinity_leaves_a_class_out(smoothing):
+    states, weight, labels = inputs()
+    bias = torch.linspace(-1.0, 1.0, 11)
+    bias[[3, 7]] = -torch.inf
+    labels = torch.where((labels == 3) | (labels == 7), 0, labels)
+    kept = torch.tensor([token for token in range(11) if token not in (3, 7)])
+    log_probs = torch.log_softmax(states @ weight[kept].t() + bias[kept], 1)
+    places = torch.tensor([kept.tolist().index(label) for label in labels.tolist()])
+    expected = -(1 - smoothing) * log_probs[torch.arange(len(labels)), places].sum() - smoothing * log_probs.mean(1).sum()
+    result = cross_entropy(states, weight, labels, smoothing, bias=bias)
+    torch.testing.assert_close(result.total, expected, rtol=1e-5, atol=1e-5)
+    for got, wanted in zip(
+        torch.autograd.grad(result.total, (states, weight)), torch.autograd.grad(expected, (states, weight)), strict=True
+    ):
+        torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
+    scores = token_log_probs(states, weight, labels, bias)
+    torch.testing.assert_close(scores, log_probs[torch.arange(len(labels)), places], rtol=1e-5, atol=1e-5)

@@ -1,0 +1,176 @@
+"""Marian networks in the format of Hugging Face's transformers (opus-mt): `MarianMTModel`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fewstep.config.network import Sizes
+from fewstep.config.options import OutputLimits
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.vocabulary import EOS, PAD, UNK
+from models.imports.foreign import ForeignModel, ForeignModelError, read_object, required
+from models.imports.pieces import PieceOrder, is_language_token, piece_order, reordered
+from models.imports.tensors import ForeignTensors, layer_weights, read_tensors
+
+RESERVED_PIECES = {PAD: "<pad>", EOS: "</s>", UNK: "<unk>"}
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
+LEGACY = ("normalize_before", "normalize_embedding", "add_final_layer_norm")
+"""Options that transformers does not implement."""
+SHARED, TIED = "model.shared.weight", "tie_word_embeddings"
+
+
+def read_marian(files: Mapping[str, Path], *, name: str, digests: Mapping[str, str], target_token: str = "") -> ForeignModel:
+    """Return the network in the files of a directory, which are given by name, and whose sha256 are `digests`.
+
+    `target_token` is the token of the target language, such as `>>deu<<`, for a vocabulary that has such tokens. Raises
+    ForeignModelError for another architecture, missing files, and weights or vocabularies that do not fit the config.
+    """
+    values = read_object(required(files, "config.json"))
+    config = _network(values)
+    search = _search(values | (read_object(files["generation_config.json"]) if "generation_config.json" in files else {}))
+    weights_file = required(files, "model.safetensors", "pytorch_model.bin")
+    source, target = _orders(files, values)
+    prefix = _prefix(source, target_token)
+    tensors = ForeignTensors(read_tensors(weights_file), "config.json")
+    joint = bool(values.get("share_encoder_decoder_embeddings", True))
+    weights, config = _weights(tensors, values, config, (source, target), joint)
+    models = {side: required(files, f"{side}.spm").read_bytes() for side in ("source", "target")}
+    pieces = {side: reordered(models[side], order, f"{side}.spm") for side, order in (("source", source), ("target", target))}
+    return ForeignModel(
+        network=config,
+        sizes=Sizes(len(source), len(target), joint),
+        weights=weights,
+        pieces={side: model for side, (model, _) in pieces.items()},
+        unmapped={side: count for side, (_, count) in pieces.items()},
+        search=search,
+        source_prefix=prefix,
+        origin={"kind": "marian", "name": name, "files": dict(digests), "importer": 1, **licence(files)},
+    )
+
+
+def _network(values: Mapping[str, Any]) -> StepwiseConfig:
+    _expect(values, "model_type", "marian")
+    for key in LEGACY:
+        if values.get(key, False):
+            raise ForeignModelError(f"config.json: {key}: expected false, which is all that transformers implements, got true")
+    if not values.get(TIED, True):
+        raise ForeignModelError(f"config.json: {TIED}: expected true, got false; other output tables are not read")
+    for part in ("ffn_dim", "attention_heads"):
+        _expect(values, f"decoder_{part}", values[f"encoder_{part}"])
+    activation = ACTIVATIONS.get(str(values.get("activation_function", "gelu")))
+    if activation is None:
+        raise ForeignModelError(
+            f"config.json: activation_function: expected one of {', '.join(ACTIVATIONS)}, got {values['activation_function']}"
+        )
+    return StepwiseConfig(
+        encoder_layers=values["encoder_layers"],
+        decoder_layers=values["decoder_layers"],
+        width=values["d_model"],
+        feed_forward=values["encoder_ffn_dim"],
+        heads=values["encoder_attention_heads"],
+        dropout=values.get("dropout", 0.1),
+        norm="post",
+        max_positions=values.get("max_position_embeddings", 1024),
+        activation=activation,  # type: ignore[arg-type]
+        sinusoids="paper",
+        scale_embeddings=bool(values.get("scale_embedding", False)),
+        logits_bias=True,
+    )
+
+
+def _expect(values: Mapping[str, Any], key: str, expected: Any) -> None:
+    if values.get(key) != expected:
+        raise ForeignModelError(f"config.json: {key}: expected {expected}, got {values.get(key)}")
+
+
+def _search(values: Mapping[str, Any]) -> StepwiseSearch:
+    """Return beam search with the beam size, the length penalty and the limit, which counts the start token, of the directory."""
+    limits = OutputLimits(max_tokens=values["max_length"] - 1) if values.get("max_length", 0) > 1 else OutputLimits()
+    usual = StepwiseSearch(strategy="beam")
+    return StepwiseSearch(
+        strategy="beam",
+        beam_size=values.get("num_beams") or usual.beam_size,
+        length_penalty=float(values.get("length_penalty") or usual.length_penalty),
+        output_limits=limits,
+    )
+
+
+def _orders(files: Mapping[str, Path], values: Mapping[str, Any]) -> tuple[PieceOrder, PieceOrder]:
+    rows = values["vocab_size"]
+    source = piece_order("vocab.json", read_object(required(files, "vocab.json")), RESERVED_PIECES, rows)
+    target = source
+    if not values.get("share_encoder_decoder_embeddings", True):
+        vocabulary = read_object(required(files, "target_vocab.json"))
+        target = piece_order("target_vocab.json", vocabulary, RESERVED_PIECES, values.get("decoder_vocab_size") or rows)
+    for key, token in (("pad_token_id", PAD), ("eos_token_id", EOS)):
+        if values.get(key) != target.rows[token]:
+            raise ForeignModelError(
+                f"config.json: {key}: expected {target.rows[token]}, the id of {RESERVED_PIECES[token]} in {target.file}, "
+                f"got {values.get(key)}"
+            )
+    return source, target
+
+
+def _prefix(source: PieceOrder, target_token: str) -> tuple[int, ...]:
+    tokens = [piece for piece in source.names if is_language_token(piece)]
+    if not tokens and not target_token:
+        return ()
+    if target_token not in tokens:
+        expected = f"one of {', '.join(tokens[:20])}" if tokens else "none, for a vocabulary without language tokens"
+        raise ForeignModelError(f"languages.target_token: expected {expected}, got {target_token or 'none'}")
+    return (source.names.index(target_token),)
+
+
+def _weights(
+    tensors: ForeignTensors, values: Mapping[str, Any], config: StepwiseConfig, orders: tuple[PieceOrder, PieceOrder], joint: bool
+) -> tuple[dict[str, Tensor], StepwiseConfig]:
+    """Return the weights by our names, and the config with the kind of start that they need."""
+    source, target = orders
+    old_target, old_source = sum(row is not None for row in target.rows), sum(row is not None for row in source.rows)
+    encoder, decoder = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
+    table = tensors.take(SHARED if joint else decoder, (old_target, config.width))
+    if joint:
+        for alias in (encoder, decoder):
+            tensors.check_alias(alias, SHARED, table, "share_encoder_decoder_embeddings")
+    tensors.check_alias("lm_head.weight", SHARED if joint else decoder, table, TIED)
+    bias = tensors.take("final_logits_bias", (1, old_target))[0]
+    weights = {"target_embedding.weight": target.permuted(table), "logits_bias": target.bias(bias)}
+    if not joint:
+        weights["source_embedding.weight"] = source.permuted(tensors.take(encoder, (old_source, config.width)))
+    _check_positions(tensors, config)
+    weights |= layer_weights(tensors, "model.", config)
+    tensors.finish()
+    start = table[values["decoder_start_token_id"]]
+    if not bool(start.any()):
+        return weights, config
+    scale = 1.0 if config.scale_embeddings else math.sqrt(config.width)
+    weights["start.table.weight"] = start[None] / scale
+    return weights, StepwiseConfig(**{**vars(config), "start": "shared"})
+
+
+def _check_positions(tensors: ForeignTensors, config: StepwiseConfig) -> None:
+    """Compare stored position codes, which are constants, with the formula."""
+    from models.common.layers.embeddings import sinusoids
+
+    expected = sinusoids(torch.arange(config.max_positions), config.width, "paper")
+    for side in ("encoder", "decoder"):
+        name = f"model.{side}.embed_positions.weight"
+        if name in tensors and not torch.allclose(tensors.take(name, tuple(expected.shape)), expected, atol=1e-3):
+            raise ForeignModelError(f"{name}: expected the sinusoids of Marian, got other codes")
+
+
+def licence(files: Mapping[str, Path]) -> dict[str, str]:
+    """Return the licence that the front matter of `README.md` states, and where it was found."""
+    if "README.md" in files:
+        text = files["README.md"].read_text(encoding="utf-8", errors="replace")
+        front = text.split("---")[1] if text.startswith("---") else ""
+        if found := re.search(r"^license:\s*['\"]?([^'\"\n]+)", front, re.MULTILINE):
+            return {"licence": found[1].strip(), "licence_from": "README.md"}
+    return {"licence": "unknown", "licence_from": ""}

@@ -1,0 +1,98 @@
+"""Whole runs that distil from teachers of other programs, in this process."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.config.load import load_config
+from pipeline.plan.wiring import build_plan
+from pipeline.run import execute
+from pipeline.store.artifacts import Store
+from stages.shards import read_shards
+
+TINY = {
+    "name": "outside",
+    "corpus": {"train": {"embedded": 60}, "validation": {"embedded": 5}, "test": {"tiny": {"embedded": 5}}},
+    "vocabulary": {"size": 100},
+    "defaults": {
+        "width": 16,
+        "feed_forward": 16,
+        "heads": 2,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "max_positions": 256,
+        "training": {
+            "updates": 2,
+            "batch_tokens": 512,
+            "warmup_updates": 1,
+            "validate_every": 2,
+            "validation_sentences": 2,
+            "num_averaged": 1,
+        },
+        "search": ["greedy"],
+    },
+    "benchmark": {"enabled": False},
+    "cluster": {"cpus": 1},
+    "tracking": {"enabled": False},
+}
+
+
+def run(tmp_path: Path, until: str | None = None, **changes: object) -> dict[str, Path]:
+    """Run a config in this process, and return the directories of its steps."""
+    path = tmp_path / "outside.yaml"
+    path.write_text(yaml.safe_dump({**TINY, "store": {"path": str(tmp_path / "store")}, **changes}))
+    config = load_config(path, [])
+    store = Store(config.store.path)
+    plan = build_plan(config, store).until(until)
+    assert execute.run(config, plan, store, config_file=str(path), in_process=True).failed == {}
+    return {step.name: step.directory for step in plan.steps}
+
+
+def test_a_student_learns_from_a_program(tmp_path: Path) -> None:
+    code = "import sys; [print(line.strip()[::-1], flush=True) for line in sys.stdin]"
+    teacher = {"command": [sys.executable, "-c", code], "version": "reversed 1"}
+    steps = run(tmp_path, "system", teacher=teacher, systems={"student": {"order": "interleaved", "data": "distilled"}})
+    for table in read_shards(steps["external:train"]):
+        assert all(
+            target == source[::-1] for source, target in zip(table["source"].to_pylist(), table["target"].to_pylist(), strict=True)
+        )
+    assert (steps["system:student"] / "model.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_a_marian_network_is_teacher_verifier_and_system_in_one_config(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from tests.models.imports.marian_networks import write_marian
+
+    write_marian(tmp_path / "marian", seed=3, end_bias=9.0, max_position_embeddings=256)
+    keys = {
+        "norm": "post",
+        "activation": "swish",
+        "sinusoids": "paper",
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "feed_forward": 24,
+    }
+    systems = {
+        "autoregressive": {"use": "teacher"},
+        "tuned": {"data": "distilled", "initial_weights": "teacher", "logits_bias": True, **keys},
+        "student": {"order": "interleaved", "data": "distilled"},
+        "drafter": {
+            "family": "aggressive",
+            "verifier": "autoregressive",
+            "data": "verifier",
+            "draft_width": 4,
+            "search": ["gad"],
+            **keys,
+        },
+    }
+    steps = run(tmp_path, teacher={"marian": str(tmp_path / "marian")}, vocabulary={"use": "teacher"}, systems=systems)
+    text = {
+        name: (steps[f"decode:{name}:tiny"] / "hypotheses.txt").read_text() for name in ("autoregressive/greedy", "drafter/gad")
+    }
+    assert text["autoregressive/greedy"] == text["drafter/gad"]
+    described = json.loads((steps["system:tuned"] / "system.json").read_text())
+    assert (described["format"], described["network"]["logits_bias"]) == (5, True)

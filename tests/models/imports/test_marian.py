@@ -1,0 +1,152 @@
+"""Imported Marian networks against transformers' own logits, greedy outputs and beam search."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+
+import fewstep
+from fewstep.config.options import Shortlist
+from fewstep.families.stepwise.decoder import NativeDecoder
+from fewstep.system.networks import read_network
+from models.imports.foreign import ForeignModelError, write_foreign
+from tests.models.imports.marian_checks import check, convert, read, search
+from tests.models.imports.marian_networks import LIMIT, LINES, expectations, spm, write_marian
+
+transformers = pytest.importorskip("transformers")
+
+VARIANTS = {
+    "opus-mt": {},
+    "start": {"start": True},
+    "unscaled": {"start": True, "scale_embedding": False},
+    "gelu": {"activation_function": "gelu"},
+    "two vocabularies": {"shared": False},
+    "unmapped pieces": {"without": ("▁the", "e")},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_ids_logits_and_searches_are_those_of_transformers(variant, tmp_path):
+    model = write_marian(tmp_path / "marian", seed=3, **VARIANTS[variant])
+    check(tmp_path / "marian", tmp_path / "system", expectations(model, tmp_path / "marian"))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_every_precision_and_shortlists_add_the_bias(precision, tmp_path):
+    write_marian(tmp_path / "marian", seed=5)
+    foreign = read(tmp_path / "marian")
+    favourite, rows = 20, foreign.sizes.target
+    foreign.weights["logits_bias"][favourite] = 60.0
+    write_foreign(foreign, tmp_path / "system", name="marian", source_language="en", target_language="de")
+    arrays = read_network(tmp_path / "system", foreign.network, foreign.sizes)
+    lexicon = fewstep.Lexicon(np.array([2, favourite, *range(7, 17)]), np.full((rows, 1), -1))
+    decoder = NativeDecoder(foreign.network, [arrays], lexicon=lexicon, precision=precision)
+    for shortlist in (None, Shortlist(tokens=12, links=0)):
+        options = search("greedy", precision=precision, shortlist=shortlist)
+        found = decoder.decode(decoder.prepare([[9, 10], [8]]), options)
+        assert [ranked[0].ids for ranked in found] == [[favourite] * (LIMIT - 1)] * 2
+        assert all(abs(ranked[0].score) < 1e-3 for ranked in found)
+
+
+def test_segmentation_and_text_do_not_change(tmp_path):
+    lines = [" ".join(words.split()[::-1]) for words in LINES] + ["Ünknown — text", ">>deu<< no token here"]
+    for kind in ("unigram", "bpe"):
+        write_marian(tmp_path / kind, languages=(">>deu<<", ">>nld<<"))
+        (tmp_path / kind / "source.spm").write_bytes(spm("source", kind))
+        ids = {
+            name: number for number, name in enumerate(dict.fromkeys([*json.loads((tmp_path / kind / "vocab.json").read_text())]))
+        }
+        assert ids
+        before = sentencepiece.SentencePieceProcessor(model_proto=spm("source", kind))
+        foreign = read(tmp_path / kind, target_token=">>deu<<")
+        after = sentencepiece.SentencePieceProcessor(model_proto=foreign.pieces["source"])
+        for line in lines:
+            assert after.encode(line, out_type=str) == before.encode(line, out_type=str)
+            assert after.decode(after.encode(line)) == before.decode(before.encode(line))
+
+
+def test_language_token_is_put_in_front_of_sources(tmp_path):
+    write_marian(tmp_path / "marian", languages=(">>deu<<", ">>nld<<"))
+    system = fewstep.load(convert(tmp_path / "marian", tmp_path / "system", target_token=">>nld<<"))
+    plain = fewstep.load(convert(tmp_path / "marian", tmp_path / "other", target_token=">>deu<<"))
+    ids, other = system.encode(["a dog", ""]), plain.encode(["a dog", ""])
+    assert system.source_pieces.id_to_piece(ids[0][0]) == ">>nld<<"
+    assert (ids[0][1:], ids[1]) == (other[0][1:], [])
+    with pytest.raises(ForeignModelError, match="expected one of >>deu<<, >>nld<<, got >>ger<<"):
+        read(tmp_path / "marian", target_token=">>ger<<")
+    with pytest.raises(ForeignModelError, match="expected one of >>deu<<, >>nld<<, got none"):
+        read(tmp_path / "marian")
+
+
+def test_description_holds_the_origin_and_the_search_of_the_directory(tmp_path):
+    write_marian(tmp_path / "marian", num_beams=6, length_penalty=1.5)
+    system = fewstep.load(convert(tmp_path / "marian", tmp_path / "system"))
+    assert (system.search.beam_size, system.search.output_limits.max_tokens) == (6, LIMIT - 1)
+    described = json.loads((tmp_path / "system/system.json").read_text())
+    assert described["format"] == 5
+    assert described["origin"]["licence"] == "apache-2.0"
+
+
+def change(directory, **values):
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | values))
+
+
+def test_other_architectures_and_damaged_directories_are_refused(tmp_path):
+    write_marian(tmp_path / "marian")
+
+    def refused(match, spoil):
+        directory = tmp_path / "spoilt"
+        shutil.copytree(tmp_path / "marian", directory)
+        spoil(directory)
+        with pytest.raises(ForeignModelError, match=match):
+            read(directory)
+        shutil.rmtree(directory)
+
+    refused("model_type: expected marian, got t5", lambda path: change(path, model_type="t5"))
+    refused("encoder_ffn_dim|fc1.weight: expected", lambda path: change(path, encoder_ffn_dim=48, decoder_ffn_dim=48))
+    refused("expected a file vocab.json", lambda path: (path / "vocab.json").unlink())
+    refused("expected a file source.spm", lambda path: (path / "source.spm").unlink())
+    refused("expected a file model.safetensors or pytorch_model.bin", lambda path: (path / "model.safetensors").unlink())
+    refused("normalize_embedding: expected false", lambda path: change(path, normalize_embedding=True))
+    refused("vocab.json: expected .* symbols", lambda path: change(path, vocab_size=90))
+    refused("source.spm: expected a SentencePiece model", lambda path: (path / "source.spm").write_bytes(b"\xff\xff nothing"))
+    refused("expected no such tensor", lambda path: change(path, decoder_layers=1))
+    refused("model.safetensors: expected weights", lambda path: (path / "model.safetensors").write_bytes(b"{}"))
+
+
+class Payload:
+    """An object whose pickle calls a function when it is loaded."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return open, (str(self.marker), "w")
+
+
+def test_pickles_are_read_as_tensors_alone(tmp_path):
+    model = write_marian(tmp_path / "marian", seed=7)
+    before = read(tmp_path / "marian").weights
+    (tmp_path / "marian/model.safetensors").unlink()
+    torch.save(model.state_dict(), tmp_path / "marian/pytorch_model.bin")
+    after = read(tmp_path / "marian").weights
+    assert all(torch.equal(after[name], weight) for name, weight in before.items())
+    marker = tmp_path / "ran"
+    torch.save({"model.shared.weight": Payload(marker)}, tmp_path / "marian/pytorch_model.bin")
+    with pytest.raises(ForeignModelError, match=r"pytorch_model\.bin: refused global .*open"):
+        read(tmp_path / "marian")
+    assert not marker.exists()
+
+
+def test_aliases_must_be_equal(tmp_path):
+    model = write_marian(tmp_path / "marian")
+    (tmp_path / "marian/model.safetensors").unlink()
+    state = model.state_dict()
+    state["lm_head.weight"] = state["lm_head.weight"] + torch.eye(len(state["lm_head.weight"]), 16)
+    torch.save(state, tmp_path / "marian/pytorch_model.bin")
+    with pytest.raises(ForeignModelError, match=r"lm_head\.weight: expected equal to model.shared.weight .*, 16 rows differ"):
+        read(tmp_path / "marian")

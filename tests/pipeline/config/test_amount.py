@@ -1,0 +1,118 @@
+"""Values `auto` follow from the number of training pairs."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from models.stepwise.system import StepwiseTeacher
+from pipeline.__main__ import main
+from pipeline.config.derived import amount
+from pipeline.config.load import automatic_values, load_config
+from pipeline.config.schema import RunConfig
+from pipeline.errors import ConfigError
+from stages.vocabulary import VocabularyConfig
+
+QUICKSTART = Path(__file__).resolve().parents[3] / "configs/quickstart.yaml"
+
+
+def values(config: RunConfig) -> tuple[Any, ...]:
+    teacher, vocabulary = config.teacher, config.vocabulary
+    assert isinstance(teacher, StepwiseTeacher)
+    assert isinstance(vocabulary, VocabularyConfig)
+    recipe = teacher.training
+    return (
+        vocabulary.size,
+        teacher.width,
+        teacher.dropout,
+        (recipe.updates, recipe.batch_tokens, recipe.learning_rate, recipe.warmup_updates, recipe.validate_every),
+    )
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        (8000, (2000, 128, 0.3, (3700, 4096, 0.002, 528, 264))),
+        (29_000, (8000, 128, 0.3, (7000, 4096, 0.002, 1000, 500))),
+        (200_000, (16_000, 128, 0.2, (18_000, 4096, 0.002, 2571, 1285))),
+        (4_500_000, (32_000, 512, 0.1, (87_000, 25_000, 0.0007, 4000, 6214))),
+    ],
+)
+def test_the_quickstart_recipe_follows_the_table_of_its_page(pairs: int, expected: tuple[Any, ...]) -> None:
+    assert values(load_config(QUICKSTART, [f"corpus.pairs={pairs}"])) == expected
+
+
+@pytest.mark.parametrize(("source", "target"), [("en", "de"), ("de", "en"), ("en", "fr"), ("en", "cs"), ("en", "ja")])
+def test_the_recipe_is_the_same_for_all_languages(source: str, target: str) -> None:
+    languages = [f"languages={{source: {source}, target: {target}}}", "corpus.pairs=29000"]
+    assert values(load_config(QUICKSTART, languages)) == values(load_config(QUICKSTART, languages[1:]))
+
+
+def test_updates_grow_with_the_text() -> None:
+    counts = [amount.updates(2**power) for power in range(30)]
+    assert counts == sorted(counts)
+    assert (counts[0], counts[-1]) == (2000, 300_000)
+
+
+def test_pairs_are_counted_in_files_of_every_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.en").write_text("x\n" * 3 + "last")
+    Path("b.en.gz").write_bytes(gzip.compress(b"y\n" * 5))
+    Path("c.tsv").write_text("a\tb\n" * 7)
+    pq.write_table(pa.table({"source": ["a"] * 11, "target": ["b"] * 11}), "d.parquet")
+    for train, count in (
+        ({"embedded": 2000}, 2000),
+        ({"source": ["a.en", "b.en.gz"], "target": "t"}, 9),
+        ({"tsv": "c.tsv"}, 7),
+        ({"parquet": "d.parquet"}, 11),
+    ):
+        Path("c.yaml").write_text(json.dumps({"corpus": {"train": train}, "defaults": {"dropout": "auto"}}))
+        assert automatic_values(Path("c.yaml")) == f"from {count:,} training pairs: defaults.dropout 0.3"
+
+
+def test_systems_may_have_automatic_values_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "corpus: {pairs: 200000, train: {embedded: 5}}\n"
+        "systems: {a: {dropout: auto, training: {updates: auto}}, b: {family: dag}}\n"
+    )
+    config: Any = load_config(path)
+    assert (config.systems["a"].dropout, config.systems["a"].training.updates) == (0.2, 18_000)
+    assert (config.systems["b"].dropout, config.systems["b"].training.updates) == (0.1, 10_000)
+    assert "auto" not in automatic_values(path)
+
+
+@pytest.mark.parametrize(
+    ("train", "expected"),
+    [
+        ("{source: missing.en, target: missing.de}", "missing.en: No such file"),
+        ("{source: 'https://example.org/a.en', target: b}", "expected training text on this machine, or its number of pairs in"),
+        ("{}", "expected training text on this machine"),
+    ],
+)
+def test_text_that_cannot_be_counted_is_named_with_the_value(tmp_path: Path, train: str, expected: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(f"corpus: {{train: {train}}}\n\ndefaults: {{dropout: auto, width: 3}}\n")
+    with pytest.raises(ConfigError) as error:
+        load_config(path)
+    assert f"{path}:3: defaults.dropout: expected" in str(error.value)
+    assert expected in str(error.value)
+    assert "defaults.width" in str(error.value)  # the other values are checked as well
+
+
+def test_auto_is_refused_for_other_values(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("corpus: {pairs: 9, train: {embedded: 5}}\ndefaults: {width: auto}\n")
+    with pytest.raises(ConfigError, match=r"defaults\.width: expected"):
+        load_config(path)
+
+
+def test_plan_prints_the_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(f"corpus: {{train: {{embedded: 600}}}}\nvocabulary: {{size: auto}}\nstore: {{path: {tmp_path / 's'}}}\n")
+    assert main(["plan", str(path)]) == 0
+    assert "from 600 training pairs: vocabulary.size 2000\n" in capsys.readouterr().out
