@@ -16,7 +16,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist workst
 ASAN := build/asan
 CONFIG ?= configs/benchmarks/demo.yaml
 
-.PHONY: demo test test-slow test-asan lint bench bench-gpu results docs site clean
+.PHONY: demo test test-slow test-recipes test-asan lint bench bench-gpu results docs site clean
 .DELETE_ON_ERROR:
 
 $(PACKAGES): constraints.txt pyproject.toml
@@ -49,8 +49,11 @@ lint: $(DEV)            ## ruff, mypy, clang-format, prose, links
 test: lint              ## everything but the slow tests, in under ten minutes
 	$(PYTEST) -m "not slow"
 
-test-slow: $(DEV)       ## real kills, real nodes, longer trainings, in about half an hour
-	$(PYTEST) -m slow --timeout=1500
+test-slow: test-recipes ## real kills, real nodes, longer trainings, in about half an hour
+	$(PYTEST) -m slow --timeout=1500 --ignore=tests/recipes
+
+test-recipes: $(DEV)    ## a tiny twin of every recipe in configs/papers, from text to report, in minutes
+	$(PYTEST) tests/recipes
 
 test-asan: $(DEV)       ## the kernels' tests with the address and undefined-behaviour sanitizers
 	$(BIN)/cmake -S kernels -B $(ASAN) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
@@ -76,6 +79,7 @@ docs: $(DEV)            ## write the generated pages again
 	$(BIN)/python -m pipeline.config.docs
 	$(BIN)/python -m pipeline.commands.reference
 	$(BIN)/python -m tests.docs.examples
+	$(BIN)/python -m tests.recipes.page
 
 $(SITE): $(DEV)
 	$(PIP) --group docs

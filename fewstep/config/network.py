@@ -17,6 +17,8 @@ SIZES: dict[str, dict[str, Any]] = {
 """Values of the five sizes that a config does not state. `tiny` is the model of Wu et al. 2021 for Multi30k."""
 
 
+TYPICAL_LENGTH = 25
+"""Tokens of a target, where an estimate needs a length."""
 LATER_KEYS = ("activation", "sinusoids", "scale_embeddings", "position_offset", "logits_bias")
 """Keys of networks that descriptions hold only where they differ from the default, so that a network which earlier versions could
 train has the description that they gave it."""
@@ -80,6 +82,11 @@ class NetworkConfig:
         """Return the values by key, without those of `LATER_KEYS` that are the default."""
         defaults = {field.name: field.default for field in fields(self) if field.name in LATER_KEYS}
         return {key: value for key, value in asdict(self).items() if key not in defaults or value != defaults[key]}
+
+    @property
+    def training_rows(self) -> float:
+        """Decoder rows that training computes, forward and backward, for each token of a target. A pass forward counts 1/3."""
+        return 1.0
 
     def fewest_weights(self, sizes: Sizes) -> int:
         """Return the number of weights in the matrices of both stacks and in the tables: a network has at least these."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Annotated
 
 import typer
@@ -12,6 +11,7 @@ from pipeline.commands.output import print_json, print_table
 from pipeline.commands.planning import planned
 from pipeline.config.load import automatic_values
 from pipeline.config.schema import RunConfig
+from pipeline.plan.demand import demands, summary
 from pipeline.plan.estimate import estimate as estimated
 from pipeline.plan.estimate import totals
 from pipeline.plan.explain import explain
@@ -48,16 +48,16 @@ def plan(
         ("step", "fingerprint", "", "reason"),
         [(line.step.name, line.step.fingerprint[:8], line.verdict, line.reason) for line in lines],
     )
-    stages = Counter(line.step.stage.name for line in lines if line.verdict == "MISS")
-    count = stages["train"]
-    trainings = f"; {count} training{'s' if count > 1 else ''} to run" if count else ""
     if automatic := automatic_values(config, overrides or ()):
         print(automatic)
-    print(f"{sum(line.verdict == 'HIT' for line in lines)} of {len(lines)} steps are in {store.root}{trainings}")
+    trainings = summary(demands(settings, {line.step.name for line in lines if line.verdict == "MISS"}), _on_gpus(settings))
+    hits = sum(line.verdict == "HIT" for line in lines)
+    print(f"{hits} of {len(lines)} steps are in {store.root}{f'; {trainings}' if trainings else ''}")
 
 
 def _print_estimate(settings: RunConfig, steps: Plan, store: Store, as_json: bool) -> None:
     found = estimated(steps, store, {str(stage): asked for stage, asked in settings.cluster.resources.items()})
+    asked = {one.step: one for one in demands(settings, {one.step.name for one in found if not one.hit})}
     if as_json:
         print_json(
             [
@@ -68,6 +68,11 @@ def _print_estimate(settings: RunConfig, steps: Plan, store: Store, as_json: boo
                     "seconds": one.seconds,
                     "bytes": one.bytes,
                     "from": one.basis,
+                    **(
+                        {"updates": asked[name].updates, "gpu_hours": asked[name].gpu_hours}
+                        if (name := one.step.name) in asked
+                        else {}
+                    ),
                 }
                 for one in found
             ]
@@ -87,8 +92,16 @@ def _print_estimate(settings: RunConfig, steps: Plan, store: Store, as_json: boo
     all_steps = totals(found)
     time, size = _amounts(all_steps.seconds, all_steps.bytes)
     print(f"in all {time} one after the other, {duration(all_steps.longest)} along the longest chain of steps; {size}")
+    if asked:
+        print(summary(asked.values(), _on_gpus(settings)))
     if all_steps.unknown:
         print(f"not estimated, since {store.root} holds no earlier one: {', '.join(all_steps.unknown)}")
+
+
+def _on_gpus(settings: RunConfig) -> bool:
+    """Return whether trainings run on GPUs."""
+    resources = settings.cluster.resources.get("train")
+    return resources is not None and resources.gpus > 0
 
 
 def _amounts(seconds: float | None, size: int | None) -> tuple[str, str]:

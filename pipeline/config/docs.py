@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from fewstep.config.bounds import Ge, Gt, Le, Lt, MinLen, MultipleOf
 from fewstep.config.network import SIZES
 from fewstep.config.search import SearchConfig
+from pipeline.config.bases import FILE_KEYS
 from pipeline.config.derived.amount import AUTO, RULES
 from pipeline.config.expand import PRESETS
 from pipeline.config.load import adapter
@@ -43,7 +44,9 @@ current directory, except `base`, which is relative to its file.
   merged, as with `base`.
 - `base: other.yaml` extends another file, which may have a base itself: maps are merged key by key, other values are replaced. A
   system or test set of the base that is set to `null` is removed; `--set systems.small=null` does the same. Searches are merged
-  with those of the same names, and otherwise replaced.
+  with those of the same names, and otherwise replaced. `base: [text.yaml, gpus.yaml]` extends several files, of which later ones
+  win.
+- `replace: [systems]` beside `base` keeps nothing of the base's `systems`: the map in the file replaces it as a whole.
 - `defaults` holds values that the teacher and every trained system share; they are merged in the same way, except that the searches
   of a system replace those of `defaults`.
 - `size` fills in the sizes that neither the system nor `defaults` states. A system with its own `size` ignores the sizes in
@@ -108,6 +111,8 @@ def schema() -> str:
     tests = result["$defs"]["Corpus"]["properties"]["test"]["patternProperties"]
     for pattern, test in tests.items():
         tests[pattern] = {"anyOf": [test, {"type": "null"}]}
+    for key in FILE_KEYS:
+        result["properties"][key] = _text_or_list(result["properties"][key])
     _allow_short_forms(result["$defs"])
     return json.dumps(result, indent=1, ensure_ascii=False) + "\n"
 
@@ -138,6 +143,11 @@ def _allow_short_forms(kinds: dict[str, Any]) -> None:
     for key in ("mtdata", "opus"):
         text[key] = {"description": text[key]["description"], "anyOf": [{"type": "string"}, text[key]]}
     text["sacrebleu"]["anyOf"].append({"type": "string"})
+
+
+def _text_or_list(entry: dict[str, Any]) -> dict[str, Any]:
+    one = {"type": "string"}
+    return {"description": entry["description"], "anyOf": [one, {"type": "array", "items": one}]}
 
 
 def _one_or_list(entry: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from fewstep.config.problems import KeyPath
 from fewstep.config.search import SearchConfig, SystemParts
 from models.family import family_named
 from models.training.recipe import part
+from pipeline.config.bases import FILE_KEYS
 from pipeline.config.check import check
 from pipeline.config.derived.amount import resolve
 from pipeline.config.errors import Complaint, complaints, report
@@ -69,7 +70,7 @@ def resolved(config: RunConfig) -> dict[str, Any]:
     """Return the config as JSON-like values, which load back to an equal config."""
     written = WrittenConfig(**{f.name: getattr(config, f.name) for f in fields(RunConfig)})
     values: dict[str, Any] = adapter().dump_python(written, mode="json", by_alias=True)
-    return {key: value for key, value in values.items() if key not in ("base", "defaults")}
+    return {key: value for key, value in values.items() if key not in (*FILE_KEYS, "defaults")}
 
 
 def _build(root: Node, problems: Sequence[str]) -> RunConfig:

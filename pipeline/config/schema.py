@@ -294,8 +294,11 @@ class RunConfig:
 class WrittenConfig(RunConfig):
     """The keys that a config file may have."""
 
-    base: str = ""
-    """Another config, relative to this file, that this one extends: maps are merged, other values are replaced."""
+    base: tuple[str, ...] = ()
+    """Another config, or a list of configs, relative to this file, that this one extends: maps are merged, other values are
+    replaced. Later files of a list win over earlier ones, and this file wins over all of them."""
+    replace: tuple[str, ...] = ()
+    """Keys, such as `systems` or `corpus.test`, whose map in this file replaces that of its base as a whole."""
     defaults: StepwiseSystem = field(default_factory=StepwiseSystem)
     """Values that the teacher and all trained systems share; a system states only its differences. `search` applies to `use:` as
     well."""

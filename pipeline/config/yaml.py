@@ -1,8 +1,7 @@
-"""Read a config as written: YAML with line numbers, `base:` files, and `--set` overrides."""
+"""Read a config as written: YAML with line numbers, the files that it extends, and `--set` overrides."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,8 +10,9 @@ from typing import Any
 import yaml
 
 from fewstep.config.problems import KeyPath
-from pipeline.config.limits import MAX_BASES, MAX_DEPTH, MAX_VALUES, problem_of_text, read_file, usable
-from pipeline.config.tree import Node, dotted, merge, shown
+from pipeline.config.bases import FILE_KEYS, Bases, lay
+from pipeline.config.limits import MAX_DEPTH, MAX_VALUES, problem_of_text, read_file, usable
+from pipeline.config.tree import Node, dotted, shown
 from pipeline.errors import ConfigError
 
 _TAG = "tag:yaml.org,2002:"
@@ -44,71 +44,25 @@ for _name, _pattern, _first in (
     _Loader.add_implicit_resolver(_TAG + _name, re.compile(f"^(?:{_pattern})$"), list(_first))
 
 
-NAMED: tuple[KeyPath, ...] = (("systems",), ("corpus", "test"))
-"""Maps whose keys the user names; a file may remove entries of its base from them."""
-
-
 def read_config(path: Path, overrides: Sequence[str]) -> tuple[Node, list[str]]:
     """Return the file at `path` merged over its base, with the overrides on top, and the syntax problems.
 
     Raises ConfigError when a file cannot be read at all.
     """
     problems: list[str] = []
-    root = _read_over_base(path, (), problems)
+    root = Bases(lambda file: _read_file(file, problems), problems).merged(path)
     for override in overrides:
         root = _override(root, override, problems)
-    if "base" in root.map:
-        problems.append(f"{root.map['base'].where}: base: expected it in the file itself, got it from the command line")
+    for key in FILE_KEYS:
+        if key in root.map:
+            problems.append(f"{root.map[key].where}: {key}: expected it in the file itself, got it from the command line")
+            root = root.without((key,))
     return root, problems
 
 
 def read_value(text: str, where: str, problems: list[str], path: KeyPath = ()) -> Node:
     """Read one value from the command line. Raises ConfigError for invalid YAML."""
     return _Reader(where, problems, fixed=True).read(text, path)
-
-
-def _read_over_base(path: Path, above: tuple[Path, ...], problems: list[str]) -> Node:
-    """Return the file at `path`, which those `above` extend, merged over its own base."""
-    root = _read_file(path, problems)
-    base = root.map.get("base")
-    if base is None:
-        return root
-    if file := _base_file(path, base, above, problems):
-        root = _lay(_read_over_base(file, (*above, path), problems), root)
-    return root.without(("base",))
-
-
-def _base_file(path: Path, base: Node, above: tuple[Path, ...], problems: list[str]) -> Path | None:
-    if not isinstance(base.value, str):
-        problems.append(f"{base.where}: base: expected the path of one file, got {shown(base.value)}")
-        return None
-    file = path.parent / base.value
-    if len(above) + 1 >= MAX_BASES:
-        problems.append(f"{base.where}: base: expected at most {MAX_BASES} files that extend each other; merge some of them")
-    elif not os.path.isfile(file):  # unlike the method of paths, it answers for names that no file can have
-        problems.append(f"{base.where}: base: expected a file, got {str(file)!r}, which does not exist")
-    elif any(file.samefile(other) for other in (*above, path)):
-        problems.append(f"{base.where}: base: expected a file that is not itself laid over this one, got {str(file)!r}")
-    else:
-        return file
-    return None
-
-
-def _lay(under: Node, over: Node) -> Node:
-    """Merge `over` over `under`, without the systems and test sets of `under` that `over` sets to null."""
-    merged = merge(under, over)
-    for path in NAMED:
-        for name, entry in _entries(over, path).items():
-            if entry.value is None and name in _entries(under, path):
-                merged = merged.without((*path, name))
-    return merged
-
-
-def _entries(root: Node, path: KeyPath) -> dict[str, Node]:
-    """Return the map at `path`; empty if there is no map."""
-    for key in path:
-        root = root.map.get(str(key), Node({}, root.where, ()))
-    return root.map
 
 
 def _read_file(path: Path, problems: list[str]) -> Node:
@@ -141,7 +95,7 @@ def _override(root: Node, override: str, problems: list[str]) -> Node:
         return root
     for depth in range(len(keys) - 1, -1, -1):
         node = Node({keys[depth]: node}, where, tuple(keys[:depth]))
-    return _lay(root, node)
+    return lay(root, node)
 
 
 class _Reader:

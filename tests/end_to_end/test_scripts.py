@@ -1,7 +1,6 @@
 """Whole runs, from text to report, into languages whose scripts are not Latin, with text that is written in them."""
 
 import json
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +12,12 @@ from pipeline.plan.wiring import build_plan
 from pipeline.run import execute
 from pipeline.store.artifacts import Store
 from stages.corpus.embedded import pairs
+from tests.synthetic_text import LETTERS, translated
 
 pytestmark = [pytest.mark.slow]
 
 SMALL = Path(__file__).with_name("small.yaml")
-LETTERS = {
-    "ja": [chr(code) for code in (*range(0x3042, 0x3090, 2), *range(0x65E5, 0x65E5 + 300, 3))],
-    "zh": [chr(code) for code in range(0x4E00, 0x4E00 + 900, 3)],
-    "ko": [chr(code) for code in range(0xAC00, 0xAC00 + 3000, 11)],
-    "ar": [chr(code) for code in range(0x0621, 0x064B) if code not in range(0x063B, 0x0641)],
-}
-"""Letters of each script: kana and kanji, hanzi, syllables of hangul, and Arabic, which is written from right to left."""
-SEPARATORS = {"ja": "", "zh": "", "ko": " ", "ar": " "}
-ENDS = {"ja": "\u3002", "zh": "\u3002", "ko": ".", "ar": "."}
 TOKENIZERS = {"ja": "ja-mecab", "zh": "zh", "ko": "ko-mecab", "ar": "13a"}
-
-
-def translated(english: str, language: str) -> str:
-    """Return a sentence with one invented word for each word, in reverse order."""
-    words = [_word(word, LETTERS[language]) for word in english.lower().rstrip(".?!").split()]
-    return SEPARATORS[language].join(reversed(words)) + ENDS[language]
-
-
-def _word(word: str, letters: list[str]) -> str:
-    seed = zlib.crc32(word.encode())
-    return "".join(letters[(seed >> (9 * place)) % len(letters)] for place in range(1 + seed % 3))
 
 
 def written(part: str, count: int, language: str, directory: Path) -> dict[str, str]:
@@ -72,7 +52,7 @@ def config_file(language: str, directory: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("language", LETTERS)
+@pytest.mark.parametrize("language", TOKENIZERS)
 def test_a_run_ends_in_a_report_that_is_scored_by_the_tokeniser_of_the_language(language: str, tmp_path: Path) -> None:
     path = config_file(language, tmp_path)
     settings = load_config(path, [f"store.path={tmp_path / 'store'}"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Literal, cast
 
 from fewstep.config.bounds import Ge, Le, Lt
-from fewstep.config.network import NetworkConfig
+from fewstep.config.network import TYPICAL_LENGTH, NetworkConfig
 from fewstep.config.options import OutputLimits, Precision, Sampling, Shortlist
 from fewstep.config.problems import Problem
 from fewstep.config.search import LimitedSearch, SystemParts, Workload
@@ -71,6 +71,15 @@ class AggressiveConfig(NetworkConfig):
     def widths(self) -> tuple[int, int]:
         """The narrowest and the widest block in training."""
         return self.draft_width_range or (self.draft_width, self.draft_width)
+
+    @property
+    def training_rows(self) -> float:
+        """The slots of half a target and of a block for each prefix, relative to a target of typical length, with one more pass
+        forward for glancing."""
+        if self.drafting == "autoregressive":
+            return 1.0
+        rows = self.prefixes * (0.5 + sum(self.widths) / 2 / TYPICAL_LENGTH)
+        return rows * 4 / 3 if self.glancing_ratio else rows
 
     def problems(self) -> Iterator[Problem]:
         """Yield the options that are not a valid combination."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from fewstep.config.bounds import Ge, Gt, Le
-from fewstep.config.network import NetworkConfig
+from fewstep.config.network import TYPICAL_LENGTH, NetworkConfig
 from fewstep.config.options import Precision, Sampling, Shortlist
 from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig, SystemParts, Workload
@@ -73,6 +73,12 @@ class DagConfig(NetworkConfig):
     def factors(self) -> tuple[float, float]:
         """The lowest and the highest factor in training."""
         return self.graph_factor_range or (self.graph_factor, self.graph_factor)
+
+    @property
+    def training_rows(self) -> float:
+        """Vertices for each token, with one more pass forward for glancing."""
+        vertices = sum(self.factors) / 2 / (TYPICAL_LENGTH if self.graph_size == "fixed" else 1)
+        return vertices if self.glancing == "none" else vertices * 4 / 3
 
     def problems(self) -> Iterator[Problem]:
         """Yield the options that are not a valid combination."""

@@ -72,6 +72,33 @@ def test_a_base_may_have_a_base(tmp_path: Path) -> None:
     assert wrong(tmp_path, "name: a\nbase: c.yaml\n") == [f"c.yaml:2: base: {laid_over}, got '{tmp_path}/c.yaml'"]
 
 
+def test_of_several_bases_the_later_one_wins(tmp_path: Path) -> None:
+    (tmp_path / "text.yaml").write_text("name: text\nevaluation: {samples: 9}\nbenchmark: {rounds: 4}\n")
+    (tmp_path / "machines.yaml").write_text("base: text.yaml\nname: machines\ncluster: {retries: 1}\n")
+    config = load(tmp_path, "base: [text.yaml, machines.yaml]\nbenchmark: {sentences: 3}\n")
+    assert (config.name, config.evaluation.samples, config.cluster.retries) == ("machines", 9, 1)
+    assert (config.benchmark.rounds, config.benchmark.sentences) == (4, 3)
+    assert load(tmp_path, "base: [machines.yaml, text.yaml]").name == "text"
+    assert wrong(tmp_path, "base: [text.yaml, none.yaml]")[0].startswith("c.yaml:1: base: expected a file")
+
+
+def test_a_map_of_the_base_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(
+        "systems: {a: {}, b: {width: 64}}\ncorpus: {train: {embedded: 9}, test: {one: {embedded: 1}}}\n"
+    )
+    config = load(
+        tmp_path, "base: base.yaml\nreplace: [systems, corpus.test]\nsystems: {b: {}}\ncorpus: {test: {two: {embedded: 2}}}"
+    )
+    assert list(config.systems) == ["b"]
+    assert sizes(trained(config, "b")) == SIZES["tiny"]
+    assert (list(config.corpus.test), config.corpus.train.embedded) == (["two"], 9)
+    assert list(load(tmp_path, "base: base.yaml\nsystems: {c: {}}").systems) == ["a", "b", "c"]
+    assert wrong(tmp_path, "base: base.yaml\nreplace: ngram\nngram: {}") == [
+        "c.yaml:2: replace: expected a key of its base, got ngram"
+    ]
+    assert wrong(tmp_path, "base: base.yaml", "replace=[systems]")[0].startswith("--set replace=[systems]: replace: expected it in")
+
+
 def test_a_test_set_that_is_set_to_nothing_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text("corpus: {train: {embedded: 9}, test: {one: {embedded: 1}, two: {embedded: 2}}}")
     config = load(tmp_path, "base: base.yaml\ncorpus: {test: {one: null, three: {embedded: 3}}}")
@@ -343,17 +370,24 @@ def test_a_config_of_another_version_is_refused(tmp_path: Path) -> None:
 # ---- what ships with the project
 
 
-SHIPPED = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name != "cluster")
+PARTS = ("cluster", "corpora", "settings", "systems")
+"""Folders of files that others extend."""
+FILES = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.name != "runtime-env.yaml")
+SHIPPED = [path for path in FILES if path.parent.name not in PARTS]
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT / "configs")))
-def test_shipped_configs_load_and_suit_the_schema(path: Path) -> None:
-    jsonschema = pytest.importorskip("jsonschema")
+def test_shipped_configs_load(path: Path) -> None:
     load_config(path, ["corpus.pairs=29000"])  # no file has to be counted
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT / "configs")))
+def test_shipped_files_suit_the_schema(path: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
     jsonschema.validate(yaml.safe_load(path.read_text()), json.loads((ROOT / "configs/schema.json").read_text()))
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT / "configs")))
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT / "configs")))
 def test_shipped_configs_name_their_schema_for_editors(path: Path) -> None:
     first, *_ = path.read_text(encoding="utf-8").splitlines()
     assert first.startswith("# yaml-language-server: $schema=")

@@ -248,7 +248,11 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(tmp_path, monke
             "systems: {one: {search: {greedy: {shortlist: {tokens: 4}}}}}",
             "systems.one.search.greedy.shortlist.tokens: expected at least 8, got 4",
         ),
-        ("base: [a]", "c.yaml:1: base: expected the path of one file, got a list"),
+        ("base: {a: b.yaml}", "c.yaml:1: base: expected the path of one file, or a list of paths, got a map"),
+        ("base: [1]", "c.yaml:1: base: expected the path of one file, or a list of paths, got 1"),
+        ("name: a\nreplace: [name]", "c.yaml:2: replace: expected a key of its base, got name"),
+        ("name: a\nreplace: [systems]", "c.yaml:2: replace: expected a key that this file states, got systems"),
+        ("name: a\nreplace: [3]", "c.yaml:2: replace: expected a list of keys, such as systems or corpus.test, got 3"),
         ("name: a\nbase: none.yaml", "c.yaml:2: base: expected a file, got"),
         ("name: a\nname: b", "c.yaml:2: name: expected each key once, got it again (first on line 1)"),
         (

@@ -4,15 +4,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from models.training.config import TrainingConfig
 from pipeline.config.load import load_config
 from pipeline.config.schema import RunConfig
+from pipeline.config.yaml import read_config
 
 PAPERS = Path(__file__).resolve().parents[3] / "configs/papers"
 RECIPES = sorted(path.stem for path in PAPERS.glob("*.yaml"))
-GPUS = {"wmt14-en-de-lattice": 3, "iwslt14-de-en-lattice": 1, "aspec-ja-en": 1, "wmt14-en-de-dag": 16, "wmt17-zh-en-dag": 16}
-"""GPUs of a training where they are not eight."""
+GPUS = {"dag": 16, "interleaved": 8, "shallow": 8, "aggressive": 8, "lattice": 3, "double-token": 1}
+"""GPUs of a training by method."""
+SHARED = {"corpora", "systems", "settings", "cluster"}
 
 
 def recipe(name: str) -> RunConfig:
@@ -23,27 +26,62 @@ def recipe(name: str) -> RunConfig:
 def test_every_recipe_asks_for_gpus(name: str) -> None:
     resources = recipe(name).cluster.resources
     train = resources["train"]
-    assert (train.workers or 1) * train.gpus == GPUS.get(name, 8)
+    expected = 1 if name.startswith("iwslt14") else next(count for method, count in GPUS.items() if f"-{method}" in name)
+    assert (train.workers or 1) * train.gpus == expected
     assert all(resources[stage].gpus == 1 for stage in ("distill", "decode", "benchmark"))
     assert recipe(name).cluster.microbatch_tokens
 
 
-def test_automatic_passes_are_the_whole_share_of_a_batch() -> None:
-    path = PAPERS / "wmt14-en-de.yaml"
-    assert load_config(path, ["cluster.microbatch_tokens=auto"]).cluster.microbatch_tokens == 0
+@pytest.mark.parametrize("name", RECIPES)
+def test_text_and_systems_of_a_recipe_each_stand_in_one_file(name: str) -> None:
+    root, problems = read_config(PAPERS / f"{name}.yaml", ())
+    assert not problems
+    systems = {node.where.rpartition(":")[0] for node in root.map["systems"].map.values()}
+    assert len(systems) == 1
+    texts = {text.where.rpartition(":")[0] for text in (root.map["corpus"].map[part] for part in ("train", "validation"))}
+    assert [Path(file).parent.name for file in texts] == ["corpora"]
+    written = yaml.safe_load((PAPERS / f"{name}.yaml").read_text())
+    assert {Path(base).parent.name for base in written["base"]} <= SHARED
+    assert written["name"] == recipe(name).name == name
+
+
+@pytest.mark.parametrize(("overlay", "gpus"), [("one-gpu", 1), ("one-node", 8), ("two-nodes", 16)])
+def test_another_cluster_is_laid_over_a_recipe(overlay: str, gpus: int, tmp_path: Path) -> None:
+    for name in ("wmt14-en-de-dag", "wmt14-en-de-lattice"):
+        mine = tmp_path / "mine.yaml"
+        mine.write_text(f"base: [{PAPERS / name}.yaml, {PAPERS.parent / 'cluster' / overlay}.yaml]\n")
+        found, before = load_config(mine, ()), recipe(name)
+        assert found.cluster.resources["train"].workers == gpus
+        assert found.systems == before.systems
+
+
+def test_directions_of_a_corpus_read_the_same_files() -> None:
+    for one, other in (("wmt14-en-de", "wmt14-de-en"), ("wmt17-zh-en", "wmt17-en-zh"), ("wmt16-ro-en", "wmt16-en-ro")):
+        method = "lattice" if one.startswith("wmt16") else "dag"
+        forth, back = recipe(f"{one}-{method}"), recipe(f"{other}-{method}")
+        assert (forth.languages.source, forth.languages.target) == (back.languages.target, back.languages.source)
+        assert (forth.corpus.train.source, forth.corpus.train.target) == (back.corpus.train.target, back.corpus.train.source)
+        assert list(forth.corpus.test) == list(back.corpus.test)
+
+
+def test_test_sets_are_joined_as_in_the_paper() -> None:
+    wmt = recipe("wmt14-en-de-double-token").corpus
+    assert [str(file)[-7:-3] for file in wmt.test["newstest2010-2016"].source] == [str(year) for year in range(2010, 2017)]
+    assert "newstest2009" in str(wmt.validation.source[0])
+    assert len(recipe("aspec-ja-en-double-token").corpus.test["aspec"].source) == 2
 
 
 def test_aggressive_decoding_has_the_papers_batches_and_ends() -> None:
     config = recipe("wmt14-en-de-aggressive")
     systems: dict[str, Any] = config.systems
     assert systems["verifier"].training.batch_tokens == 8 * 20_000 * 4  # devices, tokens, update frequency (Xia et al., appendix)
-    for name in ("aggressive", "aggressive-big", "aggressive-shared"):
+    for name in ("aggressive", "aggressive-big"):
         searches = [search for search in systems[name].search.values() if search.strategy == "gad++"]
         assert len(searches) == 2
         assert not any(search.require_top1_eos for search in searches)
 
 
-@pytest.mark.parametrize("name", ["wmt14-en-de-lattice", "iwslt14-de-en-lattice"])
+@pytest.mark.parametrize("name", [name for name in RECIPES if name.endswith("-lattice")])
 def test_lattices_drop_out_and_choose_checkpoints_as_the_authors_program(name: str) -> None:
     systems: dict[str, Any] = recipe(name).systems
     for system in (systems["lattice"], systems["lattice-raw"]):
@@ -55,6 +93,7 @@ def test_lattices_drop_out_and_choose_checkpoints_as_the_authors_program(name: s
 def test_text_that_is_tokenised_is_scored_as_it_is() -> None:
     evaluation = recipe("iwslt14-de-en-lattice").evaluation
     assert (evaluation.tokenizer, evaluation.decode_entities) == ("none", True)
+    assert recipe("wmt14-de-en-lattice").evaluation.tokenizer == "auto"
 
 
 def test_graphs_are_chosen_on_the_whole_validation_text_and_alpha_is_tuned() -> None:
@@ -69,7 +108,7 @@ def test_graphs_are_chosen_on_the_whole_validation_text_and_alpha_is_tuned() -> 
 
 
 def test_aspec_has_bpe_joined_test_sets_and_patience_in_epochs() -> None:
-    config = recipe("aspec-ja-en")
+    config = recipe("aspec-ja-en-double-token")
     vocabulary: Any = config.vocabulary
     assert vocabulary.model == "bpe"
     assert [str(path).rpartition("/")[2] for path in config.corpus.test["aspec"].source] == ["devtest.ja", "test.ja"]  # type: ignore[arg-type]
@@ -78,7 +117,12 @@ def test_aspec_has_bpe_joined_test_sets_and_patience_in_epochs() -> None:
         assert (recipe_of.patience_epochs, recipe_of.patience) == (10, 0)
 
 
+def test_automatic_passes_are_the_whole_share_of_a_batch() -> None:
+    path = PAPERS / "wmt14-en-de-interleaved.yaml"
+    assert load_config(path, ["cluster.microbatch_tokens=auto"]).cluster.microbatch_tokens == 0
+
+
 def test_parallel_drafters_start_from_encoder_and_embeddings() -> None:
     systems: dict[str, Any] = recipe("wmt14-en-de-aggressive").systems
-    for name in ("aggressive", "aggressive-big", "aggressive-shared"):
+    for name in ("aggressive", "aggressive-big"):
         assert systems[name].network.copied_weights == "encoder"

@@ -1,0 +1,79 @@
+"""The trainings that a config asks for, with the GPU-hours that they take by arithmetic alone, before anything has run.
+
+A training computes 6 floating-point operations for each weight and token, 2 forward and 4 backward (Kaplan et al. 2020, section
+2.1):
+
+    FLOP of an update = batch_tokens * (6 * E + 6 * r * (D + V * d))
+    GPU-hours         = updates * FLOP of an update / (SUSTAINED_FLOPS * 3600)
+
+E and D are the weights of the matrices of all encoder and decoder layers, V the size of the vocabulary and d the width, whose
+product is the output layer. r is the number of decoder rows that are computed for a token (`NetworkConfig.training_rows`): 1 for a
+Transformer; the graph factor times 4/3 for a Directed Acyclic Transformer, whose glancing needs one more pass forward.
+`batch_tokens` counts the longer side of each pair, for encoder and decoder alike, and the scores of attention are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from fewstep.config.network import NetworkConfig
+from models.stepwise.system import StepwiseTeacher
+from models.training.config import TrainingConfig
+from models.training.recipe import TrainedSystem
+from pipeline.config.schema import Pinned, RunConfig
+
+SUSTAINED_FLOPS = 30e12
+"""Operations that a GPU sustains in a second of training. With 30 TFLOP/s a Directed Acyclic Transformer of base size takes the 32
+hours on 16 V100 that Huang et al. (2022) report. Later devices are faster."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """The amount of computation of one training."""
+
+    step: str
+    """Name of its step."""
+    updates: int
+    """Largest number of updates."""
+    flops: float
+    """Floating-point operations of all updates."""
+
+    @property
+    def gpu_hours(self) -> float:
+        """Hours of one GPU."""
+        return self.flops / SUSTAINED_FLOPS / 3600
+
+
+def demands(config: RunConfig, steps: Collection[str] | None = None) -> list[Demand]:
+    """Return the demand of every training of a config, or of those whose steps are named. A pinned vocabulary counts as empty."""
+    size = 0 if isinstance(config.vocabulary, Pinned) else config.vocabulary.size
+    found = [Demand(step, training.updates, flops(network, training, size)) for step, network, training in _trainings(config)]
+    return [one for one in found if steps is None or one.step in steps]
+
+
+def flops(network: NetworkConfig, training: TrainingConfig, vocabulary: int) -> float:
+    """Return the floating-point operations of a training."""
+    block, square = 2 * network.width * network.feed_forward, network.width**2
+    encoder = network.encoder_layers * (4 * square + block)
+    decoder = network.decoder_layers * (8 * square + block) + vocabulary * network.width
+    return training.updates * training.batch_tokens * 6 * (encoder + network.training_rows * decoder)
+
+
+def summary(found: Iterable[Demand], gpus: bool) -> str:
+    """Return the number of trainings, their updates and, with `gpus`, their GPU-hours as text; empty without trainings."""
+    listed = list(found)
+    if not listed:
+        return ""
+    text = f"{len(listed)} training{'s' if len(listed) > 1 else ''} to run, {sum(one.updates for one in listed):,} updates"
+    hours = sum(one.gpu_hours for one in listed)
+    return f"{text}, about {hours:,.0f} GPU-hours at {SUSTAINED_FLOPS / 1e12:.0f} TFLOP/s" if gpus else text
+
+
+def _trainings(config: RunConfig) -> Iterator[tuple[str, NetworkConfig, TrainingConfig]]:
+    if isinstance(config.teacher, StepwiseTeacher):
+        for number, recipe in enumerate(config.teacher.recipes(), 1):
+            yield "train:teacher" + (f"/{number}" if number > 1 else ""), config.teacher.network, recipe
+    for name, system in config.systems.items():
+        if isinstance(system, TrainedSystem):
+            yield f"train:{name}", system.network, system.training

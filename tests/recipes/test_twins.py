@@ -1,0 +1,73 @@
+"""Every recipe runs from text to report, as a tiny twin with all its systems, searches and analyses (`make test-recipes`)."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.config.load import load_config
+from pipeline.plan.wiring import build_plan
+from pipeline.store.artifacts import Store
+from tests.recipes import page
+from tests.recipes.twins import PAPERS, RECIPES, RESULTS, run_twin, twin
+from tests.synthetic_text import LETTERS
+
+SCRIPTS = {language: LETTERS[language] for language in ("ja", "zh", "ru")}
+ANALYSES = ("likelihood", "contrastive", "dag_analysis", "lattice_analysis")
+"""Keys of `evaluation` that have the name of their stage."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    before = Path.cwd()
+    yield tmp_path
+    os.chdir(before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_tiny_twin_of_the_recipe_ends_in_a_report(name: str, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    shared = tmp_path_factory.getbasetemp()  # equal texts, vocabularies and teachers are trained once
+    store = (shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared) / "recipes"
+    found = run_twin(name, folder, store)
+    assert found.report.failed == {}
+    plan = build_plan(found.config, Store(store))
+    done = {step.name: step.directory for step in plan.steps}
+    assert found.steps == json.loads(RESULTS.read_text(encoding="utf-8"))[name]["steps"]
+    results = json.loads((done["report:run"] / "results.json").read_text())
+    expected = {
+        (test, system, label)
+        for test in found.config.corpus.test
+        for system, settings in found.config.systems.items()
+        for label in settings.search
+    }
+    assert {(row["test"], row["system"], row["search"]) for row in results["rows"]} == expected
+    stages = {step.stage.name for step in plan.steps}
+    assert {stage for stage in ANALYSES if getattr(found.config.evaluation, stage)} <= stages
+    if script := SCRIPTS.get(found.config.languages.target):
+        html = (done["report:run"] / "records/report.html").read_text(encoding="utf-8")
+        assert any(letter in html for letter in script)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_twin_keeps_the_systems_and_searches_of_its_recipe(name: str, tmp_path: Path) -> None:
+    (tmp_path / "twin.yaml").write_text(yaml.safe_dump(twin(name), sort_keys=False))
+    small, paper = load_config(tmp_path / "twin.yaml"), load_config(PAPERS / f"{name}.yaml")
+    assert list(small.systems) == list(paper.systems)
+    for system in paper.systems:
+        assert small.systems[system].search == paper.systems[system].search
+        if hasattr(small.systems[system], "training"):
+            assert small.systems[system].width <= 48
+            assert small.systems[system].training.updates == 4
+    assert (small.languages, small.corpus.train, small.corpus.test) == (paper.languages, paper.corpus.train, paper.corpus.test)
+    for analysis in ANALYSES:
+        assert bool(getattr(small.evaluation, analysis)) == bool(getattr(paper.evaluation, analysis))
+
+
+def test_the_page_is_up_to_date() -> None:
+    """`make docs` writes it; `python -m tests.recipes.twins` records the runs of new recipes."""
+    assert page.PAGE.read_text(encoding="utf-8") == page.page()
+    assert list(json.loads(RESULTS.read_text(encoding="utf-8"))) == RECIPES

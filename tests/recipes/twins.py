@@ -1,0 +1,160 @@
+"""Tiny twins of the recipes: the same flow, systems, searches and analyses with small networks and synthetic text.
+
+    python -m tests.recipes.twins STORE [RECIPE ...]
+
+runs the twins one after the other in one store, and writes their steps and seconds of CPU time to `results.json`, which
+`python -m tests.recipes.page` shows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline.config.load import load_config
+from pipeline.config.schema import RunConfig
+from pipeline.config.yaml import read_config
+from pipeline.plan.wiring import build_plan
+from pipeline.run import execute
+from pipeline.run.execute import RunReport
+from pipeline.store.artifacts import Store
+from stages.corpus.embedded import documents, pairs
+from tests.synthetic_text import LETTERS, translated
+
+ROOT = Path(__file__).resolve().parents[2]
+PAPERS = ROOT / "configs/papers"
+RECIPES = sorted(path.stem for path in PAPERS.glob("*.yaml"))
+OVERLAY: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("tiny.yaml").read_text(encoding="utf-8"))
+RESULTS = Path(__file__).with_name("results.json")
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A finished run of a twin."""
+
+    config: RunConfig
+    report: RunReport
+    steps: int
+    seconds: float
+    """CPU time of this process."""
+
+
+def run_twin(name: str, folder: Path, store: Path) -> Twin:
+    """Run the twin of a recipe, with its text in `folder`, which becomes the current directory."""
+    began = time.process_time()
+    os.chdir(folder)
+    values = twin(name)
+    write_text(values)
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump({**values, "store": {"path": str(store)}}, sort_keys=False), encoding="utf-8")
+    config = load_config(path)
+    place = Store(config.store.path)
+    plan = build_plan(config, place)
+    report = execute.run(config, plan, place, config_file=str(path), in_process=True)
+    return Twin(config, report, len(plan.steps), time.process_time() - began)
+
+
+def twin(name: str) -> dict[str, Any]:
+    """Return the values of a recipe with those of the overlay on top."""
+    root, problems = read_config(PAPERS / f"{name}.yaml", ())
+    assert not problems, problems
+    values = merged(root.plain(), OVERLAY["config"])
+    values["cluster"] = {"resources": {"train": {"cpus": 1}}}
+    for key in OVERLAY["analyses"].keys() & values["evaluation"].keys():
+        values["evaluation"][key] = OVERLAY["analyses"][key]
+    values["defaults"] = shrunk(values["defaults"])
+    if values.get("teacher"):
+        values["teacher"] = shrunk(values["teacher"])
+    trained = {name: system for name, system in values["systems"].items() if "use" not in system}
+    values["systems"].update({name: shrunk(system) for name, system in trained.items()})
+    return values
+
+
+def shrunk(system: dict[str, Any]) -> dict[str, Any]:
+    """Return a system, the teacher or `defaults` with a small network and a short training."""
+    small = merged(system, OVERLAY["system"])
+    if size := small.pop("size", None):
+        small = {**{key: value for key, value in small.items() if key not in ("feed_forward", "heads")}, "size": "tiny"}
+        small = {**OVERLAY["sizes"][size], **small}
+    return small
+
+
+def merged(under: Any, over: Any) -> Any:
+    """Merge maps key by key; any other value is replaced."""
+    if not isinstance(under, dict) or not isinstance(over, dict):
+        return over
+    return {**under, **{key: merged(under.get(key), value) for key, value in over.items()}}
+
+
+def write_text(values: dict[str, Any]) -> None:
+    """Write synthetic text to all files that a config names."""
+    corpus, languages = values["corpus"], (values["languages"]["source"], values["languages"]["target"])
+    parts = [
+        ("train", corpus["train"]),
+        ("validation", corpus["validation"]),
+        *((test, text) for test, text in corpus["test"].items()),
+    ]
+    written: set[str] = set()
+    for part, text in parts:
+        for number, (source, target) in enumerate(zip(listed(text["source"]), listed(text["target"]), strict=True)):
+            kind, start = (part, 0) if part in ("train", "validation") else ("test", number)
+            if source in written:  # a validation text that is a test set as well
+                continue
+            written.add(source)
+            rows = synthetic(values.get("task", "translation"), languages, kind, start)
+            for file, side in ((source, 0), (target, 1)):
+                Path(file).parent.mkdir(parents=True, exist_ok=True)
+                Path(file).write_text("".join(f"{row[side]}\n" for row in rows), encoding="utf-8")
+
+
+@cache
+def synthetic(task: str, languages: tuple[str, str], part: str, file: int) -> list[tuple[str, str]]:
+    """Return the pairs of one file: English and German sentences, or invented words of another language in its script."""
+    count = OVERLAY["pairs"][part]
+    if task == "summarization":
+        return list(documents(part, file * count, count))
+    rows = [_translated(row, languages) for row in pairs(part, file * count, count)]
+    return rows if languages[0] == "en" else [(target, source) for source, target in rows]
+
+
+def _translated(row: tuple[str, str], languages: tuple[str, str]) -> tuple[str, str]:
+    (other,) = set(languages) - {"en"}
+    return (row[0], translated(row[0], other)) if other in LETTERS else row
+
+
+def listed(files: str | list[str]) -> list[str]:
+    """Return one file or several as a list."""
+    return [files] if isinstance(files, str) else files
+
+
+def measured(names: list[str], store: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run twins in one store, and yield the name, steps and seconds of each."""
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            found = run_twin(name, Path(folder), store)
+            os.chdir(ROOT)
+        assert not found.report.failed, found.report.failed
+        yield name, {"steps": found.steps, "seconds": round(found.seconds, 1)}
+
+
+def main() -> None:
+    """Write the steps and seconds of the named twins, or of all."""
+    for name, result in measured(sys.argv[2:] or RECIPES, Path(sys.argv[1]).absolute()):
+        print(name, result, flush=True)
+        results = json.loads(RESULTS.read_text(encoding="utf-8"))
+        results = {one: (result if one == name else results[one]) for one in RECIPES if one == name or one in results}
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
