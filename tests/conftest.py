@@ -1,5 +1,6 @@
 """Settings that all tests share."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,15 @@ def systems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     from tests.fewstep.systems import write_systems
 
     return write_systems(tmp_path_factory.mktemp("systems"))
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout, built once for all processes of pytest-xdist. Tests must not change it."""
+    from tests.wheels import shared_wheel
+
+    base = tmp_path_factory.getbasetemp()
+    return shared_wheel((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "wheel")
 
 
 @pytest.fixture(scope="module")  # while it is open, no other event loop can run in this thread

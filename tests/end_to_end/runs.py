@@ -98,14 +98,15 @@ class Watched:
         logs = sorted((self.run_directory() / "logs").glob(f"{name}.*.log"), key=os.path.getmtime)
         return logs[-1].read_text() if logs else ""
 
+    def manifests(self) -> dict[str, dict[str, Any]]:
+        """Return the manifest of every artifact of the run, by step."""
+        spec = json.loads((self.run_directory() / "run.json").read_text())
+        paths = {entry["step"]: self.store / entry["stage"] / entry["fingerprint"] / "manifest.json" for entry in spec["plan"]}
+        return {step: json.loads(path.read_text()) for step, path in paths.items()}
+
     def files(self) -> dict[str, Any]:
         """Return `files` of every artifact of the run, by step."""
-        spec = json.loads((self.run_directory() / "run.json").read_text())
-        found = {}
-        for entry in spec["plan"]:
-            manifest = json.loads((self.store / entry["stage"] / entry["fingerprint"] / "manifest.json").read_text())
-            found[entry["step"]] = manifest["files"]
-        return found
+        return {step: manifest["files"] for step, manifest in self.manifests().items()}
 
     def agrees_with(self, other: "Watched") -> bool:
         """Return whether this run has artifacts and each of them equals that of the other run."""

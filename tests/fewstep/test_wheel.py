@@ -27,15 +27,6 @@ def run(*command: str | Path, **settings: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    options = ["--no-deps", "--no-build-isolation", f"--wheel-dir={folder}"]
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", *options, ROOT)
-    (found,) = folder.glob("*.whl")
-    return found
-
-
-@pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a new environment in which only the wheel and its dependencies are installed."""
     place = tmp_path_factory.mktemp("environment")

@@ -37,10 +37,11 @@ def _write_program(path: Path, body: str) -> None:
     path.chmod(0o755)
 
 
-def built(dockerfile: Path, place: Path, values: dict[str, str]) -> Path:
+def built(dockerfile: Path, place: Path, wheel: Path, values: dict[str, str]) -> Path:
     """Run all stages of a Dockerfile one after the other, and return the directory that stands in for the image.
 
-    An environment that `python -m venv` creates has the packages of this one, unless it is created without pip.
+    The wheel of the checkout is installed where an image builds it, after a check that the build has all of its files. An
+    environment that `python -m venv` creates has the packages of this one, unless it is created without pip.
     """
     if shutil.which("apt-get") is None or shutil.which("cmake") is None:
         pytest.skip("needs a machine like the image's base: apt-get, cmake")
@@ -56,7 +57,7 @@ def built(dockerfile: Path, place: Path, values: dict[str, str]) -> Path:
     )
     _write_program(tools / "python", python)
     text = dockerfile.read_text(encoding="utf-8")
-    scratch = Scratch(root, ROOT, tools, {**values, "PYTHONNOUSERSITE": "1"})
+    scratch = Scratch(root, ROOT, tools, wheel, {**values, "PYTHONNOUSERSITE": "1"})
     environment = {"SCRATCH": str(root), "CMAKE_PREFIX_PATH": str(root / "usr")}
     environment["CMAKE_BUILD_PARALLEL_LEVEL"] = str(len(os.sched_getaffinity(0)))
     for stage in stages(text):

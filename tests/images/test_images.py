@@ -141,9 +141,9 @@ def test_the_ray_job_is_closed_repeated_and_on_shared_storage(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_every_step_of_the_image_works_in_a_clean_directory(tmp_path: Path) -> None:
+def test_every_step_of_the_image_works_in_a_clean_directory(wheel: Path, tmp_path: Path) -> None:
     """Build, test and run stages one after the other, with the packages that this machine or its Python already has."""
-    root = built(DOCKERFILE, tmp_path, {"DEVICE": "cpu", "TESTS": "tests/test_architecture.py"})
+    root = built(DOCKERFILE, tmp_path, wheel, {"DEVICE": "cpu", "TESTS": "tests/test_architecture.py"})
     assert (root / "opt/fewstep/bin/lmplz").exists()
     command = [root / "opt/fewstep/bin/python", "-m", "pipeline", "doctor", "--in-process"]
     doctor = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

@@ -57,8 +57,8 @@ def healthy(command: list[str], environment: dict[str, str]) -> bool:
 
 
 @pytest.mark.slow
-def test_the_image_serves_a_mounted_system(systems: dict[str, Path], tmp_path: Path) -> None:
-    root = built(DOCKERFILE, tmp_path, {})
+def test_the_image_serves_a_mounted_system(systems: dict[str, Path], wheel: Path, tmp_path: Path) -> None:
+    root = built(DOCKERFILE, tmp_path, wheel, {})
     size = sum(path.stat().st_size for path in (root / "opt/fewstep").rglob("*") if path.is_file() and not path.is_symlink())
     assert size + BASE_BYTES < MAX_BYTES, f"{size / MB:.0f} MB in /opt/fewstep"
 
