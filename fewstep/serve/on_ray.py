@@ -41,10 +41,10 @@ class Replica:
 
 
 def deployment(places: Sequence[Place], load: Load, settings: Settings, replicas: Replicas, local: bool) -> Any:
-    """Return the application for `ray.serve.run`. The directories of systems must be readable on all nodes, or on this one (`local`).
+    """Return the application for `ray.serve.run`, on a cluster whose nodes all can read the directories of systems.
 
     A replica has queues, limits and batches of its own, as the server in one process has: limits on rates and queues count per
-    replica, and Serve's own queue, which answers 503 when it is full, is not limited.
+    replica, and Serve's own queue, which answers 503 when it is full, is not limited. A `local` cluster is one of this machine.
     """
 
     def build() -> Any:
