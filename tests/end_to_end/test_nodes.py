@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 
 sys.path.insert(0, str(Path(__file__).parent))
 from nodes import Nodes, cluster
 from runs import ALONE, Watched, end
 
+from fewstep.native import fewstep_native
+from pipeline.tracking.database import database_uri, own_database
 from stages import align, corpus
 from stages.align import native as align_native
 from stages.artifacts import Text
@@ -26,6 +29,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
 SLOWLY = ["corpus.test.small.embedded=1200", "corpus.shard_rows=128", "evaluation.batch_tokens=300"]
 """Options for slow decoding: a few sentences at a time, through torch. Native decoding would end before a node can be killed."""
+
+LOWER, HIGHER = "x86-64-v3", "x86-64-v4"
+BRIEF = "defaults.training={updates: 60, batch_tokens: 1024, warmup_updates: 20, validate_every: 30, num_averaged: 1}"
+TRAINING = "cluster.resources.train={workers: 1, cpus: 1, custom: {accelerator: 1}}"
 
 
 def settings(*values: str) -> tuple[str, ...]:
@@ -108,6 +115,39 @@ def test_a_training_goes_on_with_fewer_workers_to_the_same_bits(nodes: Nodes, tm
     assert "number of shares of a batch: 2, of workers: 1" in run.log("train:teacher")
     assert "training from update 0 of" not in run.log("train:teacher")
     assert run.agrees_with(alone)
+
+
+def isa_tag(store: Path, which: str) -> str:
+    """Return the levels that MLflow shows for the run that `which` selects."""
+    client = MlflowClient(database_uri(own_database(store)))
+    (found,) = client.search_runs([one.experiment_id for one in client.search_experiments()], which)
+    return str(found.data.tags["fewstep.isa"])
+
+
+@pytest.mark.skipif(HIGHER not in fewstep_native.LEVELS, reason="needs a processor with AVX-512, and all levels")
+def test_a_run_over_nodes_of_two_levels_names_both(nodes: Nodes, tmp_path: Path) -> None:
+    """The training is pinned to one node, the first steps run on the other; all that the run leaves names the levels."""
+    options = [BRIEF, TRAINING, "systems={autoregressive: {use: teacher}}", "tracking.enabled=true", "evaluation.min_bleu=0"]
+    lower = nodes.add(1, environment={"FEWSTEP_ISA": LOWER})
+    higher = nodes.add(1, environment={"FEWSTEP_ISA": HIGHER}, accelerator=1)
+    run = Watched(tmp_path / "run", *settings(f"cluster.address={nodes.address}", *options))
+    try:
+        run.finish()
+    finally:
+        for node in (lower, higher):
+            nodes.kill(node)
+    levels = {step: set(manifest["environment"]["isa"]) for step, manifest in run.manifests().items()}
+    assert LOWER in levels["encode:raw"]
+    assert HIGHER in levels["train:teacher"]
+    every = sorted(set().union(*levels.values()))
+
+    assert "processors of different levels made the results" in (output := run.output_file.read_text())
+    assert all(f"{level}: " in output for level in every)
+    (page,) = run.store.glob("report/*/records/report.html")
+    reported = sorted(set().union(*(found for step, found in levels.items() if step != "report")))
+    assert f"The steps were computed on processors of different levels: {', '.join(reported)}." in page.read_text()
+    assert isa_tag(run.store, "tags.`fewstep.kind` = 'run'") == ", ".join(every)
+    assert isa_tag(run.store, "attributes.run_name = 'encode:raw'") == ", ".join(sorted(levels["encode:raw"]))
 
 
 def context(directory: Path, workers: Workers) -> StepContext:
