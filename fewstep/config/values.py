@@ -63,7 +63,9 @@ def _build(kind: Any, values: Any) -> Any:
 
 
 def _option_value(hint: Any, value: object) -> Any:
-    """Return an option type for a mapping, and any other value unchanged."""
+    """Return an option type for a mapping, a tuple for a list of one, and any other value unchanged."""
+    if isinstance(value, list) and any(get_origin(one) is tuple for one in (hint, *get_args(hint))):
+        return tuple(value)  # so that the config can be hashed
     option: Any = next((one for one in (hint, *get_args(hint)) if isinstance(one, type) and is_dataclass(one)), None)
     if option is None or not isinstance(value, Mapping):
         return value
