@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -26,9 +26,11 @@ def config_of(kind: type[T], values: object) -> T:
     Raises ValueError that names all keys that are unknown or missing, or all values of another type or out of bounds.
     """
     refuse(_key_problems(kind, values))
-    config: T = _build(kind, values)
+    config: Any = _build(kind, values)
     refuse(value_problems(config))
-    return config
+    pairs = {name: tuple(value) for name, value in vars(config).items() if isinstance(value, list)}
+    built: T = replace(config, **pairs)  # without lists, so that it can be hashed
+    return built
 
 
 def value_problems(config: object) -> Iterator[Problem]:
@@ -63,9 +65,7 @@ def _build(kind: Any, values: Any) -> Any:
 
 
 def _option_value(hint: Any, value: object) -> Any:
-    """Return an option type for a mapping, a tuple for a list of one, and any other value unchanged."""
-    if isinstance(value, list) and any(get_origin(one) is tuple for one in (hint, *get_args(hint))):
-        return tuple(value)  # so that the config can be hashed
+    """Return an option type for a mapping, and any other value unchanged."""
     option: Any = next((one for one in (hint, *get_args(hint)) if isinstance(one, type) and is_dataclass(one)), None)
     if option is None or not isinstance(value, Mapping):
         return value
