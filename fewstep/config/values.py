@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -26,9 +26,11 @@ def config_of(kind: type[T], values: object) -> T:
     Raises ValueError that names all keys that are unknown or missing, or all values of another type or out of bounds.
     """
     refuse(_key_problems(kind, values))
-    config: T = _build(kind, values)
+    config: Any = _build(kind, values)
     refuse(value_problems(config))
-    return config
+    pairs = {name: tuple(value) for name, value in vars(config).items() if isinstance(value, list)}
+    built: T = replace(config, **pairs)  # without lists, so that it can be hashed
+    return built
 
 
 def value_problems(config: object) -> Iterator[Problem]:

@@ -74,7 +74,7 @@ def twin(name: str) -> dict[str, Any]:
         values["evaluation"][key] = OVERLAY["analyses"][key]
     values["defaults"] = shrunk(values["defaults"])
     if values.get("teacher"):
-        values["teacher"] = shrunk(values["teacher"])
+        values["teacher"] = merged(shrunk(values["teacher"]), OVERLAY["teacher"])
     trained = {name: system for name, system in values["systems"].items() if "use" not in system}
     values["systems"].update({name: shrunk(system) for name, system in trained.items()})
     return values

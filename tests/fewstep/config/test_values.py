@@ -91,3 +91,11 @@ def test_a_value_is_refused_where_pydantic_refuses_it(kind: Any) -> None:
 def test_the_message_names_the_value(kind: Any, values: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         config_of(kind, values)
+
+
+def test_pairs_that_json_holds_as_lists_become_tuples() -> None:
+    """Searches are checked with the network's config as a key."""
+    for config in (AggressiveConfig(draft_width_range=(2, 16)), DagConfig(graph_factor_range=(4.0, 8.0))):
+        read = config_of(type(config), json.loads(json.dumps(asdict(config))))
+        assert read == config
+        assert hash(read) == hash(config)
