@@ -21,7 +21,8 @@ from fewstep.config.network import NetworkConfig
 from models.stepwise.system import StepwiseTeacher
 from models.training.config import TrainingConfig
 from models.training.recipe import TrainedSystem
-from pipeline.config.schema import Pinned, RunConfig
+from pipeline.config.schema import RunConfig
+from stages.vocabulary import VocabularyConfig
 
 SUSTAINED_FLOPS = 30e12
 """Operations that a GPU sustains in a second of training. With 30 TFLOP/s a Directed Acyclic Transformer of base size takes the 32
@@ -46,8 +47,9 @@ class Demand:
 
 
 def demands(config: RunConfig, steps: Collection[str] | None = None) -> list[Demand]:
-    """Return the demand of every training of a config, or of those whose steps are named. A pinned vocabulary counts as empty."""
-    size = 0 if isinstance(config.vocabulary, Pinned) else config.vocabulary.size
+    """Return the demand of every training of a config, or of those whose steps are named. A vocabulary that the run does not train
+    counts as empty."""
+    size = config.vocabulary.size if isinstance(config.vocabulary, VocabularyConfig) else 0
     found = [Demand(step, training.updates, flops(network, training, size)) for step, network, training in _trainings(config)]
     return [one for one in found if steps is None or one.step in steps]
 
