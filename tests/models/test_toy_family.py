@@ -63,7 +63,10 @@ def test_a_config_knows_the_family(tmp_path: Path) -> None:
         ("systems.glossary.scale=0", "systems.glossary.scale: expected more than 0, got 0"),
         ("systems.glossary.heads=3", "systems.glossary.heads: expected a divisor of width 128, got 3"),
         ("systems.glossary.search={second: {n_best: 2}}", "systems.glossary.search.second.n_best: expected 1, got 2"),
-        ("systems.glossary.family=tye", "expected one of aggressive, dag, lattice, stepwise, toy, got 'tye'; did you mean 'toy'?"),
+        (
+            "systems.glossary.family=tye",
+            "expected one of aggressive, dag, lattice, parallel, stepwise, toy, got 'tye'; did you mean 'toy'?",
+        ),
     ):
         with pytest.raises(ConfigError) as caught:
             load_config(tmp_path / "toy.yaml", [wrong])
@@ -90,5 +93,5 @@ def test_it_is_trained_bundled_decoded_timed_and_translates(tmp_path: Path) -> N
 
 
 def test_an_unknown_family_is_named() -> None:
-    with pytest.raises(ValueError, match="family: expected one of stepwise, dag, lattice, aggressive, got 'toy'"):
+    with pytest.raises(ValueError, match="family: expected one of stepwise, dag, lattice, aggressive, parallel, got 'toy'"):
         family_named("toy")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from models.training.recipe import TrainedSystem
-from pipeline.config.rules import Rule, broken
+from pipeline.config.checks.rules import Rule, broken
 from pipeline.config.schema import RunConfig
 from pipeline.config.systems import UsedSystem
 from pipeline.config.tree import Node

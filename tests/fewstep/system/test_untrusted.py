@@ -107,8 +107,8 @@ def test_a_file_that_is_not_described_is_not_read(directory: Path) -> None:
         ({"max_source_tokens": None}, "max_source_tokens: expected an integer, got None"),
         ({"links": 7}, "links: expected text, got 7"),
         ({"name": None}, "name: expected text, got None"),
-        ({"format": True}, "expected a system of format 4, got True"),
-        ({"format": 4.0}, "expected a system of format 4, got 4.0"),
+        ({"format": True}, "expected a system of format 5, got True"),
+        ({"format": 4.0}, "expected a system of format 5, got 4.0"),
     ],
 )
 def test_a_description_has_the_types_of_its_keys(directory: Path, changes: dict[str, Any], message: str) -> None:

@@ -252,11 +252,11 @@ def test_another_directory_is_refused(directory, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("found", "remedy"), [(3, "create it again"), (5, "use the version"), ("x", "use the version"), (None, "create it again")]
+    ("found", "remedy"), [(3, "create it again"), (6, "use the version"), ("x", "use the version"), (None, "create it again")]
 )
 def test_another_format_version_is_refused(directory, found, remedy):
     edit(directory / "system.json", format=found)
-    with pytest.raises(BundleError, match=f"expected a system of format 4, got {found!r}; {remedy}"):
+    with pytest.raises(BundleError, match=f"expected a system of format 5, got {found!r}; {remedy}"):
         load_system(directory)
 
 

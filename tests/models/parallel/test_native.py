@@ -178,7 +178,7 @@ def native(model, **changes):
     """Return the native network of a model, with other options of its slots."""
     return ParallelNetwork(
         native_arrays(model),
-        shape=shape_of(model.config, "gelu"),
+        shape=shape_of(model.config),
         slots=dataclasses.replace(_slots(model.config), **changes),
         impossible=(0, 1),
     )

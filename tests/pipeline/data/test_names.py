@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -20,15 +22,20 @@ from pipeline.data.names import hub_name, is_mtdata_id, opus_name
 from pipeline.data.resolve import resolved_text
 from pipeline.plan.text_files import text_files
 from pipeline.store.downloads import RemoteFile
-from stages.corpus.reader import Reader
+from stages.corpus.phases import Phases
+from stages.corpus.reader import open_text
 from stages.errors import DataError, StageError
 from tests.pipeline.data.packing import tarred, zipped
 from tests.pipeline.data.web import Site
+from tests.stages.corpus.texts import context_in
 
 
 def rows(text: PairFiles, access: DataAccess) -> list[tuple[str, ...]]:
-    tables = Reader(*access.languages).read(text_files(text, access))
-    return [tuple(str(cell).strip() for cell in row.values()) for table in tables for row in table.to_pylist()]
+    with TemporaryDirectory() as folder:
+        phases = Phases(context_in(Path(folder) / "step"))
+        opened = open_text(text_files(text, access), access.languages, Path(folder) / "unpacked", phases)
+        found = [row for table in opened.read(0, opened.rows) for row in table.to_pylist()]
+    return [tuple(str(cell).strip() for cell in row.values()) for row in found]
 
 
 def remote(file: Any) -> RemoteFile:

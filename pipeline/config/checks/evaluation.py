@@ -8,7 +8,7 @@ from fewstep.config.problems import KeyPath
 from fewstep.families.stepwise.config import StepwiseConfig
 from models.family import FAMILIES
 from models.training.recipe import TrainedSystem
-from pipeline.config.rules import Rule, broken
+from pipeline.config.checks.rules import Rule, broken
 from pipeline.config.schema import MutualInformation, RunConfig, network_of
 
 ANALYSES = tuple(entry.system.analysis for entry in FAMILIES.values() if entry.system.analysis)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fewstep.config.problems import KeyPath
-from pipeline.config.check_evaluation import evaluation_rules
-from pipeline.config.check_systems import system_rules
-from pipeline.config.check_text import text_rules
+from pipeline.config.checks.evaluation import evaluation_rules
+from pipeline.config.checks.rules import overlap
+from pipeline.config.checks.systems import system_rules
+from pipeline.config.checks.text import text_rules
 from pipeline.config.derived.seeds import seed_rules
 from pipeline.config.errors import Complaint
-from pipeline.config.rules import overlap
 from pipeline.config.schema import RunConfig
 
 

@@ -13,7 +13,7 @@ from fewstep.config.search import SearchConfig, SystemParts
 from models.stepwise.system import StepwiseTeacher
 from models.training.config import TrainingConfig
 from models.training.recipe import Companion, TrainedSystem
-from pipeline.config.rules import Rule, broken, overlap, placed
+from pipeline.config.checks.rules import Rule, broken, overlap, placed
 from pipeline.config.schema import Pinned, RunConfig, network_of
 from pipeline.config.systems import CommandTeacher, Distillation, MarianTeacher, TeacherVocabulary, UsedSystem
 from pipeline.config.texts import DistilledText

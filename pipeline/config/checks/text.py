@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fewstep.config.problems import KeyPath
 from models.training.recipe import TrainedSystem
-from pipeline.config.rules import Rule, broken
+from pipeline.config.checks.rules import Rule, broken
 from pipeline.config.schema import Pinned, RunConfig
 from pipeline.config.texts import (
     COLUMNS,

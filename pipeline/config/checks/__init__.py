@@ -1,0 +1,1 @@
+"""Rules between the sections of a config."""
