@@ -19,9 +19,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from fewstep.config.bounds import Ge, Gt, Le, Lt, MinLen, MultipleOf
 from fewstep.config.network import SIZES
 from fewstep.config.search import SearchConfig
-from pipeline.config.bases import FILE_KEYS
 from pipeline.config.derived.amount import AUTO, RULES
 from pipeline.config.expand import PRESETS
+from pipeline.config.files.bases import FILE_KEYS
 from pipeline.config.load import adapter
 from pipeline.config.renamed import KEYS, VALUES
 from pipeline.config.schema import WrittenConfig

@@ -15,17 +15,17 @@ from fewstep.config.problems import KeyPath
 from fewstep.config.search import SearchConfig, SystemParts
 from models.family import family_named
 from models.training.recipe import part
-from pipeline.config.bases import FILE_KEYS
 from pipeline.config.checks.check import check
 from pipeline.config.checks.rules import placed
 from pipeline.config.derived.amount import resolve
 from pipeline.config.errors import Complaint, complaints, report
 from pipeline.config.expand import expand
+from pipeline.config.files.bases import FILE_KEYS
+from pipeline.config.files.yaml import read_config, read_value
 from pipeline.config.schema import STRICT, RunConfig, WrittenConfig
 from pipeline.config.searches import long_form
 from pipeline.config.systems import TEACHER_FAMILY
 from pipeline.config.tree import Node
-from pipeline.config.yaml import read_config, read_value
 from pipeline.errors import ConfigError
 
 

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from fewstep import streams
-from pipeline.config import limits as of_configs
 from pipeline.config import schema
+from pipeline.config.files import limits as of_configs
 from pipeline.store import url_copy
 from stages.corpus import limits as of_text
 from tests.docs.pages import ROOT, text

@@ -21,9 +21,9 @@ from typing import Any
 
 import yaml
 
+from pipeline.config.files.yaml import read_config
 from pipeline.config.load import load_config
 from pipeline.config.schema import RunConfig
-from pipeline.config.yaml import read_config
 from pipeline.plan.wiring import build_plan
 from pipeline.run import execute
 from pipeline.run.execute import RunReport

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.config.limits import MAX_BASES, MAX_BYTES
+from pipeline.config.files.limits import MAX_BASES, MAX_BYTES
 from pipeline.config.load import load_config
 from pipeline.errors import ConfigError
 from tests.pipeline.config.config_text import load, wrong

@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from models.training.config import TrainingConfig
+from pipeline.config.files.yaml import read_config
 from pipeline.config.load import load_config
 from pipeline.config.schema import RunConfig
-from pipeline.config.yaml import read_config
 
 PAPERS = Path(__file__).resolve().parents[3] / "configs/papers"
 RECIPES = sorted(path.stem for path in PAPERS.glob("*.yaml"))

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from fewstep.config.problems import KeyPath
-from pipeline.config.bases import FILE_KEYS, Bases, lay
-from pipeline.config.limits import MAX_DEPTH, MAX_VALUES, problem_of_text, read_file, usable
+from pipeline.config.files.bases import FILE_KEYS, Bases, lay
+from pipeline.config.files.limits import MAX_DEPTH, MAX_VALUES, problem_of_text, read_file, usable
 from pipeline.config.tree import Node, dotted, shown
 from pipeline.errors import ConfigError
 

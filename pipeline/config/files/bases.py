@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fewstep.config.problems import KeyPath
-from pipeline.config.limits import MAX_BASES
+from pipeline.config.files.limits import MAX_BASES
 from pipeline.config.tree import Node, dotted, merge, shown
 
 NAMED: tuple[KeyPath, ...] = (("systems",), ("corpus", "test"))

@@ -1,0 +1,1 @@
+"""The files of a config: reading them within limits, and merging those that extend each other."""
