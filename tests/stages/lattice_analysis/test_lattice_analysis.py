@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
@@ -14,6 +15,7 @@ import torch
 from fewstep import CandidateTables
 from fewstep.config.network import Sizes
 from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
+from fewstep.families.lattice.paths import Lattice, Paths
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.system.format import BundleError
 from fewstep.vocabulary import vocabulary_digest
@@ -21,7 +23,7 @@ from kernels.candidates import CountOptions, Sentences, TableOptions, count_cand
 from models.bundle.directory import load_system, save_model
 from models.bundle.likelihood import score
 from models.family import family_named
-from models.lattice.analysis import ranks
+from models.lattice.analysis import Ranks, _ranks, ranks
 from models.lattice.decode import LatticeDecoder
 from models.training.batch import collate
 from stages import lattice_analysis as lattices
@@ -239,3 +241,9 @@ def test_other_families_and_empty_texts_are_refused(parts: system.SystemInputs, 
             LatticeAnalysisConfig(name="one on x", timed=1),
             make_work(tmp_path / "other"),
         )
+
+
+def test_lattices_of_one_slot_have_no_edges_to_rank() -> None:
+    lattice = Lattice(np.zeros((2, 3)), np.zeros((2, 0, 3, 3)), np.zeros((2, 1, 3)))
+    paths = Paths(np.array([[[1]], [[-1]]]), np.array([[1], [0]]), np.zeros((2, 1)))
+    assert list(_ranks(lattice, paths)) == [Ranks([2], []), None]
