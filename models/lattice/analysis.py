@@ -40,8 +40,7 @@ def _ranks(lattice: Lattice, paths: Paths) -> Iterator[Ranks | None]:
     taken = paths.candidates[:, 0].clip(min=0)
     sentences, size = taken.shape
     own = lattice.edges[np.arange(sentences)[:, None], np.arange(size - 1), taken[:, :-1], taken[:, 1:]]
-    better = (lattice.edges.reshape(sentences, size - 1, lattice.edges.shape[2] * lattice.edges.shape[3]) > own[..., None]).sum(
-        2
-    ) + 1
+    pairs = lattice.edges.reshape(sentences, size - 1, lattice.edges.shape[2] * lattice.edges.shape[3])
+    better = (pairs > own[..., None]).sum(2) + 1
     for candidates, edges, length in zip(taken.tolist(), better.tolist(), paths.lengths[:, 0].tolist(), strict=True):
         yield Ranks([candidate + 1 for candidate in candidates[:length]], edges[: length - 1]) if length else None
