@@ -127,7 +127,7 @@ def isa_tag(store: Path, which: str) -> str:
 @pytest.mark.skipif(HIGHER not in fewstep_native.LEVELS, reason="needs a processor with AVX-512, and all levels")
 def test_a_run_over_nodes_of_two_levels_names_both(nodes: Nodes, tmp_path: Path) -> None:
     """The training is pinned to one node, the first steps run on the other; all that the run leaves names the levels."""
-    options = [BRIEF, TRAINING, "systems={autoregressive: {use: teacher}}", "tracking.enabled=true", "evaluation.min_bleu=0"]
+    options = [BRIEF, TRAINING, "systems.distilled.data=raw", "tracking.enabled=true", "evaluation.min_bleu=0"]
     lower = nodes.add(1, environment={"FEWSTEP_ISA": LOWER})
     higher = nodes.add(1, environment={"FEWSTEP_ISA": HIGHER}, accelerator=1)
     run = Watched(tmp_path / "run", *settings(f"cluster.address={nodes.address}", *options))
