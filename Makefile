@@ -53,7 +53,7 @@ test-slow: test-recipes ## real kills, real nodes, longer trainings, in about ha
 	$(PYTEST) -m slow --timeout=1500 --ignore=tests/recipes
 
 test-recipes: $(DEV)    ## a tiny twin of every recipe in configs/papers, from text to report, in minutes
-	$(PYTEST) tests/recipes
+	$(PYTEST) tests/recipes --timeout=1500
 
 test-asan: $(DEV)       ## the kernels' tests with the address and undefined-behaviour sanitizers
 	$(BIN)/cmake -S kernels -B $(ASAN) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
