@@ -103,7 +103,7 @@ class Scratch:
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", self.rewritten(command)],
             cwd=self.workdir,
-            env={**os.environ, **self.values, **environment, "PATH": path},
+            env={**outside(), **self.values, **environment, "PATH": path},
             capture_output=True,
             text=True,
             timeout=limit,
@@ -122,6 +122,11 @@ class Scratch:
                 to = place if (self.context / name).is_file() else place / Path(file).relative_to(name)
                 to.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(self.context / file, to)
+
+
+def outside() -> dict[str, str]:
+    """Return this environment without the path of Python's packages, which an image does not have."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def check_sources(folder: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
-from dockerfile import instructions, stages
+from dockerfile import instructions, outside, stages
 from scratch_image import built
 
 from pipeline.config.load import load_config
@@ -146,6 +146,6 @@ def test_every_step_of_the_image_works_in_a_clean_directory(wheel: Path, tmp_pat
     root = built(DOCKERFILE, tmp_path, wheel, {"DEVICE": "cpu", "TESTS": "tests/test_architecture.py"})
     assert (root / "opt/fewstep/bin/lmplz").exists()
     command = [root / "opt/fewstep/bin/python", "-m", "pipeline", "doctor", "--in-process"]
-    doctor = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    doctor = subprocess.run(command, cwd=tmp_path, env=outside(), capture_output=True, text=True)
     assert "ok    kernels: importable here" in doctor.stdout
     assert str(root / "opt/fewstep") in doctor.stdout
