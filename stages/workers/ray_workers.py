@@ -334,13 +334,21 @@ def explained(error: BaseException, shells: tuple[type[BaseException], ...] = (R
         if isinstance(cause, FewstepError) and not isinstance(cause, RayTaskError):  # the message of Ray's copy is a traceback
             return cause
     for cause in _causes(error):
-        if isinstance(cause, LOST) or type(cause).__name__ == HUNG:
+        if isinstance(cause, LOST) or type(cause).__name__ == HUNG or _is_broken_connection(cause):
             return TransientError(f"a worker or its node was lost: {_first_line(cause)}")
     roots = [cause for cause in _causes(error) if not isinstance(cause, shells)]
     root = roots[-1] if roots else error
     if isinstance(root, OSError) and root.errno in FULL:
         return unwritable(Path(root.filename or "a file of the store"), root)
     return StageError(f"{type(root).__name__}: {_first_line(root)}")
+
+
+def _is_broken_connection(error: BaseException) -> bool:
+    """Return whether an error is that of a training worker that lost the connection to another one.
+
+    It may arrive before Ray has noticed the death of the other worker. torch raises it as a plain RuntimeError.
+    """
+    return isinstance(error, RuntimeError) and "gloo/transport" in str(error)
 
 
 def is_lost_node(error: BaseException) -> bool:
