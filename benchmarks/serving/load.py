@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments,
         section="Serving",
         explanation=(
-            f"Times of requests of one sentence to servers with {arguments.threads} threads, by the number of clients that ask "
+            f"Times of requests of one sentence to servers with `--threads {arguments.threads}`, by the number of clients that ask "
             "without a pause, on the machine that also runs the clients. CTranslate2 is the engine of an otherwise equal server."
         ),
         columns=COLUMNS,
