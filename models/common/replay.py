@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 import torch
 
+from models.common.inference import MEMORY_ERRORS
+
 K = TypeVar("K", bound=Hashable)
 P = TypeVar("P")
+R = TypeVar("R")
 
 WARM_UP_CALLS = 2
 """Calls before a capture: libraries choose algorithms and allocate workspaces in the first ones."""
@@ -20,9 +24,9 @@ KEPT_PROGRAMS = 16
 class Replay:
     """A function of tensors that stay where they are, which it reads and writes in place.
 
-    On a GPU its second call is captured as a CUDA graph, which the later ones replay: one launch instead of hundreds. The function
-    must therefore neither wait for the device nor depend on values of tensors in its control flow. It must be possible to call it
-    twice from the same state of its buffers; `restore` brings that state back after the warm-up.
+    On a GPU the first call warms up and captures the function as a CUDA graph, which all calls replay: one launch instead of
+    hundreds. The function must therefore neither wait for the device nor depend on values of tensors in its control flow.
+    `restore` brings back the state of the buffers before the warm-up.
     """
 
     def __init__(self, function: Callable[[], None], device: torch.device, restore: Callable[[], None]) -> None:
@@ -59,11 +63,23 @@ class Programs(Generic[K, P]):
         self._make = make
         self._kept: OrderedDict[K, P] = OrderedDict()
 
-    def __getitem__(self, key: K) -> P:
-        """Return the program of `key`, which is made if it is not there."""
+    def call(self, key: K, function: Callable[[P], R]) -> R:
+        """Return `function` of the program of `key`, which is made if it is not there.
+
+        If memory does not suffice, all programs are dropped before the error is raised, so that a smaller batch finds their memory.
+        """
+        try:
+            return function(self._program(key))
+        except MEMORY_ERRORS:
+            self._kept.clear()
+            gc.collect()
+            raise
+
+    def _program(self, key: K) -> P:
         if key not in self._kept:
             while len(self._kept) >= KEPT_PROGRAMS:
                 self._kept.popitem(last=False)
+                gc.collect()  # programs refer to themselves, so that the end of the last reference frees no memory
             self._kept[key] = self._make(key)
         self._kept.move_to_end(key)
         return self._kept[key]

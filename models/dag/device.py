@@ -71,7 +71,7 @@ class DeviceSearch:
         size = size_for(prepared, int(vertices.max()), max_source=config.max_positions, max_slots=config.max_vertices)
         allowed = shortlist_mask(search.shortlist, self._lexicon, source, lengths, model.sizes.target)
         inputs = inputs_for(prepared, vertices.numpy(), SMALLEST, allowed, size, model.target_embedding.weight.device)
-        return self._programs[search, size].run(inputs, len(prepared.ids))
+        return self._programs.call((search, size), lambda program: program.run(inputs, len(prepared.ids)))
 
     def _program(self, key: tuple[DagSearch, Size]) -> _Program:
         search, size = key

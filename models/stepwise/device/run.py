@@ -78,7 +78,7 @@ class DeviceSearch:
         allowed = shortlist_mask(search.shortlist, self._lexicon, *source_tensors(prepared, "cpu"), network.sizes.target)
         device = network.target_embedding.weight.device
         inputs = inputs_for(prepared, limits, 0, allowed, size, device)
-        return self._programs[search, size].run(inputs, len(prepared.ids), -(-most // step))
+        return self._programs.call((search, size), lambda program: program.run(inputs, len(prepared.ids), -(-most // step)))
 
     def _program(self, key: tuple[StepwiseSearch, Size]) -> _Program:
         search, size = key

@@ -1,5 +1,8 @@
 """Programs of fixed shapes and the check that they never wait for the host."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -37,14 +40,42 @@ def test_operations_on_the_device_are_counted():
     assert calls.calls == 3
 
 
-def test_the_program_that_was_not_used_for_longest_is_dropped():
+class Buffers:
+    """A program that refers to itself, as real ones do."""
+
+    def __init__(self, key):
+        self.key, self.step = key, self.run
+
+    def run(self):
+        return self.key
+
+
+def test_the_program_that_was_not_used_for_longest_is_dropped_with_its_memory():
     made = []
-    programs = Programs(lambda key: made.append(key) or key)
+    programs = Programs(lambda key: made.append(weakref.ref(program := Buffers(key))) or program)
     for key in range(KEPT_PROGRAMS):
-        assert programs[key] == key
-    assert programs[0] == 0
-    programs[KEPT_PROGRAMS]
-    assert programs[0] == 0
-    assert made == [*range(KEPT_PROGRAMS), KEPT_PROGRAMS]
-    programs[1]
-    assert made[-1] == 1
+        assert programs.call(key, Buffers.run) == key
+    assert programs.call(0, Buffers.run) == 0
+    programs.call(KEPT_PROGRAMS, Buffers.run)
+    assert [number for number, program in enumerate(made) if program() is None] == [1]
+    programs.call(0, Buffers.run)
+    assert len(made) == KEPT_PROGRAMS + 1
+    programs.call(1, Buffers.run)
+    assert len(made) == KEPT_PROGRAMS + 2
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("no memory"), MemoryError()])
+def test_programs_leave_their_memory_to_a_smaller_batch(error):
+    made = []
+    programs = Programs(lambda key: made.append(weakref.ref(program := Buffers(key))) or program)
+
+    def fails(program):
+        raise error
+
+    programs.call(1, Buffers.run)
+    with pytest.raises(type(error)):
+        programs.call(2, fails)
+    error.__traceback__ = None  # it holds the frames of the call
+    gc.collect()
+    assert [program() for program in made] == [None, None]
+    assert programs.call(1, Buffers.run) == 1

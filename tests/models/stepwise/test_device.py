@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fewstep.config.options import OutputLimits, Shortlist
+from fewstep.decoding import decode_batch
 from fewstep.families.stepwise.orders import ORDERS
 from fewstep.sources import max_output_lengths
 from models.common.device_batch import Size, buffers
@@ -127,3 +128,27 @@ def test_half_precision_needs_a_gpu_and_weights_that_stay():
     assert not list(Precisions(model, frozen=True).problems("float16"))
     assert len(list(Precisions(model, frozen=True).problems("int8"))) == 1
     assert len(list(Precisions(model, frozen=False).problems("float16"))) == 1
+
+
+def test_a_batch_that_does_not_fit_is_decoded_in_halves(monkeypatch):
+    model, rows = network(seed=3), sources(8)
+    decoder = StepwiseDecoder(model)
+    device, sizes, prepare = DeviceSearch(Precisions(model, frozen=True), None), [], Greedy.start
+
+    def start(program, inputs):
+        sizes.append(len(inputs.source))
+        if len(inputs.source) > 2:
+            raise torch.OutOfMemoryError("no memory")
+        prepare(program, inputs)
+
+    def decode(prepared, search, threads=None):
+        limits = max_output_lengths(search.output_limits, prepared.lengths, model.config.max_positions)
+        with inference_mode(model):
+            return device.decode(prepared, search, limits)
+
+    expected = decode(decoder.prepare(rows), GREEDY)
+    monkeypatch.setattr(Greedy, "start", start)
+    monkeypatch.setattr(decoder, "decode", decode)
+    found = decode_batch(decoder, rows, GREEDY)
+    assert [ranked[0].ids for ranked in found] == [ranked[0].ids for ranked in expected]
+    assert sizes == [8, 4, 2, 2, 4, 2, 2]

@@ -195,7 +195,7 @@ def test_an_interrupted_step_continues_with_the_pieces_that_are_missing(tmp_path
         except TransientError:
             pass
         (parts / STOP).unlink(missing_ok=True)
-        assert {path: path.stat().st_mtime_ns for path in before} == before, "a finished piece was made again"
+        assert {path: path.stat().st_mtime_ns for path in before} == before, "a finished piece was not reused"
         attempt += 1
     assert attempt > 10
     assert results(parts) == results(tmp_path / "whole")
