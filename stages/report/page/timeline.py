@@ -11,6 +11,8 @@ from stages.report.page.markup import Markup, Section, count, element
 TICKS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400)
 """Distances of ticks, in seconds; longer runs have ticks at multiples of days."""
 MAX_TICKS = 8
+LAST_LABEL = 0.87
+"""The part of the axis in which ticks have labels, which are right of them: on a phone the rest is as wide as a label."""
 
 
 def run_timeline(spans: Sequence[StepSpan]) -> Section | None:
@@ -80,8 +82,13 @@ def _axis(length: float) -> Markup:
     """Return the ticks of the time axis."""
     step = next((tick for tick in TICKS if length / tick <= MAX_TICKS), 86400 * math.ceil(length / 86400 / MAX_TICKS))
     moments = [index * step for index in range(int(length // step) + 1)]
-    ticks = [element("span", _moment(moment), style=f"left:{100 * moment / length:.2f}%") for moment in moments]
+    ticks = [_tick(moment, moment / length) for moment in moments]
     return element("div", *ticks, class_="axis", aria_hidden="true")
+
+
+def _tick(moment: int, place: float) -> Markup:
+    """Return the tick of a moment in seconds at a place from 0 to 1 on the axis."""
+    return element("span", _moment(moment) if place <= LAST_LABEL else "", style=f"left:{100 * place:.2f}%")
 
 
 def _moment(seconds: int) -> str:

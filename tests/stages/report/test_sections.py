@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+
 from stages.context import StepContext, StepSpan
 from stages.report.findings.results import Findings, Outputs
 from stages.report.findings.sentences import compact
@@ -31,6 +33,18 @@ def test_the_chart_has_a_row_for_each_stage_and_a_bar_for_each_span() -> None:
     assert 'title="train:other &lt;1&gt;: lost, 20 s"' in html
     assert "1 step computed and 1 hit in 1 min 40 s" in html
     assert run_timeline(()) is None
+
+
+@pytest.mark.parametrize("seconds", [7, 80, 211, 214, 3650, 90000, 700000])
+def test_labels_of_the_time_axis_end_before_the_chart(seconds: int) -> None:
+    """Every tick has a line, and ticks near the right edge have no label, which would stick out on a phone."""
+    section = run_timeline((StepSpan("train:teacher", 0.0, float(seconds), "done"),))
+    assert section is not None
+    axis = section_element(section).partition('class="axis"')[2].partition("</div>")[0]
+    ticks = re.findall(r'<span style="left:([\d.]+)%">([\d:]*)</span>', axis)
+    assert 3 <= len(ticks) <= 10
+    assert [float(place) <= 87 for place, _ in ticks] == [bool(label) for _, label in ticks]
+    assert ticks[0] == ("0.00", "0:00")
 
 
 def test_lanes_hold_spans_that_do_not_overlap() -> None:
