@@ -98,4 +98,4 @@ class ReportConfig:
     """Pairs of systems from which the mutual information of the tokens of a step is estimated, by name."""
 
 
-STAGE: Stage[ReportInputs, ReportConfig, Report] = Stage(name="report", version=5, run=Implementation(__name__), output=Report)
+STAGE: Stage[ReportInputs, ReportConfig, Report] = Stage(name="report", version=6, run=Implementation(__name__), output=Report)
