@@ -5,8 +5,9 @@ D width, F inner width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -44,6 +45,11 @@ class ForeignTensors:
         if not torch.is_floating_point(tensor) or not bool(torch.isfinite(tensor).all()):
             raise ForeignModelError(f"{name}: expected finite numbers, got {tensor.dtype} with others; copy the file again")
         return tensor.float()
+
+    def take_rows(self, name: str, rows: int, width: int) -> Tensor:
+        """Remove a table with at least a number of rows, and return these [rows,width]. Raises ForeignModelError as `take` does."""
+        found = len(self._tensors[name]) if name in self._tensors else 0
+        return self.take(name, (max(rows, found), width))[:rows]
 
     def check_alias(self, name: str, original: str, expected: Tensor, reason: str) -> None:
         """Remove a tensor, if it is there, that must equal another one."""
@@ -101,16 +107,30 @@ def _blocks(tensors: ForeignTensors, foreign: str, own: str, config: NetworkConf
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file or of a pickle of tensors, from which no code runs. Raises ForeignModelError."""
     try:
-        if path.suffix == ".safetensors":
-            return dict(load_file(path))
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, SafetensorError, RuntimeError, ValueError, EOFError, KeyError) as error:
+        loaded = dict(load_file(path)) if path.suffix == ".safetensors" else load_pickle(path)
+    except (OSError, SafetensorError, ValueError) as error:
+        if isinstance(error, ForeignModelError):
+            raise
         raise ForeignModelError(f"{path.name}: expected weights as safetensors, got: {error}; copy the file again") from error
-    except Exception as error:  # the error for refused globals belongs to a module that this project does not import
-        raise ForeignModelError(f"{path.name}: {refused(error)}; only tensors are read") from error
     if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):
         raise ForeignModelError(f"{path.name}: expected tensors by name, got {type(loaded).__name__}")
     return {str(name): value for name, value in loaded.items()}
+
+
+def load_pickle(path: Path, allowed: Sequence[Any] = (), kinds: str = "tensors") -> Any:
+    """Return the content of a file of `torch.save` without running code.
+
+    `allowed` are the classes that it may name besides tensors and plain values, or pairs of a class and the full name that it
+    stands for; `kinds` describes the content for errors. Raises ForeignModelError for any other class or function, and for other
+    files.
+    """
+    try:
+        with torch.serialization.safe_globals(list(allowed)):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, ValueError, EOFError, KeyError) as error:
+        raise ForeignModelError(f"{path.name}: expected a file of torch.save, got: {error}; copy the file again") from error
+    except Exception as error:  # the error for refused globals belongs to a module that this project does not import
+        raise ForeignModelError(f"{path.name}: {refused(error)}; only {kinds} are read") from error
 
 
 def refused(error: Exception) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,11 +18,13 @@ from pipeline.config.schema import RunConfig
 from pipeline.plan.demand import demands, summary
 from pipeline.plan.estimate import estimate as estimated
 from pipeline.plan.estimate import totals
-from pipeline.plan.explain import explain
-from pipeline.plan.step import Plan
+from pipeline.plan.explain import Explanation, explain
+from pipeline.plan.step import Plan, Step
 from pipeline.run.progress import duration
+from pipeline.run.shortages import shortages
 from pipeline.run.transfers import mirrored
 from pipeline.store.artifacts import Store
+from stages.errors import DataError
 
 
 def plan(
@@ -28,14 +34,40 @@ def plan(
     estimate: Annotated[
         bool, typer.Option("--estimate", help="Estimate each step's time and storage from finished steps.")
     ] = False,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Also check that the Ray cluster there can hold the missing steps (auto, HOST:PORT)."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check CONFIG and list its steps: HIT if the store holds the result, FETCH if its mirror does, else MISS and why."""
     settings, steps, store = planned(config, overrides, until)
+    lines = explain(steps, store, mirrored(settings.store.mirror, steps, store))
     if estimate:
         _print_estimate(settings, steps, store, as_json)
-        return
-    lines = explain(steps, store, mirrored(settings.store.mirror, steps, store))
+    else:
+        _print_steps(config, overrides or (), settings, store, lines, as_json)
+    if address is not None:
+        _check_cluster(settings, address, [line.step for line in lines if line.verdict == "MISS"])
+
+
+def _check_cluster(settings: RunConfig, address: str, missing: Sequence[Step]) -> None:
+    """Raise DataError that names the steps which the cluster can never hold."""
+    from pipeline.run.ray_connection import connect_ray
+
+    machines = connect_ray(replace(settings.cluster, address=address))
+    try:
+        short = shortages(missing, {str(stage): asked for stage, asked in settings.cluster.resources.items()}, machines.nodes)
+    finally:
+        machines.close()
+    if short:
+        raise DataError("\n".join(f"{', '.join(names)}: {reason}" for reason, names in short.items()))
+    print(f"the cluster at {address} can hold all of the {len(missing)} missing steps", file=sys.stderr)
+
+
+def _print_steps(
+    config: Path, overrides: Sequence[str], settings: RunConfig, store: Store, lines: Sequence[Explanation], as_json: bool
+) -> None:
     if as_json:
         print_json(
             [
@@ -48,7 +80,7 @@ def plan(
         ("step", "fingerprint", "", "reason"),
         [(line.step.name, line.step.fingerprint[:8], line.verdict, line.reason) for line in lines],
     )
-    if automatic := automatic_values(config, overrides or ()):
+    if automatic := automatic_values(config, overrides):
         print(automatic)
     trainings = summary(demands(settings, {line.step.name for line in lines if line.verdict == "MISS"}), _on_gpus(settings))
     hits = sum(line.verdict == "HIT" for line in lines)

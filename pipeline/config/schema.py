@@ -15,7 +15,15 @@ from fewstep.config.bounds import Ge, Gt, MinLen
 from fewstep.config.network import NetworkConfig
 from models.stepwise.system import StepwiseSystem, StepwiseTeacher
 from models.training.recipe import TrainedSystem, part
-from pipeline.config.systems import AnySystem, CommandTeacher, Distillation, MarianTeacher, TeacherVocabulary
+from pipeline.config.systems import (
+    AnySystem,
+    CommandTeacher,
+    CTranslate2Teacher,
+    Distillation,
+    FairseqTeacher,
+    MarianTeacher,
+    TeacherVocabulary,
+)
 from pipeline.config.texts import FORMATS, DistilledText, TextConfig, VocabularyFiles, chosen_by
 from stages.align import AlignConfig
 from stages.corpus import Filters
@@ -235,7 +243,11 @@ _OF_TEACHER = Annotated[TeacherVocabulary, Tag("<TeacherVocabulary>")]
 _VOCABULARY = chosen_by(**{"from": Pinned}, source_pieces=VocabularyFiles, use=TeacherVocabulary)
 _MARIAN = Annotated[MarianTeacher, Tag("<MarianTeacher>")]
 _COMMAND = Annotated[CommandTeacher, Tag("<CommandTeacher>")]
-_TEACHER = chosen_by(**{"from": Pinned}, marian=MarianTeacher, command=CommandTeacher)
+_FAIRSEQ = Annotated[FairseqTeacher, Tag("<FairseqTeacher>")]
+_CTRANSLATE2 = Annotated[CTranslate2Teacher, Tag("<CTranslate2Teacher>")]
+_TEACHER = chosen_by(
+    **{"from": Pinned}, marian=MarianTeacher, fairseq=FairseqTeacher, command=CommandTeacher, ctranslate2=CTranslate2Teacher
+)
 _DISTILLED = Annotated[DistilledText, Tag("<DistilledText>")]
 _DISTILLATION = chosen_by(**{"from": Pinned}, **dict.fromkeys(FORMATS, DistilledText))
 
@@ -263,9 +275,13 @@ class RunConfig:
     """Counting of candidate tables. Absent: only those that systems need, with the defaults."""
     ngram: Annotated[_PINNED | Annotated[NgramConfig, Tag("<other>")], _FROM] | None = None
     """Estimation of an n-gram language model, or `{from: DIRECTORY}` of a finished one. Absent: no model."""
-    teacher: Annotated[_PINNED | _MARIAN | _COMMAND | Annotated[StepwiseTeacher, Tag("<other>")], _TEACHER] | None = None
+    teacher: (
+        Annotated[_PINNED | _MARIAN | _FAIRSEQ | _COMMAND | _CTRANSLATE2 | Annotated[StepwiseTeacher, Tag("<other>")], _TEACHER]
+        | None
+    ) = None
     """The autoregressive model that others learn from: one to be trained, `{from: DIRECTORY}` of a finished training or system,
-    `{marian: DIRECTORY}` of a network of opus-mt, or `{command: [PROGRAM, ...]}` of a translator. Absent: none."""
+    `{marian: DIRECTORY}` of a network of opus-mt, `{fairseq: CHECKPOINT, ...}` of a Transformer of fairseq,
+    `{command: [PROGRAM, ...]}` of a translator, or `{ctranslate2: DIRECTORY}` of a model of CTranslate2. Absent: none."""
     distillation: Annotated[_PINNED | _DISTILLED | Annotated[Distillation, Tag("<other>")], _DISTILLATION] = field(
         default_factory=Distillation
     )

@@ -14,6 +14,7 @@ from fewstep.families.stepwise.config import StepwiseSearch
 from models.family import FAMILIES
 from models.stepwise.system import StepwiseTeacher, default_searches
 from models.training.recipe import TrainedSystem, part
+from stages.external import CTranslate2Options
 
 TEACHER_FAMILY = StepwiseTeacher.family
 """Family of the teacher, and of systems that state no other."""
@@ -26,6 +27,39 @@ class MarianTeacher:
     marian: Path
     """Directory with `config.json`, `model.safetensors` (or `pytorch_model.bin`), `source.spm`, `target.spm` and `vocab.json`. The
     content of the files enters fingerprints, their path does not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FairseqTeacher:
+    """A Transformer that fairseq trained, with a vocabulary of SentencePiece."""
+
+    fairseq: Path
+    """Checkpoint, such as `checkpoint_best.pt`. It is read as tensors and settings; code in it is refused, not run. The content of
+    all files enters fingerprints, their paths do not."""
+    source_dictionary: Path
+    """Dictionary of the source (`dict.en.txt`)."""
+    target_dictionary: Path | None = None
+    """Dictionary of the target. Empty: that of the source."""
+    source_pieces: Path
+    """SentencePiece model of the source. Codes of subword-nmt and fastBPE are not read."""
+    target_pieces: Path | None = None
+    """SentencePiece model of the target. Empty: that of the source."""
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """Return the files by their part."""
+        parts = {
+            "checkpoint": self.fairseq,
+            "source_dictionary": self.source_dictionary,
+            "target_dictionary": self.target_dictionary,
+            "source_pieces": self.source_pieces,
+            "target_pieces": self.target_pieces,
+        }
+        return {part: path for part, path in parts.items() if path is not None}
+
+
+ImportedTeacher = MarianTeacher | FairseqTeacher
+"""Networks of other programs, which become systems of this one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +78,25 @@ class CommandTeacher:
     """Shards of the text that one process translates."""
     timeout_seconds: Annotated[float, Gt(0)] = 1800.0
     """Seconds without a line after which the program is killed and started again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CTranslate2Teacher(CTranslate2Options):
+    """A model in a directory of CTranslate2, which the package ctranslate2 decodes."""
+
+    ctranslate2: Path
+    """Directory with `model.bin`, `config.json` and its vocabularies. The content of the files enters fingerprints, their path does
+    not."""
+    source_pieces: Path | None = None
+    """SentencePiece model of the source. Empty: `source.spm` in the directory."""
+    target_pieces: Path | None = None
+    """SentencePiece model of the target. Empty: `target.spm` in the directory."""
+    shards_per_process: Annotated[int, Ge(1)] = 16
+    """Shards of the text that a worker translates before it reports."""
+
+
+ExternalTeacher = CommandTeacher | CTranslate2Teacher
+"""Translators of lines, whose networks are not systems of this program."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from pipeline.config.schema import RunConfig
-from pipeline.config.systems import Distillation
+from pipeline.config.systems import CTranslate2Teacher, Distillation
 from stages.errors import DataError
 from stages.score.tokenizers import EXTRAS, bleu_metric, tokenizer_for
 
@@ -33,6 +33,10 @@ def _missing(config: RunConfig) -> Iterator[str]:
             yield (
                 f"{place} needs the package ctranslate2, which is not installed; run: pip install 'fewstep[ctranslate2]',"
                 " or choose another engine"
+            )
+        if isinstance(config.teacher, CTranslate2Teacher):
+            yield (
+                "teacher.ctranslate2 needs the package ctranslate2, which is not installed; run: pip install 'fewstep[ctranslate2]'"
             )
 
 

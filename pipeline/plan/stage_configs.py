@@ -9,16 +9,16 @@ from fewstep.config.search import SearchConfig
 from fewstep.families.stepwise.config import StepwiseConfig
 from models.stepwise.system import StepwiseTeacher
 from models.training.config import TrainingConfig
-from models.training.recipe import TrainedSystem
+from models.training.recipe import TrainedSystem, part
 from pipeline.config.derived.seeds import replicas
 from pipeline.config.schema import RunConfig, network_of
-from pipeline.config.systems import TEACHER_FAMILY, CommandTeacher, Distillation
+from pipeline.config.systems import TEACHER_FAMILY, CommandTeacher, Distillation, ExternalTeacher
 from pipeline.config.texts import TextConfig
 from stages.benchmark import BenchmarkConfig
 from stages.contrastive import ContrastiveConfig
 from stages.corpus import CorpusConfig, Filters
 from stages.distill import DistillConfig
-from stages.external import ExternalConfig
+from stages.external import CTranslate2Options, ExternalConfig
 from stages.report import ReportConfig, SystemPair
 from stages.score import ScoreConfig
 from stages.system import SystemConfig
@@ -74,9 +74,13 @@ def distill_with_references_config(config: RunConfig, settings: Distillation) ->
     return replace(plain, choose=settings.choose, target_language=config.languages.target)
 
 
-def external_config(teacher: CommandTeacher) -> ExternalConfig:
-    """Return the program of a teacher."""
-    return ExternalConfig(**{field.name: getattr(teacher, field.name) for field in fields(ExternalConfig)})
+def external_config(teacher: ExternalTeacher) -> ExternalConfig:
+    """Return the program of a teacher, or the options of its model."""
+    if not isinstance(teacher, CommandTeacher):
+        return ExternalConfig(ctranslate2=part(teacher, CTranslate2Options), shards_per_process=teacher.shards_per_process)
+    return ExternalConfig(
+        **{field.name: getattr(teacher, field.name) for field in fields(ExternalConfig) if field.name != "ctranslate2"}
+    )
 
 
 def system_config(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from pipeline.config.systems import CTranslate2Teacher, FairseqTeacher
 from pipeline.config.texts import VOCABULARY_FILES, File, LocalFile, PairFiles, TextConfig, VocabularyFiles
 from pipeline.data.access import DataAccess
 from pipeline.data.resolve import resolved_text
@@ -22,6 +23,13 @@ from stages.errors import DataError
 from stages.import_network import FILES
 from stages.vocabulary import PieceFiles
 from stages.vocabulary.imported import imported_models
+
+CTRANSLATE2_FILES = (
+    "model.bin",
+    "config.json",
+    *(f"{side}_vocabulary.{ending}" for side in ("shared", "source", "target") for ending in ("json", "txt")),
+)
+"""Files of a directory of CTranslate2."""
 
 
 def text_files(text: PairFiles, access: DataAccess) -> TextFiles:
@@ -48,6 +56,41 @@ def marian_files(directory: Path, store: Store) -> dict[str, ExternalFile]:
     if not directory.is_dir():
         raise DataError(f"teacher.marian: expected a directory, got {directory}; download the files of the network into it")
     return {name: local_file(directory / name, store) for name in FILES if (directory / name).is_file()}
+
+
+def fairseq_files(teacher: FairseqTeacher, store: Store) -> dict[str, ExternalFile]:
+    """Return the files of a network of fairseq, by their part. Raises DataError for missing ones, and for a vocabulary that is not
+    one of SentencePiece with its dictionaries."""
+    files: dict[str, ExternalFile] = {}
+    for part, path in teacher.files.items():
+        if not path.is_file():
+            key = "fairseq" if part == "checkpoint" else part
+            raise DataError(f"teacher.{key}: expected a file, got {path}; copy it from where the network was trained")
+        files[part] = local_file(path, store)
+    source, target = files["source_dictionary"], files.get("target_dictionary")
+    distinct = None if target is None or target.digest == source.digest else target
+    imported_models(PieceFiles(files["source_pieces"], files.get("target_pieces"), source, distinct))
+    return files
+
+
+def ctranslate2_files(teacher: CTranslate2Teacher, store: Store) -> dict[str, ExternalFile]:
+    """Return the files of a directory of CTranslate2 by name, and its SentencePiece models. Raises DataError for missing ones."""
+    directory = teacher.ctranslate2
+    found = {name: directory / name for name in CTRANSLATE2_FILES if (directory / name).is_file()}
+    vocabularies = [name for name in found if "vocabulary" in name]
+    if not {"model.bin", "config.json"} <= found.keys() or not vocabularies:
+        raise DataError(
+            f"teacher.ctranslate2: expected a directory of CTranslate2 with model.bin, config.json and vocabularies, got "
+            f"{directory} with {', '.join(found) or 'none of them'}; convert the model with one of CTranslate2's converters"
+        )
+    for side in ("source", "target"):
+        path = getattr(teacher, f"{side}_pieces") or directory / f"{side}.spm"
+        if not path.is_file():
+            raise DataError(
+                f"teacher.{side}_pieces: expected a SentencePiece model, got no file {path}; name that of the original model"
+            )
+        found[f"{side}_pieces"] = path
+    return {part: local_file(path, store) for part, path in found.items()}
 
 
 def piece_files(files: VocabularyFiles, access: DataAccess) -> PieceFiles:

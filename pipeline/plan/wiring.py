@@ -9,14 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 from fewstep.config.search import LimitedSearch, SearchConfig
 from models.family import family_named
 from models.stepwise.system import StepwiseTeacher
 from models.training.recipe import TrainedSystem
 from pipeline.config.schema import Pinned, RunConfig
-from pipeline.config.systems import CommandTeacher, Distillation, MarianTeacher, TeacherVocabulary, UsedSystem
+from pipeline.config.systems import (
+    CommandTeacher,
+    Distillation,
+    ExternalTeacher,
+    FairseqTeacher,
+    MarianTeacher,
+    TeacherVocabulary,
+    UsedSystem,
+)
 from pipeline.config.texts import DistilledText, TextConfig, VocabularyFiles
 from pipeline.plan import stage_configs
 from pipeline.plan.analyses import analyse_dags, analyse_lattices, compare_minimal_pairs, measure_likelihood
@@ -24,7 +32,15 @@ from pipeline.plan.counts import align_and_count, count_shortlist, estimate_lang
 from pipeline.plan.flow import Built, Distilled, Encoded, Flow, Sources, Teachers, Texts, TrainingData
 from pipeline.plan.pins import pinned_distillation, pinned_teacher, pinned_vocabulary
 from pipeline.plan.step import Builder, Plan
-from pipeline.plan.text_files import local_file, marian_files, monolingual_files, piece_files, text_files
+from pipeline.plan.text_files import (
+    ctranslate2_files,
+    fairseq_files,
+    local_file,
+    marian_files,
+    monolingual_files,
+    piece_files,
+    text_files,
+)
 from pipeline.store.artifacts import Store
 from stages import (
     benchmark,
@@ -131,17 +147,21 @@ def read_distilled_text(flow: Flow, text: DistilledText, texts: Texts) -> Text:
 def import_teacher(flow: Flow) -> System | None:
     """Import the teacher, if the config names a network of another program."""
     teacher, languages = flow.config.teacher, flow.config.languages
-    if not isinstance(teacher, MarianTeacher):
+    kind: Literal["marian", "fairseq"]
+    if isinstance(teacher, MarianTeacher):
+        kind, path, files = "marian", teacher.marian, marian_files(teacher.marian, flow.store)
+    elif isinstance(teacher, FairseqTeacher):
+        kind, path, files = "fairseq", teacher.fairseq, fairseq_files(teacher, flow.store)
+    else:
         return None
     config = import_network.ImportConfig(
-        kind="marian",
-        name=teacher.marian.name,
+        kind=kind,
+        name=path.name,
         source_language=languages.source,
         target_language=languages.target,
         target_token=languages.target_token,
     )
-    inputs = import_network.ImportInputs(marian_files(teacher.marian, flow.store))
-    return flow.steps.add(import_network.STAGE, "teacher", inputs, config)
+    return flow.steps.add(import_network.STAGE, "teacher", import_network.ImportInputs(files), config)
 
 
 def train_vocabulary(flow: Flow, text: Text, imported: System | None) -> Vocabulary:
@@ -219,7 +239,7 @@ def _distilled_texts(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[s
         return {"train": pinned_distillation(config, flow.store, training)}
     if isinstance(config, DistilledText):
         return {"train": read_distilled_text(flow, config, encoded.texts)}
-    if isinstance(flow.config.teacher, CommandTeacher):
+    if isinstance(flow.config.teacher, ExternalTeacher):
         return _externally_distilled_texts(flow, config, flow.config.teacher, encoded.texts)
     teacher = teachers[0]
     if isinstance(teacher, Trained):
@@ -234,14 +254,15 @@ def _distilled_texts(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[s
     return texts
 
 
-def _externally_distilled_texts(flow: Flow, config: Distillation, teacher: CommandTeacher, texts: Texts) -> dict[str, Text]:
+def _externally_distilled_texts(flow: Flow, config: Distillation, teacher: ExternalTeacher, texts: Texts) -> dict[str, Text]:
     sources = {"train": texts.training}
     if config.monolingual:
         sources["monolingual"] = read_monolingual_text(flow, "train/monolingual", config.monolingual, texts)
-    settings, files = stage_configs.external_config(teacher), tuple(local_file(path, flow.store) for path in teacher.files)
-    return {
-        name: flow.steps.add(external.STAGE, name, external.ExternalInputs(text, files), settings) for name, text in sources.items()
-    }
+    settings = stage_configs.external_config(teacher)
+    files = tuple(local_file(path, flow.store) for path in teacher.files) if isinstance(teacher, CommandTeacher) else ()
+    model = {} if isinstance(teacher, CommandTeacher) else ctranslate2_files(teacher, flow.store)
+    inputs = {name: external.ExternalInputs(text, files, model) for name, text in sources.items()}
+    return {name: flow.steps.add(external.STAGE, name, found, settings) for name, found in inputs.items()}
 
 
 def _distill(flow: Flow, name: str, text: Text, teacher: System, config: distill.DistillConfig) -> Text:

@@ -14,6 +14,7 @@ from stages.artifacts import CHECKPOINTS
 from stages.context import Context, StepContext, WorkerContext
 from stages.errors import StageError, TransientError
 from stages.external import ExternalConfig, ExternalInputs
+from stages.external.ctranslate2_model import CTranslate2Lines
 from stages.external.process import Translator
 from stages.shards import read_shard, rows_of, shard_paths, write_shard, write_shards
 
@@ -41,9 +42,7 @@ def run(inputs: ExternalInputs, config: ExternalConfig, context: StepContext) ->
     counts = Counter({"rows": 0, "kept": 0, "empty": 0})
     rows = write_shards(_pairs(shards, context, counts), context.directory, described["shard_rows"], context)
     if not counts["kept"]:
-        raise StageError(
-            f"teacher.command: expected a translation of at least one of {counts['rows']} sources, got empty lines alone"
-        )
+        raise StageError(f"{config.key}: expected a translation of at least one of {counts['rows']} sources, got empty lines alone")
     context.write_json(
         context.directory / "text.json", {"rows": sum(rows), "shards": len(rows), "shard_rows": described["shard_rows"]}
     )
@@ -51,20 +50,14 @@ def run(inputs: ExternalInputs, config: ExternalConfig, context: StepContext) ->
 
 
 def make_translator(argument: Job) -> Callable[[Sequence[int]], int]:
-    """Return a function that translates shards by their numbers with one process, and returns how many."""
+    """Return a function that translates shards by their numbers with one process or with a loaded model, and returns how many."""
     inputs, config, context = argument
-    shards = shard_paths(inputs.text.path)
+    shards, lines_translated = shard_paths(inputs.text.path), _translation(inputs, config, context)
 
     def translate(indices: Sequence[int]) -> int:
         tables = [read_shard(shards[index]).select(["id", "source"]) for index in indices]
         sources = [table["source"].to_pylist() for table in tables]
-        translator = Translator(
-            config.command,
-            files=[file.path for file in inputs.files],
-            environment=config.environment,
-            timeout_seconds=config.timeout_seconds,
-        )
-        outputs = translator.translate([line for lines in sources for line in lines if line.strip()])
+        outputs = lines_translated([line for lines in sources for line in lines if line.strip()])
         for index, table, lines in zip(indices, tables, sources, strict=True):
             found = islice(outputs, sum(bool(line.strip()) for line in lines))
             targets = [next(found, None) if line.strip() else "" for line in lines]
@@ -74,6 +67,25 @@ def make_translator(argument: Job) -> Callable[[Sequence[int]], int]:
         for _ in outputs:
             break
         return len(indices)
+
+    return translate
+
+
+def _translation(
+    inputs: ExternalInputs, config: ExternalConfig, context: WorkerContext
+) -> Callable[[Sequence[str]], Iterator[str]]:
+    """Return the function that yields the translations of lines in their order."""
+    if config.ctranslate2 is not None:
+        device, threads = "cuda" if context.resources.gpus else "cpu", max(1, int(context.resources.cpus))
+        return CTranslate2Lines(inputs.model, config.ctranslate2, device=device, threads=threads).translate
+
+    def translate(lines: Sequence[str]) -> Iterator[str]:
+        return Translator(
+            config.command,
+            files=[file.path for file in inputs.files],
+            environment=config.environment,
+            timeout_seconds=config.timeout_seconds,
+        ).translate(lines)
 
     return translate
 

@@ -25,17 +25,18 @@ FILES = (
 @dataclass(frozen=True)
 class ImportInputs:
     files: dict[str, ExternalFile]
-    """Files of the network's directory, by name."""
+    """Files of a Marian directory by name; those of a network of fairseq by their part: `checkpoint`, `source_pieces` and the other
+    keys of the teacher."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportConfig:
     """The kind of a network and the languages that it translates."""
 
-    kind: Literal["marian"]
+    kind: Literal["marian", "fairseq"]
     """Format of the files."""
     name: str
-    """Name of the directory."""
+    """Name of the directory, or of the checkpoint."""
     source_language: str
     """Language code of sources."""
     target_language: str

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from fewstep.system.format import BundleError
 from models.bundle.directory import load_system
-from models.imports.foreign import ForeignModelError, write_foreign
+from models.imports.fairseq import Dictionary, FairseqSide, read_fairseq
+from models.imports.foreign import ForeignModel, ForeignModelError, write_foreign
 from models.imports.marian import read_marian
 from stages.context import StepContext
 from stages.errors import DataError, unwritable
 from stages.import_network import ImportConfig, ImportInputs
+from stages.vocabulary.dictionary import symbols
 
 
 def run(inputs: ImportInputs, config: ImportConfig, context: StepContext) -> None:
@@ -16,10 +18,8 @@ def run(inputs: ImportInputs, config: ImportConfig, context: StepContext) -> Non
 
     Raises DataError for files that do not hold a network of the format, StageError when the disk is full.
     """
-    files = {name: file.path for name, file in inputs.files.items()}
-    digests = {name: file.digest for name, file in inputs.files.items()}
     try:
-        model = read_marian(files, name=config.name, digests=digests, target_token=config.target_token)
+        model = _read(inputs, config)
         write_foreign(
             model,
             context.directory,
@@ -33,3 +33,22 @@ def run(inputs: ImportInputs, config: ImportConfig, context: StepContext) -> Non
         raise DataError(f"teacher.{config.kind}: {config.name}: {error}") from error
     except OSError as error:
         raise unwritable(context.directory, error) from error
+
+
+def _read(inputs: ImportInputs, config: ImportConfig) -> ForeignModel:
+    if config.kind == "fairseq":
+        return _read_fairseq(inputs, config)
+    files = {name: file.path for name, file in inputs.files.items()}
+    digests = {name: file.digest for name, file in inputs.files.items()}
+    return read_marian(files, name=config.name, digests=digests, target_token=config.target_token)
+
+
+def _read_fairseq(inputs: ImportInputs, config: ImportConfig) -> ForeignModel:
+    files = inputs.files
+
+    def side(name: str) -> FairseqSide:
+        pieces, listed = (files.get(f"{name}_{part}", files[f"source_{part}"]).path for part in ("pieces", "dictionary"))
+        return FairseqSide(pieces, Dictionary(listed.name, symbols(str(listed), listed.read_bytes())))
+
+    digests = {file.path.name: file.digest for file in files.values()}
+    return read_fairseq(files["checkpoint"].path, side("source"), side("target"), name=config.name, digests=digests)

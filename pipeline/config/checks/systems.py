@@ -15,7 +15,15 @@ from models.training.config import TrainingConfig
 from models.training.recipe import Companion, TrainedSystem
 from pipeline.config.checks.rules import Rule, broken, overlap, placed
 from pipeline.config.schema import Pinned, RunConfig, network_of
-from pipeline.config.systems import CommandTeacher, Distillation, MarianTeacher, TeacherVocabulary, UsedSystem
+from pipeline.config.systems import (
+    CommandTeacher,
+    Distillation,
+    ExternalTeacher,
+    ImportedTeacher,
+    MarianTeacher,
+    TeacherVocabulary,
+    UsedSystem,
+)
 from pipeline.config.texts import DistilledText
 from stages.decoding.engines import missing_engine
 from stages.ngram import NgramConfig
@@ -54,21 +62,27 @@ def _teacher(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
 def _foreign_teacher(config: RunConfig) -> Iterator[Rule]:
     teacher, settings = config.teacher, config.distillation
     if config.languages.target_token and not isinstance(teacher, MarianTeacher):
-        yield broken(("languages", "target_token"), "none unless the teacher is imported", repr(config.languages.target_token))
+        yield broken(
+            ("languages", "target_token"),
+            "none unless the teacher is imported (teacher: {marian: DIRECTORY})",
+            repr(config.languages.target_token),
+        )
     if isinstance(config.vocabulary, TeacherVocabulary):
-        if not isinstance(teacher, MarianTeacher):
-            yield broken(
-                ("vocabulary", "use"), "an imported teacher in the config (teacher: {marian: DIRECTORY})", "none", ("teacher",)
-            )
+        if not isinstance(teacher, ImportedTeacher):
+            expected = "an imported teacher in the config (teacher: {marian: DIRECTORY} or {fairseq: CHECKPOINT})"
+            yield broken(("vocabulary", "use"), expected, "none", ("teacher",))
         elif config.languages.target_token:
             yield broken(("vocabulary", "use"), "a vocabulary of its own with languages.target_token", "'teacher'")
-    if isinstance(teacher, CommandTeacher) and isinstance(settings, Distillation):
+    if isinstance(teacher, ExternalTeacher) and isinstance(settings, Distillation):
+        key = _key(teacher)
         if settings.n_best > 1:
-            yield broken(
-                ("distillation", "n_best"), "1 with teacher.command, which writes one output", settings.n_best, ("teacher",)
-            )
+            yield broken(("distillation", "n_best"), f"1 with {key}, which writes one output", settings.n_best, ("teacher",))
         if settings.choose != "score":
-            yield broken(("distillation", "choose"), "score with teacher.command", settings.choose, ("teacher",))
+            yield broken(("distillation", "choose"), f"score with {key}", settings.choose, ("teacher",))
+
+
+def _key(teacher: ExternalTeacher) -> str:
+    return "teacher.command" if isinstance(teacher, CommandTeacher) else "teacher.ctranslate2"
 
 
 def _distillation(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
@@ -85,8 +99,9 @@ def _distillation(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule
 def _use(path: KeyPath, system: UsedSystem, config: RunConfig) -> Iterator[Rule]:
     if config.teacher is None:
         yield broken((*path, "use"), "a teacher in the config", "none", ("teacher",))
-    elif isinstance(config.teacher, CommandTeacher):
-        yield broken((*path, "use"), "a teacher with a network, not a command", "a command", ("teacher",))
+    elif isinstance(config.teacher, ExternalTeacher):
+        got = "a command" if isinstance(config.teacher, CommandTeacher) else "a model of CTranslate2"
+        yield broken((*path, "use"), f"a teacher with a network, not {got}", got, ("teacher",))
     elif system.use == "ensemble" and _teachers(config) == 1:
         yield broken((*path, "use"), "teacher, or teacher.ensemble of at least 2", "'ensemble'", ("teacher",))
 
@@ -127,8 +142,9 @@ def _companion(config: RunConfig, name: str) -> Companion:
 def _initial_weights(path: KeyPath, system: TrainedSystem, config: RunConfig) -> Iterator[Rule]:
     if system.initial_weights == "teacher" and config.teacher is None:
         yield broken((*path, "initial_weights"), "a teacher in the config", "none", ("teacher",))
-    if system.initial_weights == "teacher" and isinstance(config.teacher, CommandTeacher):
-        yield broken((*path, "initial_weights"), "random with teacher.command, which has no weights", "'teacher'", ("teacher",))
+    if system.initial_weights == "teacher" and isinstance(config.teacher, ExternalTeacher):
+        expected = f"random with {_key(config.teacher)}, which has no weights of this program"
+        yield broken((*path, "initial_weights"), expected, "'teacher'", ("teacher",))
     if system.initial_weights in ("random", "teacher", *system.companions):
         return
     before = takewhile(lambda item: item[0] != path[1], config.systems.items())
