@@ -10,7 +10,7 @@ from typing import cast
 
 from pipeline.config.schema import Pinned
 from pipeline.store.artifacts import Store
-from stages import distill, ngram, system, train, vocabulary
+from stages import distill, import_network, ngram, system, train, vocabulary
 from stages.artifacts import Ngram, System, Text, Trained, Vocabulary
 from stages.errors import DataError
 
@@ -35,7 +35,7 @@ def pinned_ngram(pin: Pinned, store: Store, vocabulary: Vocabulary) -> Ngram:
 
 def pinned_teacher(pin: Pinned, store: Store, vocabulary: Vocabulary) -> Trained | System:
     """Return the training or the system at `teacher.from`. A training must use `vocabulary`; a system brings its own."""
-    artifact, manifest = store.pinned([system.STAGE, train.STAGE], pin.path, "teacher.from")
+    artifact, manifest = store.pinned([system.STAGE, train.STAGE, import_network.STAGE], pin.path, "teacher.from")
     if manifest.stage == train.STAGE.name and manifest.inputs["vocabulary"] != vocabulary.fingerprint:
         raise DataError(
             f"teacher.from: expected a network trained on this run's vocabulary {vocabulary.fingerprint[:8]}, got one trained on "

@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipeline.__main__ import main
 from pipeline.config.load import load_config
 from pipeline.plan.wiring import build_plan
 from pipeline.run import execute
 from pipeline.store.artifacts import Store
 from stages.shards import read_shards
+from tests.models.imports.fairseq_reference import SHARED, Reference
+from tests.models.imports.test_fairseq import Payload
 
 TINY = {
     "name": "outside",
@@ -96,3 +99,43 @@ def test_a_marian_network_is_teacher_verifier_and_system_in_one_config(tmp_path:
     assert text["autoregressive/greedy"] == text["drafter/gad"]
     described = json.loads((steps["system:tuned"] / "system.json").read_text())
     assert (described["format"], described["network"]["logits_bias"]) == (5, True)
+
+
+def fairseq(directory: Path) -> dict[str, str]:
+    """Return the keys of a teacher with the files that `Reference.write` wrote."""
+    names = {"fairseq": "model.pt", "source_dictionary": "dict.en.txt", "target_dictionary": "dict.de.txt"}
+    names |= {"source_pieces": "source.model", "target_pieces": "target.model"}
+    return {key: str(directory / name) for key, name in names.items()}
+
+
+@pytest.mark.slow
+def test_a_network_of_fairseq_is_teacher_verifier_and_system_in_one_config(tmp_path: Path) -> None:
+    positions = {"max_source_positions": 256, "max_target_positions": 256}
+    Reference(seed=21, end=9.0, **SHARED, **positions).write(tmp_path / "fairseq")
+    keys = {"norm": "post", "position_offset": 2, "encoder_layers": 2, "decoder_layers": 2, "feed_forward": 24}
+    systems = {
+        "autoregressive": {"use": "teacher"},
+        "tuned": {"data": "distilled", "initial_weights": "teacher", "logits_bias": True, "start": "shared", **keys},
+        "student": {"order": "interleaved", "data": "distilled"},
+        "drafter": {"family": "aggressive", "verifier": "autoregressive", "data": "verifier", "search": ["gad"], **keys},
+    }
+    steps = run(tmp_path, teacher=fairseq(tmp_path / "fairseq"), vocabulary={"use": "teacher"}, systems=systems)
+    text = {
+        name: (steps[f"decode:{name}:tiny"] / "hypotheses.txt").read_text() for name in ("autoregressive/greedy", "drafter/gad")
+    }
+    assert text["autoregressive/greedy"] == text["drafter/gad"]
+    origin = json.loads((steps["import_network:teacher"] / "system.json").read_text())["origin"]
+    assert (origin["kind"], sorted(origin["files"])[-1]) == ("fairseq", "target.model")
+    pinned = {"teacher": {"from": str(steps["import_network:teacher"])}, "systems": {"again": {"use": "teacher"}}}
+    again = run(tmp_path, **pinned)
+    assert (again["decode:again/greedy:tiny"] / "hypotheses.txt").read_text() == text["autoregressive/greedy"]
+
+
+def test_code_in_a_checkpoint_ends_with_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Reference(**SHARED).write(tmp_path / "fairseq", extra_state=Payload(tmp_path / "ran"))
+    path = tmp_path / "poisoned.yaml"
+    teacher = fairseq(tmp_path / "fairseq")
+    path.write_text(yaml.safe_dump({**TINY, "store": {"path": str(tmp_path / "store")}, "teacher": teacher}))
+    assert main(["run", str(path), "--in-process", "--until", "import_network:teacher"]) == 2
+    assert "refused global" in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()

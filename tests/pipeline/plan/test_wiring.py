@@ -341,6 +341,7 @@ def test_benchmark_configs_train_the_systems_of_the_recipes(
 
 
 COMMAND = {"command": ["cat"], "version": "1"}
+MODEL = {"ctranslate2": "model"}
 STUDENT = {"systems": {"student": {"data": "distilled"}}, "evaluation": {}, "lattice": None}
 
 
@@ -365,6 +366,9 @@ def test_a_program_distils_and_its_version_and_files_are_inputs(tmp_path: Path) 
         ({"systems": {"student": {"initial_weights": "teacher"}}}, "random with teacher.command"),
         ({"vocabulary": {"use": "teacher"}}, "an imported teacher in the config"),
         ({"languages": {"target_token": ">>deu<<"}}, "none unless the teacher is imported"),
+        ({"teacher": MODEL, "systems": {"auto": {"use": "teacher"}}}, "a teacher with a network, not a model of CTranslate2"),
+        ({"teacher": MODEL, "distillation": {"n_best": 3}}, "n_best: expected 1 with teacher.ctranslate2"),
+        ({"teacher": MODEL, "systems": {"student": {"initial_weights": "teacher"}}}, "random with teacher.ctranslate2"),
     ],
 )
 def test_a_program_is_no_network(changes: dict[str, object], match: str, tmp_path: Path) -> None:
