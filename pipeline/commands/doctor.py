@@ -62,7 +62,7 @@ def examine(config: Path | None, store: Path | None, *, verify: bool = False, in
     yield _gpus()
     if not in_process:
         yield _token()
-        yield from _ray(settings.cluster.address if settings else "")
+        yield from _ray(settings.cluster.address if settings else "", _command(settings))
     if verify:
         yield from _artifacts(root)
 
@@ -104,8 +104,34 @@ def _config(path: Path, settings: Any) -> Iterator[Check]:
         missing = [str(file) for file in files if isinstance(file, Path) and not os.access(file, os.R_OK)]
         if missing:
             yield Check(f"text {name}", "FAIL", f"expected readable files, got none at {', '.join(missing)}")
+    if program := _command(settings):
+        yield _program("program", program[0], found_program(*program), "here")
     if settings.store.mirror:
         yield _mirror(settings.store.mirror)
+
+
+def _command(settings: Any) -> tuple[str, tuple[str, ...]] | None:
+    """Return the program of a teacher and the absolute paths of its files; None for any other teacher."""
+    teacher = settings.teacher if settings else None
+    command = getattr(teacher, "command", None)
+    return (command[0], tuple(str(file.absolute()) for file in teacher.files)) if command else None
+
+
+def found_program(name: str, files: tuple[str, ...]) -> str:
+    """Return the path of the program that a teacher's command starts on this machine; empty if there is none.
+
+    A relative path is looked for among `files`, which are linked into the working directory of the program.
+    """
+    if os.sep not in name or os.path.isabs(name):
+        return shutil.which(name) or ""
+    linked = [file for file in files if Path(file).name == os.path.normpath(name)]
+    return next((file for file in linked if os.access(file, os.X_OK)), "")
+
+
+def _program(check: str, name: str, found: str, where: str) -> Check:
+    if found:
+        return Check(check, "ok", f"teacher.command: {name} is {found} {where}")
+    return Check(check, "FAIL", f"teacher.command: expected the program {name} {where}, got none; install it, or correct the path")
 
 
 def _mirror(url: str) -> Check:
@@ -156,8 +182,8 @@ def _token() -> Check:
     return Check("ray token", "warn" if os.environ.get("RAY_ADDRESS") else "ok", f"none; {remedy}")
 
 
-def _ray(address: str) -> Iterator[Check]:
-    """Connect as a run does, and import the kernels in a task on each node."""
+def _ray(address: str, command: tuple[str, tuple[str, ...]] | None = None) -> Iterator[Check]:
+    """Connect as a run does, import the kernels in a task on each node, and look for the teacher's program there."""
     from pipeline.config.schema import Cluster
     from pipeline.run.ray_connection import connect_ray
 
@@ -178,6 +204,10 @@ def _ray(address: str) -> Iterator[Check]:
             there = NodeAffinitySchedulingStrategy(node, soft=False)
             found = ray.get(look.options(scheduling_strategy=there).remote(), timeout=RAY_SECONDS)
             yield Check("kernels on ray", "ok", f"importable in a Ray task on node {node[:8]}, {found}")
+            if command:
+                program = ray.remote(num_cpus=0, max_retries=0)(found_program).options(scheduling_strategy=there)
+                path = ray.get(program.remote(*command), timeout=RAY_SECONDS)
+                yield _program("program on ray", command[0], path, f"on node {node[:8]}")
     except Exception as error:
         yield Check("kernels on ray", "FAIL", f"cannot be imported in a Ray task: {error}")
     finally:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -9,6 +10,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 import pytest
+import yaml
 
 from fewstep.native import fewstep_native
 from pipeline.__main__ import main
@@ -145,3 +147,24 @@ def test_an_older_extension_is_distinguished_from_a_missing_one(monkeypatch: pyt
     assert found.verdict == "FAIL"
     assert "got ABI 0" in found.text
     assert "build it with `make`" in found.text
+
+
+def test_the_program_of_a_teacher_is_looked_for(tmp_path: Path) -> None:
+    script = tmp_path / "translate.sh"
+    script.write_text("#!/bin/sh\ncat\n")
+    config = tmp_path / "command.yaml"
+
+    def program(command: str, *files: Path) -> Check:
+        teacher = {"command": [command, "-c", "decoder.yml"], "version": "1", "files": [str(file) for file in files]}
+        systems = {"student": {"data": "distilled"}}
+        config.write_text(yaml.safe_dump({"teacher": teacher, "systems": systems, "corpus": {"train": {"embedded": 50}}}))
+        return checks(config, tmp_path / "store")["program"]
+
+    assert program("sh") == ("program", "ok", f"teacher.command: sh is {shutil.which('sh')} here")
+    missing = program("marian-decoder-of-nobody")
+    assert missing.verdict == "FAIL"
+    assert "expected the program marian-decoder-of-nobody here, got none; install it" in missing.text
+    assert program("./translate.sh", script).verdict == "FAIL"  # it may not be executed
+    script.chmod(0o755)
+    assert program("./translate.sh", script).verdict == "ok"
+    assert program("./translate.sh").verdict == "FAIL"  # it is not linked into the working directory
