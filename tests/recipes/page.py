@@ -14,6 +14,7 @@ from tests.recipes.twins import PAPERS, RECIPES, RESULTS, ROOT
 PAGE = ROOT / "docs/guide/recipes.md"
 METHODS = {
     "dag": "The Directed Acyclic Transformer",
+    "parallel": "One-shot decoders, CTC and Mask-Predict",
     "lattice": "Sequence-to-lattice translation",
     "aggressive": "Generalized aggressive decoding",
     "interleaved": "Interleaved decoding",
@@ -31,7 +32,8 @@ A recipe names its text, the settings of its method, its systems and a cluster, 
 ```
 {example}```
 
-- `configs/papers/corpora` holds one file for each corpus and direction. Its first lines say where the text comes from.
+- `configs/papers/corpora` holds one file for each corpus and direction. Test sets and most training sets are
+  [data by name](data.md), which `fewstep data fetch RECIPE` downloads; the first lines of a file say where other text comes from.
 - `configs/papers/settings` holds what the trainings of a method share, `configs/papers/systems` the systems of tables that a paper
   has for several corpora.
 - `configs/cluster` holds clusters. The GPUs of a recipe are those of its paper. To train on others, write a file that extends both:

@@ -54,4 +54,6 @@ def test_a_recipe_fits_every_cluster_and_no_smaller_one(name: str, folder: Path)
         assert trainings
         assert next(names for reason, names in short.items() if reason.startswith("cluster.resources.train:")) == trainings
         without = shortages(steps, requests, machines([0]))
-        assert sorted(sum(without.values(), [])) == sorted(step.name for step in steps if step.stage.name in ON_GPUS)
+        assert sorted(name for names in without.values() for name in names) == sorted(
+            step.name for step in steps if step.stage.name in ON_GPUS
+        )

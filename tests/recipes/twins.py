@@ -35,6 +35,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAPERS = ROOT / "configs/papers"
 RECIPES = sorted(path.stem for path in PAPERS.glob("*.yaml"))
 OVERLAY: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("tiny.yaml").read_text(encoding="utf-8"))
+NAMES = {"sacrebleu", "mtdata", "opus"}
+"""Keys of texts that name data sets."""
 RESULTS = Path(__file__).with_name("results.json")
 
 
@@ -70,14 +72,31 @@ def twin(name: str) -> dict[str, Any]:
     assert not problems, problems
     values = merged(root.plain(), OVERLAY["config"])
     values["cluster"] = {"resources": {"train": {"cpus": 1}}}
-    for key in OVERLAY["analyses"].keys() & values["evaluation"].keys():
-        values["evaluation"][key] = OVERLAY["analyses"][key]
+    _replace_named_texts(values)
+    for key in OVERLAY["analyses"]:
+        if values["evaluation"].get(key):
+            values["evaluation"][key] = OVERLAY["analyses"][key]
     values["defaults"] = shrunk(values["defaults"])
     if values.get("teacher"):
         values["teacher"] = merged(shrunk(values["teacher"]), OVERLAY["teacher"])
     trained = {name: system for name, system in values["systems"].items() if "use" not in system}
     values["systems"].update({name: shrunk(system) for name, system in trained.items()})
     return values
+
+
+def _replace_named_texts(values: dict[str, Any]) -> None:
+    """Replace texts that are named, or stand at URLs, by files of this machine."""
+    corpus, languages = values["corpus"], [values["languages"][side] for side in ("source", "target")]
+    for texts, part in ((corpus, "train"), (corpus, "validation"), *((corpus["test"], test) for test in corpus["test"])):
+        if is_remote(texts[part]):
+            first, second = (f"data/{'-'.join(sorted(languages))}/{part}.{language}" for language in languages)
+            texts[part] = {"source": first, "target": second}
+
+
+def is_remote(text: dict[str, Any]) -> bool:
+    """Return whether a text names data sets or URLs."""
+    files = [file for side in ("source", "target") for file in listed(text.get(side, []))]
+    return not NAMES.isdisjoint(text) or any(isinstance(file, dict) for file in files)
 
 
 def shrunk(system: dict[str, Any]) -> dict[str, Any]:
@@ -132,9 +151,9 @@ def _translated(row: tuple[str, str], languages: tuple[str, str]) -> tuple[str, 
     return (row[0], translated(row[0], other)) if other in LETTERS else row
 
 
-def listed(files: str | list[str]) -> list[str]:
+def listed(files: Any) -> list[Any]:
     """Return one file or several as a list."""
-    return [files] if isinstance(files, str) else files
+    return files if isinstance(files, list) else [files]
 
 
 def measured(names: list[str], store: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -5,15 +5,17 @@ from typing import Any
 
 import pytest
 import yaml
+from sacrebleu.dataset import DATASETS
 
 from models.training.config import TrainingConfig
 from pipeline.config.files.yaml import read_config
 from pipeline.config.load import load_config
 from pipeline.config.schema import RunConfig
+from pipeline.data.mtdata_sets import look_up
 
 PAPERS = Path(__file__).resolve().parents[3] / "configs/papers"
 RECIPES = sorted(path.stem for path in PAPERS.glob("*.yaml"))
-GPUS = {"dag": 16, "interleaved": 8, "shallow": 8, "aggressive": 8, "lattice": 3, "double-token": 1}
+GPUS = {"dag": 16, "parallel": 16, "interleaved": 8, "shallow": 8, "aggressive": 8, "lattice": 3, "double-token": 1}
 """GPUs of a training by method."""
 SHARED = {"corpora", "systems", "settings", "cluster"}
 
@@ -61,13 +63,34 @@ def test_directions_of_a_corpus_read_the_same_files() -> None:
         forth, back = recipe(f"{one}-{method}"), recipe(f"{other}-{method}")
         assert (forth.languages.source, forth.languages.target) == (back.languages.target, back.languages.source)
         assert (forth.corpus.train.source, forth.corpus.train.target) == (back.corpus.train.target, back.corpus.train.source)
-        assert list(forth.corpus.test) == list(back.corpus.test)
+        assert (forth.corpus.train.mtdata, forth.corpus.train.opus) == (back.corpus.train.mtdata, back.corpus.train.opus)
+        assert (forth.corpus.validation, forth.corpus.test) == (back.corpus.validation, back.corpus.test)
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name.startswith("wmt")])
+def test_named_test_sets_have_the_languages_of_their_recipe(name: str) -> None:
+    config = recipe(name)
+    pair = f"{config.languages.source}-{config.languages.target}"
+    named = [text.sacrebleu.name for text in (config.corpus.validation, *config.corpus.test.values()) if text.sacrebleu]
+    assert named
+    assert all(pair in DATASETS[one].langpairs for one in named)
+
+
+@pytest.mark.slow  # mtdata builds its index for each look-up
+def test_named_training_sets_are_in_the_index_of_mtdata() -> None:
+    pytest.importorskip("mtdata")
+    names = {(name, recipe(each).languages.target) for each in RECIPES for name in recipe(each).corpus.train.mtdata}
+    pairs = {"de": ("en", "de"), "en": ("de", "en"), "fr": ("en", "fr"), "ru": ("en", "ru")}
+    for target in {target for _, target in names}:
+        found = look_up([name for name, other in sorted(names) if other == target], pairs[target])
+        assert all(entry["format"] == "tgz" and len(entry["members"]) == 2 for entry in found)
 
 
 def test_test_sets_are_joined_as_in_the_paper() -> None:
     wmt = recipe("wmt14-en-de-double-token").corpus
     assert [str(file)[-7:-3] for file in wmt.test["newstest2010-2016"].source] == [str(year) for year in range(2010, 2017)]
-    assert "newstest2009" in str(wmt.validation.source[0])
+    assert wmt.validation.sacrebleu is not None
+    assert wmt.validation.sacrebleu.name == "wmt09"
     assert len(recipe("aspec-ja-en-double-token").corpus.test["aspec"].source) == 2
 
 
