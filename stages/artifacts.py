@@ -1,6 +1,6 @@
 """Types of artifacts and the files in their directories. Readers are in the stage that writes the type."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 MANIFEST = "manifest.json"
@@ -21,7 +21,7 @@ STOP = "stop"
 
 @dataclass(frozen=True)
 class ExternalFile:
-    """A file of the user. Its content (`digest`) and the part that is read are in fingerprints, its path is not."""
+    """A file of the user. Its content (`digest`) and the part that is read are in fingerprints, its path and origin are not."""
 
     path: Path
     digest: str
@@ -29,6 +29,8 @@ class ExternalFile:
     """File inside this archive that is read; empty: the file itself."""
     columns: tuple[str | int, ...] = ()
     """Columns that are read: names, or numbers from 1; empty: those that the format determines."""
+    origin: str = field(default="", compare=False)
+    """URL or name of the data set that the file was downloaded from; empty for a file of this machine."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pipeline.config.systems import CTranslate2Teacher, FairseqTeacher
@@ -36,13 +37,21 @@ def text_files(text: PairFiles, access: DataAccess) -> TextFiles:
     """Return the files of a text in pairs, those of named data sets included."""
     files = resolved_text(text, access)
     references = files.references if isinstance(files, TextConfig) else ()
-    return TextFiles(
+    found = TextFiles(
         source=with_digests(files.source, access),
         target=with_digests(files.target, access),
         references=tuple(with_digests(side, access) for side in references),
         tsv=with_digests(files.tsv, access),
         parquet=with_digests(files.parquet, access),
     )
+    if not isinstance(text, TextConfig) or text.sacrebleu is None:
+        return found
+    named = partial(_named, origin=f"sacrebleu:{text.sacrebleu.name}")
+    return replace(found, source=named(found.source), target=named(found.target), references=tuple(map(named, found.references)))
+
+
+def _named(files: tuple[ExternalFile, ...], origin: str) -> tuple[ExternalFile, ...]:
+    return tuple(replace(file, origin=origin) for file in files)
 
 
 def monolingual_files(paths: Sequence[Path], store: Store) -> TextFiles:

@@ -109,6 +109,7 @@ def build_plan(config: RunConfig, store: Store) -> Plan:
         dag_analyses=analyse_dags(flow, texts, systems),
         lattice_analyses=analyse_lattices(flow, texts, systems),
         tuned={f"{name}/{search}": tuned for name, built in systems.items() for search, tuned in built.tuned.items()},
+        imported=imported,
     )
     flow.steps.add(report.STAGE, "run", inputs, stage_configs.report_config(config))
     return flow.steps.plan()

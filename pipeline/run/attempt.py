@@ -15,6 +15,7 @@ from typing import Any
 from pipeline.plan.code_digest import code_digest, git_revision
 from pipeline.plan.fingerprint import artifacts, canonical, external_files, input_fingerprints
 from pipeline.plan.step import Step
+from pipeline.run.origins import origins
 from pipeline.run.run_directory import Run
 from pipeline.run.timeline import timeline
 from pipeline.store.artifacts import Manifest, Store
@@ -81,7 +82,7 @@ def run_attempt(attempt: StepAttempt, workers: Workers) -> None:
                 log.warning(
                     "computed on processors of different levels, %s; results are reproducible on one level", ", ".join(levels)
                 )
-            store.commit(attempt.step.directory, _manifest(attempt, levels, time.time() - started), lease)
+            store.commit(attempt.step.directory, _manifest(attempt, partial, levels, time.time() - started), lease)
             log.info("done in %.1f s", time.time() - started)
         except BaseException as error:
             log.exception("%s", type(error).__name__)
@@ -106,7 +107,7 @@ def _context(attempt: StepAttempt, store: Store, partial: Path, workers: Workers
     )
 
 
-def _manifest(attempt: StepAttempt, isa: list[str], seconds: float) -> Manifest:
+def _manifest(attempt: StepAttempt, partial: Path, isa: list[str], seconds: float) -> Manifest:
     step = attempt.step
     return Manifest(
         stage=step.stage.name,
@@ -122,6 +123,7 @@ def _manifest(attempt: StepAttempt, isa: list[str], seconds: float) -> Manifest:
         attempt=attempt.id,
         seconds=round(seconds, 3),
         finished=time.time(),
+        origin=origins(step, partial),
     )
 
 

@@ -52,6 +52,8 @@ class Manifest:
     seconds: float
     finished: float
     """Unix time of the commit."""
+    origin: list[dict[str, str]] = field(default_factory=list)
+    """Inputs that were made elsewhere: `name`, `from`, `sha256` and `licence` of each file."""
 
 
 class Store:

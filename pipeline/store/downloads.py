@@ -104,7 +104,7 @@ def _stored(remote: RemoteFile, store: Store) -> ExternalFile | None:
     if not record:
         _write_record(store, remote.url, digest, path)
     os.utime(path.parent)  # `gc` keeps what was used lately
-    return ExternalFile(path, digest)
+    return ExternalFile(path, digest, origin=remote.url)
 
 
 def _download(remote: RemoteFile, store: Store) -> ExternalFile:
@@ -128,7 +128,7 @@ def _download(remote: RemoteFile, store: Store) -> ExternalFile:
         durable.make_directory(path.parent)
         durable.rename(partial, path)
         _write_record(store, url, entry["sha256"], path)
-    return ExternalFile(path, entry["sha256"])
+    return ExternalFile(path, entry["sha256"], origin=url)
 
 
 def _write_record(store: Store, url: str, digest: str, path: Path) -> None:

@@ -13,6 +13,7 @@ from stages.artifacts import (
     Likelihood,
     Report,
     Scores,
+    System,
     Text,
     Timings,
     Tokens,
@@ -62,6 +63,8 @@ class ReportInputs:
     """Analyses by test set and system."""
     tuned: dict[str, Tuned] = field(default_factory=dict)
     """Tuned length penalties by `system/search`."""
+    imported: System | None = None
+    """Teacher of another program."""
 
 
 @dataclass(frozen=True, kw_only=True)

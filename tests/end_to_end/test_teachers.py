@@ -126,6 +126,10 @@ def test_a_network_of_fairseq_is_teacher_verifier_and_system_in_one_config(tmp_p
     assert text["autoregressive/greedy"] == text["drafter/gad"]
     origin = json.loads((steps["import_network:teacher"] / "system.json").read_text())["origin"]
     assert (origin["kind"], sorted(origin["files"])[-1]) == ("fairseq", "target.model")
+    manifest = json.loads((steps["import_network:teacher"] / "manifest.json").read_text())
+    assert {(one["from"], one["licence"]) for one in manifest["origin"]} == {("fairseq:model.pt", "unknown")}
+    page = (steps["report:run"] / "records/report.html").read_text()
+    assert all(one["sha256"][:16] in page for one in manifest["origin"])
     pinned = {"teacher": {"from": str(steps["import_network:teacher"])}, "systems": {"again": {"use": "teacher"}}}
     again = run(tmp_path, **pinned)
     assert (again["decode:again/greedy:tiny"] / "hypotheses.txt").read_text() == text["autoregressive/greedy"]

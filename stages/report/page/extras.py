@@ -29,6 +29,8 @@ class Provenance(NamedTuple):
     """Source revision; empty if unknown."""
     isa: list[str]
     """Levels of instructions of the processes that made it; empty if they were not recorded."""
+    origin: list[dict[str, str]]
+    """Its inputs that were made elsewhere: `name`, `from`, `sha256` and `licence` of each file."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ def _optional(path: Path) -> dict[str, Any]:
 
 def _provenance(inputs: ReportInputs) -> Iterator[Provenance]:
     artifacts: dict[str, Artifact] = {"corpus:train": inputs.corpus}
+    artifacts |= {"import_network:teacher": inputs.imported} if inputs.imported else {}
     artifacts |= {f"corpus:{name}": text for name, text in inputs.tests.items()}
     artifacts |= inputs.counts
     artifacts |= {f"train:{name}": trained for name, trained in inputs.trainings.items()}
@@ -145,7 +148,7 @@ def _provenance(inputs: ReportInputs) -> Iterator[Provenance]:
     for step, artifact in artifacts.items():
         manifest = _optional(artifact.path / MANIFEST)
         isa = list(manifest.get("environment", {}).get("isa", ()))
-        yield Provenance(step, artifact.fingerprint, str(manifest.get("git_revision") or ""), isa)
+        yield Provenance(step, artifact.fingerprint, str(manifest.get("git_revision") or ""), isa, manifest.get("origin", []))
 
 
 def _parts(item: Evaluated) -> list[tuple[str, Artifact]]:

@@ -57,6 +57,11 @@ def analyses(findings: Findings, extras: Extras) -> Iterator[Section]:
         yield Section(title, title, [figure_element(figure) for figure in figures])
 
 
+def _origin(file: dict[str, str]) -> list[object]:
+    """Return the cells for a file that was made elsewhere."""
+    return [file["name"], file["from"], element("code", file["sha256"][:16]), file["licence"]]
+
+
 def reproduction(findings: Findings, extras: Extras) -> Section:
     """Return the signatures of metrics, the machines of timings and the fingerprints of steps."""
     lines = [[name, element("code", signature)] for name, signature in findings.signatures()]
@@ -73,6 +78,8 @@ def reproduction(findings: Findings, extras: Extras) -> Section:
         text = f"The steps were computed on processors of different levels: {', '.join(levels)}."
         parts.append(element("p", text, class_="note"))
     rows = [[one.step, element("code", one.fingerprint[:16]), one.revision[:10], ", ".join(one.isa)] for one in extras.provenance]
+    if elsewhere := [[one.step, *_origin(file)] for one in extras.provenance for file in one.origin]:
+        parts.append(table(["step", "file", "from", "sha256", "licence"], elsewhere, (0, 1, 2, 3, 4), sortable=False))
     columns = ["step", "fingerprint", "source revision", "level of instructions"]
     words = element("summary", f"Fingerprints of {count(len(rows), 'step')}")
     parts.append(element("details", words, table(columns, rows, (0, 1, 2, 3))))
