@@ -118,7 +118,7 @@ def _command(settings: Any) -> tuple[str, tuple[str, ...]] | None:
 
 
 def found_program(name: str, files: tuple[str, ...]) -> str:
-    """Return the path of the program that a teacher's command starts on this machine; empty if there is none.
+    """Return the path of the program that a teacher's command starts on this machine; empty if it is missing.
 
     A relative path is looked for among `files`, which are linked into the working directory of the program.
     """

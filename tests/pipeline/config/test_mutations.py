@@ -27,7 +27,7 @@ NAMES = (
     "sweeps/candidates.yaml",
     "multi30k/aggressive.yaml",
     "multi30k/lattice.yaml",
-    "papers/wmt14-en-de-dag.yaml",
+    "papers/aspec-ja-en-double-token.yaml",
 )
 SECONDS = 60
 """Time in which each command has to end."""

@@ -1,0 +1,38 @@
+"""Origins of inputs that were made elsewhere."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from pipeline.plan.fingerprint import canonical
+from pipeline.plan.step import Step
+from pipeline.run.origins import origins
+from stages.artifacts import ExternalFile
+
+
+@dataclass(frozen=True)
+class Inputs:
+    text: tuple[ExternalFile, ...]
+
+
+def step(*files: ExternalFile) -> Step:
+    return cast(Step, SimpleNamespace(inputs=Inputs(files)))
+
+
+def test_downloaded_files_and_those_of_imported_networks_are_listed(tmp_path: Path) -> None:
+    local, remote = ExternalFile(Path("a"), "1"), ExternalFile(Path("b"), "2", origin="sacrebleu:wmt14/full")
+    assert origins(step(local), tmp_path) == []
+    listed = {"name": "text.1", "from": "sacrebleu:wmt14/full", "sha256": "2", "licence": "unknown"}
+    assert origins(step(local, remote), tmp_path) == [listed]
+    origin: dict[str, Any] = {"kind": "marian", "name": "opus-mt-en-de", "files": {"vocab.json": "3"}, "licence": "apache-2.0"}
+    (tmp_path / "system.json").write_text(json.dumps({"origin": origin}))
+    found = origins(step(local), tmp_path)
+    assert found == [{"name": "vocab.json", "from": "marian:opus-mt-en-de", "sha256": "3", "licence": "apache-2.0"}]
+
+
+def test_an_origin_is_no_part_of_fingerprints() -> None:
+    named, plain = (Inputs((ExternalFile(Path("a"), "1", origin=origin),)) for origin in ("https://example.org/a", ""))
+    assert canonical(named) == canonical(plain)
+    assert named == plain
