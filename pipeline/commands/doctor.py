@@ -112,9 +112,9 @@ def _config(path: Path, settings: Any) -> Iterator[Check]:
 
 def _command(settings: Any) -> tuple[str, tuple[str, ...]] | None:
     """Return the program of a teacher and the absolute paths of its files; None for any other teacher."""
-    teacher = settings.teacher if settings else None
-    command = getattr(teacher, "command", None)
-    return (command[0], tuple(str(file.absolute()) for file in teacher.files)) if command else None
+    if settings is None or not hasattr(settings.teacher, "command"):
+        return None
+    return settings.teacher.command[0], tuple(str(file.absolute()) for file in settings.teacher.files)
 
 
 def found_program(name: str, files: tuple[str, ...]) -> str:

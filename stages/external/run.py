@@ -76,7 +76,7 @@ def _translation(
 ) -> Callable[[Sequence[str]], Iterator[str]]:
     """Return the function that yields the translations of lines in their order."""
     if config.ctranslate2 is not None:
-        device, threads = "cuda" if context.resources.gpus else "cpu", max(1, int(context.resources.cpus))
+        device, threads = "cuda" if context.resources.gpus else "cpu", context.resources.threads
         return CTranslate2Lines(inputs.model, config.ctranslate2, device=device, threads=threads).translate
 
     def translate(lines: Sequence[str]) -> Iterator[str]:

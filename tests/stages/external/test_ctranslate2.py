@@ -28,7 +28,7 @@ def context_of(directory: Path) -> StepContext:
     return StepContext(
         directory=directory,
         attempt="a",
-        resources=Resources(workers=1, cpus=1),
+        resources=Resources(),
         shard_cache=directory / "cache",
         workers=LocalWorkers(),
     )
