@@ -98,6 +98,7 @@ class Store:
                 f"{path}: expected schema {SCHEMA}, got {data.get('schema')!r}, which another version of fewstep wrote; "
                 f"remove {directory} and repeat the run command to make the artifact again"
             )
+        data.setdefault("origin", [])  # manifests of earlier versions state none
         if problem := _manifest_problem(directory, data):
             raise ArtifactError(f"{path}: {problem}; {_remedy(directory)}")
         manifest = Manifest(**data)

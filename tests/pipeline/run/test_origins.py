@@ -1,7 +1,7 @@
 """Origins of inputs that were made elsewhere."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,6 +9,7 @@ from typing import Any, cast
 from pipeline.plan.fingerprint import canonical
 from pipeline.plan.step import Step
 from pipeline.run.origins import origins
+from pipeline.store.artifacts import Manifest, Store
 from stages.artifacts import ExternalFile
 
 
@@ -36,3 +37,31 @@ def test_an_origin_is_no_part_of_fingerprints() -> None:
     named, plain = (Inputs((ExternalFile(Path("a"), "1", origin=origin),)) for origin in ("https://example.org/a", ""))
     assert canonical(named) == canonical(plain)
     assert named == plain
+
+
+def test_manifests_of_earlier_versions_state_no_origin(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    artifact = tmp_path / "corpus/0"
+    artifact.mkdir(parents=True)
+    manifest = asdict(
+        Manifest(
+            stage="corpus",
+            version=1,
+            step="corpus:train",
+            fingerprint="0",
+            config={},
+            inputs={},
+            environment={},
+            code_digest="",
+            git_revision="",
+            run_id="",
+            attempt="",
+            seconds=1.0,
+            finished=1.0,
+        )
+    )
+    del manifest["origin"]
+    (artifact / "manifest.json").write_text(json.dumps(manifest))
+    found = store.manifest(artifact)
+    assert found is not None
+    assert found.origin == []
