@@ -102,7 +102,8 @@ class Store:
         if self._verified_stamps(directory) == stamps:
             return
         _compare(directory, manifest, (digest for _, digest in self.host.disk.digests(directory, manifest.files)))
-        durable.sync_tree(directory, skip=(RECORDS,), disk=self.host.disk)  # it may have been copied here without a sync
+        # It may have been copied here without a sync. The attempt that has just committed it may still remove what is skipped.
+        durable.sync_tree(directory, skip=(RECORDS, CHECKPOINTS, STOP), disk=self.host.disk)
         self._write_verified_stamps(directory, stamps)
 
     def verify_all(self) -> Iterator[tuple[Path, str | None]]:
