@@ -129,8 +129,9 @@ class Store:
         if lease:
             lease.check()
         complete = self._complete(partial, manifest)
-        data = json.dumps(asdict(complete), indent=1, sort_keys=True, ensure_ascii=False)
-        (partial / MANIFEST).write_text(data + "\n", encoding="utf-8")
+        # `asdict` would copy the entry of every file.
+        data = {**asdict(manifest), "files": complete.files, "records": complete.records}
+        (partial / MANIFEST).write_text(json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
         durable.sync_tree(partial, skip=(CHECKPOINTS,), disk=self.host.disk)
         if lease:
             lease.check()
