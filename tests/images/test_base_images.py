@@ -1,6 +1,5 @@
 """The base images of the Dockerfiles and of the compose file, and their pinning by digest."""
 
-import re
 import shutil
 import subprocess
 import sys
@@ -24,8 +23,8 @@ def named(folder: Path) -> set[str]:
         text = path.read_text(encoding="utf-8")
         own = {stage.name for stage in stages(text)}
         values = dict(i.rest.split("=", 1) for i in instructions(text) if i.name == "ARG" and "=" in i.rest)
-        bases = {re.sub(r"\$\{(\w+)\}", lambda m: values[m[1]], stage.base) for stage in stages(text)}
-        found |= bases - own
+        bases = {stage.base for stage in stages(text)} - own
+        found |= {values[base[2:-1]] if base.startswith("${") else base for base in bases}
     services = yaml.safe_load((folder / "compose.yaml").read_text(encoding="utf-8"))["services"]
     return found | {service["image"] for service in services.values()} - {OWN}
 
