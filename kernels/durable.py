@@ -60,7 +60,7 @@ class Disk(Protocol):
         ...
 
     def statuses(self, directory: Path, names: Iterable[str]) -> list[Status | None]:
-        """Return the status of each file, or None if there is none. Links are not followed."""
+        """Return the status of each file, or None for a missing one. Links are not followed."""
         ...
 
     def digests(self, directory: Path, names: Iterable[str]) -> Iterator[tuple[int, str]]:
@@ -115,7 +115,12 @@ class RealDisk:
 
     def sync_all(self, directory: Path, names: Sequence[str]) -> None:
         shares = [names[start::CONCURRENT_SYNCS] for start in range(min(CONCURRENT_SYNCS, len(names)))]
-        self.each(lambda share: [_sync(f"{directory}/{name}") for name in share], shares, CONCURRENT_SYNCS)
+
+        def sync_share(share: Sequence[str]) -> None:
+            for name in share:
+                _sync(f"{directory}/{name}")
+
+        self.each(sync_share, shares, CONCURRENT_SYNCS)
 
     def each(self, function: Callable[[A], B], items: Iterable[A], at_once: int) -> list[B]:
         with ThreadPoolExecutor(at_once) as pool:

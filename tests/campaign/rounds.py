@@ -81,7 +81,7 @@ class Faults:
         workers = {kind: pids for kind, pids in driver.workers().items() if kind in allowed}
         if not workers:
             return
-        kind = self.draw.choice(sorted(workers))
+        kind = min(sorted(workers), key=lambda kind: self.counts[f"{kind} workers killed"])  # maps are short
         if send(self.draw.choice(workers[kind]), signal.SIGKILL):
             self.kills -= 1
             self.counts += Counter({"workers killed": 1, f"{kind} workers killed": 1})
