@@ -16,7 +16,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist workst
 ASAN := build/asan
 CONFIG ?= configs/benchmarks/demo.yaml
 
-.PHONY: demo test test-slow test-recipes test-asan lint bench bench-gpu results docs site clean
+.PHONY: demo test test-slow test-recipes test-asan lint bench bench-gpu results docs site pin-images clean
 .DELETE_ON_ERROR:
 
 $(PACKAGES): constraints.txt pyproject.toml
@@ -87,6 +87,9 @@ $(SITE): $(DEV)
 
 site: $(SITE)           ## the documentation as a web site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+pin-images:             ## write the digests of the base images into the files of docker/; needs docker and a network
+	docker/pin.sh
 
 clean:                  ## what is built; the store stays
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache

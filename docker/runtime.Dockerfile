@@ -2,7 +2,7 @@
 #   docker build -f docker/runtime.Dockerfile -t fewstep-runtime .
 #   docker run --publish 127.0.0.1:8080:8080 --volume DIR:/system:ro --env FEWSTEP_TOKEN fewstep-runtime
 #   docker run --interactive --volume DIR:/system:ro fewstep-runtime translate /system < source.txt
-# --build-arg BASE=python@sha256:... pins the base by its digest. The image runs on all processors of its architecture: the best level
+# `make pin-images` pins the base by its digest. The image runs on all processors of its architecture: the best level
 # of instructions is chosen at the start (FEWSTEP_ISA).
 ARG BASE=python:3.11-slim-bookworm
 

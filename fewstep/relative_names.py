@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 __all__ = ["name_problem", "names_problem"]
+
+PLAIN = re.compile(r"(?:\w[\w.-]{0,99}/){0,9}\w[\w.-]{0,99}", re.ASCII)
+"""Names that need no further look, as almost all do."""
 
 MAX_COMPONENT, MAX_NAME = 255, 4095
 """Bytes of a file name and of a path (`NAME_MAX` and `PATH_MAX` of Linux)."""
@@ -19,14 +23,24 @@ def name_problem(directory: Path, name: object) -> str | None:
     return names_problem(directory, [name])
 
 
-def names_problem(directory: Path, names: Iterable[object]) -> str | None:
-    """Return the first `name_problem` of several names, or None. A folder that they share is looked at once."""
+def names_problem(directory: Path, names: Iterable[object], is_link: Callable[[str], bool] | None = None) -> str | None:
+    """Return the first `name_problem` of several names, or None. A folder that they share is looked at once.
+
+    `is_link` says whether a name is that of a link, for callers that have looked at the files.
+    """
+    is_link = is_link or (lambda name: (directory / name).is_symlink())
     folders: set[str] = set()
-    found = (_form_problem(name) or _link_problem(directory, str(name), folders) for name in names)
-    return next((problem for problem in found if problem), None)
+    for name in names:
+        if problem := _form_problem(name) or _link_problem(directory, str(name), folders):
+            return problem
+        if is_link(str(name)):
+            return _link(str(name))
+    return None
 
 
 def _form_problem(name: object) -> str | None:
+    if isinstance(name, str) and PLAIN.fullmatch(name):
+        return None
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name.encode()) <= MAX_NAME:
         return f"expected the name of a file, got {name!r:.80}"
     parts = name.split("/")
@@ -36,15 +50,16 @@ def _form_problem(name: object) -> str | None:
 
 
 def _link_problem(directory: Path, name: str, folders: set[str]) -> str | None:
-    """Return a problem if a name, or a folder on the way that is not among `folders`, is a link. Add its folders to them."""
+    """Return a problem if a folder on the way, which is not among `folders`, is a link. Add the folders of the name to them."""
+    if name.rpartition("/")[0] in folders:
+        return None
     end = name.find("/")
     while end >= 0:
-        if (folder := name[:end]) not in folders:
-            if (directory / folder).is_symlink():
-                return _link(folder)
-            folders.add(folder)
+        if (directory / (folder := name[:end])).is_symlink():
+            return _link(folder)
+        folders.add(folder)
         end = name.find("/", end + 1)
-    return _link(name) if (directory / name).is_symlink() else None
+    return None
 
 
 def _link(name: str) -> str:

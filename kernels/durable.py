@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import secrets
 import shutil
@@ -21,16 +22,53 @@ NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
 """Answers of file systems that have no way to sync a directory, and of special files."""
 
 CONCURRENT_SYNCS = 8
+READ_BYTES = 2**18
 
 A = TypeVar("A")
 B = TypeVar("B")
 
 
+class Status(Protocol):
+    """The status of a file, as `os.stat_result` has it."""
+
+    @property
+    def st_mode(self) -> int: ...
+    @property
+    def st_size(self) -> int: ...
+    @property
+    def st_mtime_ns(self) -> int: ...
+    @property
+    def st_ctime_ns(self) -> int: ...
+
+
 class Disk(Protocol):
-    """The calls of a file system that `pathlib.Path` lacks. A simulated disk comes with paths of its own."""
+    """The calls of a file system that `pathlib.Path` lacks. A simulated disk comes with paths of its own.
+
+    Directories of ten thousand files are common. The methods for many files take names relative to a directory, since a `Path` for
+    each file takes longer than the calls of the system.
+    """
 
     def sync(self, path: Path) -> None:
         """Write the contents of a file, or the names in a directory, to the disk. Raises OSError."""
+        ...
+
+    def walk(self, directory: Path, skip: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+        """Return the sorted names of all files below a directory, and the names of all folders: the directory itself is "".
+
+        Entries of `directory` that are named in `skip` are left out, with everything in them. Raises OSError.
+        """
+        ...
+
+    def statuses(self, directory: Path, names: Iterable[str]) -> list[Status | None]:
+        """Return the status of each file, or None for a missing one. Links are not followed."""
+        ...
+
+    def digests(self, directory: Path, names: Iterable[str]) -> Iterator[tuple[int, str]]:
+        """Yield the size in bytes and the sha256 (64 hex digits) of each file. Raises OSError."""
+        ...
+
+    def sync_all(self, directory: Path, names: Sequence[str]) -> None:
+        """Sync files and folders of a directory at the same time: one flush of the disk then serves several. Raises OSError."""
         ...
 
     def each(self, function: Callable[[A], B], items: Iterable[A], at_once: int) -> list[B]:
@@ -50,14 +88,39 @@ class RealDisk:
     """The file systems of this machine."""
 
     def sync(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        except OSError as error:
-            if error.errno not in NO_SYNC:
-                raise
-        finally:
-            os.close(descriptor)
+        _sync(os.fspath(path))
+
+    def walk(self, directory: Path, skip: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+        files: list[str] = []
+        folders = [""]
+        for folder in folders:  # grows meanwhile
+            with os.scandir(directory / folder) as entries:
+                for entry in entries:
+                    if not folder and entry.name in skip:
+                        continue
+                    name = f"{folder}/{entry.name}" if folder else entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(name)
+                    elif entry.is_file():
+                        files.append(name)
+        return sorted(files), folders
+
+    def statuses(self, directory: Path, names: Iterable[str]) -> list[Status | None]:
+        return [_status(f"{directory}/{name}") for name in names]
+
+    def digests(self, directory: Path, names: Iterable[str]) -> Iterator[tuple[int, str]]:
+        buffer = memoryview(bytearray(READ_BYTES))
+        for name in names:
+            yield _digest(f"{directory}/{name}", buffer)
+
+    def sync_all(self, directory: Path, names: Sequence[str]) -> None:
+        shares = [names[start::CONCURRENT_SYNCS] for start in range(min(CONCURRENT_SYNCS, len(names)))]
+
+        def sync_share(share: Sequence[str]) -> None:
+            for name in share:
+                _sync(f"{directory}/{name}")
+
+        self.each(sync_share, shares, CONCURRENT_SYNCS)
 
     def each(self, function: Callable[[A], B], items: Iterable[A], at_once: int) -> list[B]:
         with ThreadPoolExecutor(at_once) as pool:
@@ -73,6 +136,37 @@ class RealDisk:
             yield
 
 
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in NO_SYNC:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _status(path: str) -> Status | None:
+    try:
+        return os.lstat(path)
+    except (OSError, ValueError):  # no file can have the name
+        return None
+
+
+def _digest(path: str, buffer: memoryview) -> tuple[int, str]:
+    """Return the size and the sha256 of a file. `hashlib.file_digest` would allocate a buffer for each file, which takes longer."""
+    digest, size = hashlib.sha256(), 0
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        while count := os.readv(descriptor, [buffer]):
+            digest.update(buffer[:count])
+            size += count
+    finally:
+        os.close(descriptor)
+    return size, digest.hexdigest()
+
+
 DISK = RealDisk()
 
 
@@ -82,22 +176,12 @@ def sync(path: Path, disk: Disk = DISK) -> None:
 
 
 def sync_tree(directory: Path, skip: Sequence[str] = (), disk: Disk = DISK) -> None:
-    """Sync a directory with all files and directories below it, at the same time: one flush of the disk then serves several.
+    """Sync a directory with all files and directories below it.
 
     Entries of `directory` that are named in `skip` are left out, with everything in them. Raises OSError.
     """
-    disk.each(disk.sync, _tree(directory, skip), CONCURRENT_SYNCS)
-
-
-def _tree(directory: Path, skip: Sequence[str] = ()) -> Iterator[Path]:
-    for entry in sorted(directory.iterdir()):
-        if entry.name in skip:
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            yield from _tree(entry)
-        elif entry.is_file():
-            yield entry
-    yield directory
+    files, folders = disk.walk(directory, skip)
+    disk.sync_all(directory, [*files, *folders])
 
 
 def rename(source: Path, target: Path, disk: Disk = DISK) -> None:

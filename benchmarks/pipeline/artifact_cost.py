@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -21,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import json, sys, time
 from pathlib import Path
-from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.artifacts import Store
+from pipeline.store.manifest import Manifest
 
 root = Path(sys.argv[1])
 store, directory = Store(root), root / "encode" / ("a" * 32)
@@ -45,7 +47,7 @@ timed("verify, all bytes", lambda: store.verify(directory))
 print(json.dumps(seconds))
 """
 """The program that both versions run."""
-MODULE, EARLIER_MODULE = "pipeline.store.artifacts", "pipeline.store"
+MODULES, EARLIER_MODULE = re.compile(r"pipeline\.store\.\w+"), "pipeline.store"
 
 
 def main() -> None:
@@ -82,7 +84,7 @@ def measure(origin: Path, store: Path, checkout: Path, extension: Path | None) -
     partial = store / "encode" / ("a" * 32 + (".partial" if earlier else ".partial-x"))
     shutil.copytree(origin, partial / "shards")
     os.sync()
-    program = PROGRAM.replace(MODULE, EARLIER_MODULE) if earlier else PROGRAM
+    program = MODULES.sub(EARLIER_MODULE, PROGRAM) if earlier else PROGRAM
     path = os.pathsep.join([str(checkout), str(extension or ""), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path}
     command = [sys.executable, "-c", program, str(store)]

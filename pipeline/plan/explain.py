@@ -10,9 +10,10 @@ from typing import Any, Literal
 from pipeline.plan.code_digest import code_digest
 from pipeline.plan.fingerprint import artifacts, canonical, input_fingerprints
 from pipeline.plan.step import Plan, Step
-from pipeline.store.artifacts import SCHEMA, Store
+from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directories
 from pipeline.store.files import read_json
+from pipeline.store.manifest import SCHEMA
 from stages.artifacts import MANIFEST
 
 ABSENT = object()

@@ -18,9 +18,10 @@ from pipeline.plan.step import Step
 from pipeline.run.origins import origins
 from pipeline.run.run_directory import Run
 from pipeline.run.timeline import timeline
-from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
 from pipeline.store.lease import step_lease
+from pipeline.store.manifest import Manifest
 from stages.context import StepContext
 from stages.errors import FULL, unwritable
 from stages.workers import Resources, Workers

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
-import socket
-import time
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from pipeline.run.apart import resources_apart, run_apart, runs_apart, send_inpu
 from pipeline.run.attempt import StepAttempt, run_attempt
 from pipeline.run.lost_work import deaths_file
 from pipeline.run.machines import Outcome
+from pipeline.run.ray_head import Head, check_answers
 from pipeline.store.attempts import partial_directory
 from stages.artifacts import CHECKPOINTS
 from stages.errors import FewstepError, StageError, TransientError
@@ -25,8 +26,8 @@ from stages.workers.ray_workers import RayWorkers, explained, is_lost_node, opti
 
 log = logging.getLogger("fewstep")
 
-HEAD_SECONDS = 20.0
-"""Time that the head of a cluster may take to be started again."""
+SHUTDOWN_SECONDS = 5.0
+"""Time that Ray may take to disconnect from a cluster whose head does not answer."""
 
 
 class RayMachines:
@@ -54,14 +55,14 @@ class RayMachines:
 
     def _connect(self) -> None:
         if ray.is_initialized():
-            self._head = Head(str(ray.get_runtime_context().gcs_address))
+            self._head = Head(str(ray.get_runtime_context().gcs_address), self._address)
             return
         common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "fewstep"}
         address = self._address
         local = {"num_cpus": self._cluster.cpus, "include_dashboard": False, "object_store_memory": 200 * 2**20}
         try:
             if address:
-                _check_listening(address)
+                check_answers(address)
                 ray.init(address=address, **common)
             else:
                 ray.init(address="local", **local, **common)
@@ -71,7 +72,7 @@ class RayMachines:
                 f"{where}: expected a cluster that answers, got: {error}; check cluster.address and RAY_ADDRESS, "
                 "or give --in-process to run without Ray"
             ) from error
-        self._head = Head(str(ray.get_runtime_context().gcs_address))
+        self._head = Head(str(ray.get_runtime_context().gcs_address), self._address)
 
     def start(self, attempt: StepAttempt) -> None:
         if attempt.node_store:
@@ -103,9 +104,10 @@ class RayMachines:
     def finished(self, seconds: float) -> list[Outcome]:
         outcomes, self._unsent = self._unsent, []
         if not self._head.answers():
-            if self._local:
+            if not self._local:
+                self._head.check()
+            elif self._head.is_lost():
                 return [*outcomes, *self._restart()]
-            self._head.check(self._address)
         lost = not self._running and not self.nodes
         if self._running:
             done, _ = ray.wait(list(self._running), num_returns=1, timeout=seconds)
@@ -127,7 +129,7 @@ class RayMachines:
         log.warning("the local Ray cluster is lost, and is started again")
         error = TransientError("the local Ray cluster was lost")
         lost: list[Outcome] = [(self._forget(reference), error) for reference in list(self._running)]
-        ray.shutdown()
+        self._disconnect()
         self._connect()
         return lost
 
@@ -148,44 +150,18 @@ class RayMachines:
         return self._running.pop(reference).step.name
 
     def close(self) -> None:
-        ray.shutdown()
+        self._disconnect()
 
-
-class Head:
-    """The head of a cluster, which a driver needs. If it does not answer for a minute, Ray ends the process of the driver."""
-
-    def __init__(self, address: str) -> None:
-        """`address`: host:port of its global control store."""
-        self._address = address
-        self._silent_since: float | None = None
-        self._looked = 0.0
-
-    def answers(self) -> bool:
-        """Return whether the head answered at the last look, of which there is one a second."""
-        now = time.monotonic()
-        if now - self._looked >= 1.0:
-            self._looked = now
-            try:
-                _check_listening(self._address)
-                self._silent_since = None
-            except OSError:
-                self._silent_since = self._silent_since or now
-        return self._silent_since is None
-
-    def check(self, cluster: str) -> None:
-        """Raise StageError if the head has not answered for `HEAD_SECONDS`."""
-        if self._silent_since is not None and time.monotonic() - self._silent_since > HEAD_SECONDS:
-            raise StageError(
-                f"the Ray cluster at {cluster}: expected an answer from {self._address}, got none in {HEAD_SECONDS:g} s; "
-                "finished steps are in the store: start the cluster again and repeat the command to continue"
-            )
-
-
-def _check_listening(address: str) -> None:
-    """Raise OSError if no process listens at `[ray://]host:port`, which Ray would try to reach for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=10.0).close()
+    def _disconnect(self) -> None:
+        """Leave the cluster. Ray would wait without end for a head that does not answer, here and at the end of the process."""
+        self._head.close()
+        if self._head.answers():
+            ray.shutdown()
+            return
+        atexit.unregister(ray.shutdown)
+        thread = threading.Thread(target=ray.shutdown, name="disconnect", daemon=True)
+        thread.start()
+        thread.join(SHUTDOWN_SECONDS)
 
 
 def _attempt(attempt: StepAttempt) -> None:

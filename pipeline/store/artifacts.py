@@ -4,56 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from functools import cache
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
-from fewstep.relative_names import names_problem
 from kernels import durable
+from kernels.durable import Status
 from pipeline.store.attempts import discard_attempts, partial_directory
 from pipeline.store.files import file_digest, read_json, write_atomically
 from pipeline.store.host import HOST, Host
 from pipeline.store.lease import Lease
+from pipeline.store.manifest import SCHEMA, Manifest, files_problem, of_size, remedy, values_problem
 from stages.artifacts import CHECKPOINTS, MANIFEST, RECORDS, STOP, Artifact, ExternalFile
 from stages.errors import ArtifactError, DataError, FewstepError
 from stages.stage import Stage
 
-SCHEMA = 1
-
 SYNCED = "synced"
 """Key of a stamp file. Stamps without it come from versions that did not sync the files that they verified."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manifest:
-    """The description of an artifact: its step and inputs, and the size and sha256 of each result file."""
-
-    schema: int = SCHEMA
-    stage: str
-    version: int
-    step: str
-    fingerprint: str
-    config: dict[str, Any]
-    inputs: dict[str, str]
-    """Dotted name of each input artifact or file -> its fingerprint."""
-    environment: dict[str, Any]
-    """Machine, resources and versions with which it was made; not part of the fingerprint."""
-    files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Relative path -> {bytes, sha256}."""
-    records: list[str] = field(default_factory=list)
-    """Relative paths of files that are never compared: timings, logs, metrics, figures."""
-    code_digest: str
-    git_revision: str
-    run_id: str
-    attempt: str
-    seconds: float
-    finished: float
-    """Unix time of the commit."""
-    origin: list[dict[str, str]] = field(default_factory=list)
-    """Inputs that were made elsewhere: `name`, `from`, `sha256` and `licence` of each file."""
 
 
 class Store:
@@ -84,45 +53,56 @@ class Store:
 
         Raises ArtifactError if a file is missing or has another size, or if the manifest has another schema.
         """
+        found = self._read(directory)
+        return found[0] if found else None
+
+    def _read(self, directory: Path) -> tuple[Manifest, dict[str, Status]] | None:
+        """Return the manifest, and the status of each file. See `manifest`."""
         path = directory / MANIFEST
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, RecursionError, ValueError) as error:
-            raise ArtifactError(f"{path}: expected a JSON manifest, got {error}; {_remedy(directory)}") from error
+            raise ArtifactError(f"{path}: expected a JSON manifest, got {error}; {remedy(directory)}") from error
         if not isinstance(data, dict):
-            raise ArtifactError(f"{path}: expected a JSON object, got {data!r:.80}; {_remedy(directory)}")
+            raise ArtifactError(f"{path}: expected a JSON object, got {data!r:.80}; {remedy(directory)}")
         if data.get("schema") != SCHEMA:
             raise ArtifactError(
                 f"{path}: expected schema {SCHEMA}, got {data.get('schema')!r}, which another version of fewstep wrote; "
                 f"remove {directory} and repeat the run command to make the artifact again"
             )
         data.setdefault("origin", [])  # manifests of earlier versions state none
-        if problem := _manifest_problem(directory, data):
-            raise ArtifactError(f"{path}: {problem}; {_remedy(directory)}")
+        if problem := values_problem(data):
+            raise ArtifactError(f"{path}: {problem}; {remedy(directory)}")
+        statuses = self._statuses(directory, data["files"])
+        if problem := files_problem(directory, data, statuses):
+            raise ArtifactError(f"{path}: {problem}; {remedy(directory)}")
         manifest = Manifest(**data)
-        for name, entry in manifest.files.items():
-            _check_size(directory, name, entry["bytes"])
-        return manifest
+        return manifest, of_size(directory, manifest, statuses)
+
+    def _statuses(self, directory: Path, names: Iterable[str]) -> dict[str, Status | None]:
+        names = list(names)
+        return dict(zip(names, self.host.disk.statuses(directory, names), strict=True))
 
     def verify(self, directory: Path) -> None:
         """Compare every result file with its sha256. Files that are unchanged since the last verification are not read again.
 
         Digests of an artifact outside the store are cached by path. Raises ArtifactError that names the first file that differs.
         """
-        manifest = self.manifest(directory)
-        if manifest is None:
+        found = self._read(directory)
+        if found is None:
             raise ArtifactError(
                 f"{directory}: expected a finished artifact, found no {MANIFEST}; repeat the run command to make it"
             )
+        manifest, statuses = found
         if directory.absolute().parent.parent != self.root:
-            _compare(directory, manifest, self.digest)
+            _compare(directory, manifest, (self.digest(directory / name) for name in manifest.files))
             return
-        stamps = {name: _stamp(directory / name) for name in manifest.files}
+        stamps = _stamps(statuses)
         if self._verified_stamps(directory) == stamps:
             return
-        _compare(directory, manifest, file_digest)
+        _compare(directory, manifest, (digest for _, digest in self.host.disk.digests(directory, manifest.files)))
         # It may have been copied here without a sync. The attempt that has just committed it may still remove what is skipped.
         durable.sync_tree(directory, skip=(RECORDS, CHECKPOINTS, STOP), disk=self.host.disk)
         self._write_verified_stamps(directory, stamps)
@@ -149,14 +129,9 @@ class Store:
         partial = partial_directory(directory, manifest.attempt)
         if lease:
             lease.check()
-        names = sorted(str(p.relative_to(partial)) for p in partial.rglob("*") if p.is_file())
-        for temporary in [name for name in names if name.endswith(".tmp")]:
-            (partial / temporary).unlink()
-            names.remove(temporary)
-        results = [n for n in names if n.split("/")[0] not in (RECORDS, CHECKPOINTS, MANIFEST, STOP)]
-        files = {n: {"bytes": (partial / n).stat().st_size, "sha256": file_digest(partial / n)} for n in results}
-        records = [n for n in names if n.startswith(RECORDS + "/")]
-        data = {**asdict(manifest), "files": files, "records": records}
+        complete = self._complete(partial, manifest)
+        # `asdict` would copy the entry of every file.
+        data = {**asdict(manifest), "files": complete.files, "records": complete.records}
         (partial / MANIFEST).write_text(json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
         durable.sync_tree(partial, skip=(CHECKPOINTS,), disk=self.host.disk)
         if lease:
@@ -173,13 +148,27 @@ class Store:
         self.host.disk.remove_tree(directory / CHECKPOINTS)
         (directory / STOP).unlink(missing_ok=True)
         discard_attempts(directory, lease, self.host)
-        self._write_verified_stamps(directory, {name: _stamp(directory / name) for name in files})
+        self._write_stamps_of(directory, complete)
+
+    def _complete(self, partial: Path, manifest: Manifest) -> Manifest:
+        """Return the manifest with the files of an attempt. Temporary files are removed, checkpoints are left out."""
+        disk = self.host.disk
+        names, _ = disk.walk(partial, skip=(CHECKPOINTS, MANIFEST, STOP))
+        for temporary in [name for name in names if name.endswith(".tmp")]:
+            (partial / temporary).unlink()
+            names.remove(temporary)
+        results = [name for name in names if name.split("/")[0] != RECORDS]
+        files = {
+            name: {"bytes": size, "sha256": digest}
+            for name, (size, digest) in zip(results, disk.digests(partial, results), strict=True)
+        }
+        return replace(manifest, files=files, records=[name for name in names if name.startswith(RECORDS + "/")])
 
     def adopt(self, temporary: Path, directory: Path) -> None:
         """Move a complete artifact with verified digests into the store, unless the store has it by now. Raises OSError."""
         durable.sync_tree(temporary, disk=self.host.disk)
         if self._rename(temporary, directory) and (manifest := self.manifest(directory)):
-            self._write_verified_stamps(directory, {name: _stamp(directory / name) for name in manifest.files})
+            self._write_stamps_of(directory, manifest)
 
     def _rename(self, synced: Path, directory: Path) -> bool:
         """Rename a synced directory durably. False if a finished artifact has the name already. Raises OSError."""
@@ -215,7 +204,7 @@ class Store:
         path = path.absolute()
         cache = self.root / "digests" / hashlib.sha256(str(path).encode()).hexdigest()
         try:
-            stamp = [str(path), *_stamp(path)]
+            stamp = [str(path), *_stamp(path.stat())]
             cached = read_json(cache)
             if cached.get("stamp") == stamp:
                 return str(cached["sha256"])
@@ -243,55 +232,24 @@ class Store:
     def _verified_stamps(self, directory: Path) -> dict[str, list[int]] | None:
         return read_json(self._stamp_file(directory)).get(SYNCED)
 
+    def _write_stamps_of(self, directory: Path, manifest: Manifest) -> None:
+        """Record that the files of an artifact match their digests, as it was just made from them."""
+        self._write_verified_stamps(directory, _stamps(of_size(directory, manifest, self._statuses(directory, manifest.files))))
+
     def _write_verified_stamps(self, directory: Path, stamps: dict[str, list[int]]) -> None:
         """Record that these files match their digests. The files are synced, so the record holds after a power cut."""
         write_atomically(self._stamp_file(directory), json.dumps({SYNCED: stamps}), self.host)
 
 
-@cache
-def _manifest_kinds() -> dict[str, type]:
-    """Return the type of each value of a manifest."""
-    return {name: getattr(hint, "__origin__", hint) for name, hint in get_type_hints(Manifest).items()}
+def _stamps(statuses: dict[str, Status]) -> dict[str, list[int]]:
+    return {name: _stamp(status) for name, status in statuses.items()}
 
 
-def _manifest_problem(directory: Path, data: dict[str, Any]) -> str | None:
-    """Return why these values are no manifest of files below `directory`, or None."""
-    kinds = _manifest_kinds()
-    for name, kind in kinds.items():
-        if name not in data or not isinstance(data[name], (int, float) if kind is float else kind):
-            return f"{name}: expected {kind.__name__}, got {data.get(name)!r:.80}"
-    if unknown := sorted(data.keys() - kinds.keys()):
-        return f"expected the keys of a manifest, got {unknown[0]!r:.80}"
-    if problem := names_problem(directory, data["files"]):
-        return f"files: {problem}"
-    for name, entry in data["files"].items():
-        if not isinstance(entry, dict) or {key: type(value) for key, value in entry.items()} != {"bytes": int, "sha256": str}:
-            return f"files: {name}: expected bytes and sha256, got {entry!r:.80}"
-    problem = names_problem(directory, data["records"])
-    return f"records: {problem}" if problem else None
-
-
-def _stamp(path: Path) -> list[int]:
-    status = path.stat()
+def _stamp(status: Status) -> list[int]:
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]  # a copy may keep the modification time of its original
 
 
-def _compare(directory: Path, manifest: Manifest, digest: Callable[[Path], str]) -> None:
-    for name, entry in manifest.files.items():
-        got = digest(directory / name)
+def _compare(directory: Path, manifest: Manifest, digests: Iterable[str]) -> None:
+    for (name, entry), got in zip(manifest.files.items(), digests, strict=True):
         if got != entry["sha256"]:
-            raise ArtifactError(f"{directory / name}: expected sha256 {entry['sha256']}, got {got}; {_remedy(directory)}")
-
-
-def _check_size(directory: Path, name: str, expected: int) -> None:
-    try:
-        got: object = (directory / name).stat().st_size
-    except OSError:
-        got = "no such file"
-    if got != expected:
-        raise ArtifactError(f"{directory / name}: expected {expected} bytes, got {got}; {_remedy(directory)}")
-
-
-def _remedy(directory: Path) -> str:
-    remove = f"remove {directory} and repeat the run command to make it again"
-    return f"the artifact was altered: {remove}, or copy it again if the config pins it"
+            raise ArtifactError(f"{directory / name}: expected sha256 {entry['sha256']}, got {got}; {remedy(directory)}")

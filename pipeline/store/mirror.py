@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 from fewstep.relative_names import name_problem
 from kernels import durable
 from pipeline.plan.fingerprint import digest
-from pipeline.store.artifacts import SCHEMA, Store
+from pipeline.store.artifacts import Store
 from pipeline.store.attempts import PARTIAL
 from pipeline.store.files import file_digest
 from pipeline.store.lease import Lease
+from pipeline.store.manifest import SCHEMA
 from pipeline.store.object_storage import Folder
 from pipeline.store.streams import DamagedError
 from stages.artifacts import CHECKPOINTS, MANIFEST

@@ -38,14 +38,24 @@ class DecodeJob:
     (`stages.decoding.calibration`)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows `start` to `start + rows` of a text shard, and the file with their hypotheses."""
+    """Rows `start` to `start + rows` of a text shard, and the file with their hypotheses.
+
+    A text of 100 million sentences has hundreds of thousands of pieces, so they share the paths of shards and of the cache.
+    """
 
     shard: Path
     start: int
     rows: int
-    decoded: Path
+    cache: Path
+    key: str
+    """The `content_key`."""
+
+    @property
+    def decoded(self) -> Path:
+        """The file in the shard cache."""
+        return self.cache / f"{self.key}.arrow"
 
     def read(self) -> pa.Table:
         """Return the columns `id` and `source` of the rows."""
@@ -58,7 +68,7 @@ def cut(text: Text, job: DecodeJob, piece_rows: int, cache: Path) -> Iterator[Pi
         table = read_shard(path).select(["id", "source"])
         for start in range(0, table.num_rows, piece_rows):
             rows = table.slice(start, piece_rows)
-            yield Piece(path, start, rows.num_rows, cache / f"{content_key(rows, job)}.arrow")
+            yield Piece(path, start, rows.num_rows, cache, content_key(rows, job))
 
 
 def content_key(rows: pa.Table, job: DecodeJob) -> str:

@@ -66,17 +66,16 @@ def distilled_tables(
     """
     output_filter = OutputFilter(config, *limits_of(teacher))
     folder = context.directory / CHECKPOINTS / f"chosen-{hashlib.sha256(repr(config).encode()).hexdigest()[:16]}"
-    items = [(piece, folder / piece.decoded.name) for piece in pieces]
-    missing = [item for item in items if not item[1].is_file()]
+    missing = [piece for piece in pieces if not (folder / piece.decoded.name).is_file()]
     # Choosing by score is faster than starting a worker.
     workers = context.workers if config.choose == "reference" else LocalWorkers()
-    done = len(items) - len(missing)
-    for _ in workers.map(make_chooser, (output_filter, context.for_workers()), missing):
+    done = len(pieces) - len(missing)
+    for _ in workers.map(make_chooser, (output_filter, context.for_workers(), folder), missing):
         done += 1
         if config.choose == "reference":
-            context.progress(done, len(items), "pieces with chosen targets")
-    for _, path in items:
-        table = read_shard(path)
+            context.progress(done, len(pieces), "pieces with chosen targets")
+    for piece in pieces:
+        table = read_shard(folder / piece.decoded.name)
         counts.update(json.loads(table.schema.metadata[COUNTS]))
         yield table.replace_schema_metadata(None)
 
@@ -94,15 +93,14 @@ def limits_of(teacher: System) -> tuple[int | None, int]:
     return None if "max_source_tokens" in described else longest, longest
 
 
-def make_chooser(argument: tuple[OutputFilter, WorkerContext]) -> Callable[[tuple[Piece, Path]], None]:
-    """Return a function that writes the chosen pairs of a piece to a file."""
-    output_filter, context = argument
+def make_chooser(argument: tuple[OutputFilter, WorkerContext, Path]) -> Callable[[Piece], None]:
+    """Return a function that writes the chosen pairs of a piece to a file in a folder."""
+    output_filter, context, folder = argument
     config = output_filter.config
     selector = ReferenceSelector(config.target_language) if config.choose == "reference" else None
 
-    def choose(item: tuple[Piece, Path]) -> None:
-        piece, path = item
-        write_shard(path, chosen_pairs(piece, output_filter, selector), context)
+    def choose(piece: Piece) -> None:
+        write_shard(folder / piece.decoded.name, chosen_pairs(piece, output_filter, selector), context)
 
     return choose
 

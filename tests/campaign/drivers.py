@@ -16,6 +16,9 @@ CLOCK = Path(__file__).with_name("clock")
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
 """Command that gives a driver process ids of its own, as a container does. Host names are those of the machine: all are equal."""
 
+KINDS = ("step", "map", "training")
+"""Kinds of workers: processes of steps (and of trainings of one worker), of maps, and of trainings of several."""
+
 
 class Driver:
     """One command that works on a run, and is started again after it was killed."""
@@ -45,10 +48,13 @@ class Driver:
         """Return the pid of the driver, or None if it is not there."""
         return next((pid for pid in descendants(self.process.pid) if b"-m\0pipeline\0run\0" in _command(pid)[:200]), None)
 
-    def workers(self) -> list[int]:
-        """Return the pids of Ray's workers of this driver."""
-        titles = {pid: _command(pid) for pid in descendants(self.process.pid)}
-        return [pid for pid, title in titles.items() if title.startswith(b"ray::") and b"Agent" not in title]
+    def workers(self) -> dict[str, list[int]]:
+        """Return the pids of Ray's workers of this driver that work, by kind (`KINDS`)."""
+        found: dict[str, list[int]] = {}
+        for pid in descendants(self.process.pid):
+            if kind := worker_kind(_command(pid)):
+                found.setdefault(kind, []).append(pid)
+        return found
 
     def kill(self) -> bool:
         """Kill the driver. Return whether it was there."""
@@ -69,6 +75,15 @@ class Driver:
     def close(self) -> None:
         end(self.process)
         end_session(self.process)
+
+
+def worker_kind(title: bytes) -> str | None:
+    """Return the kind of a worker of Ray with this title, or None for another process, an agent or a worker without work."""
+    if not title.startswith(b"ray::") or b"Agent" in title or b"IDLE" in title:
+        return None
+    if b"_Mapper" in title:
+        return "map"
+    return "training" if b"TrainWorker" in title else "step"
 
 
 def send(pid: int, number: int) -> bool:

@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.store.artifacts import Store
-from tests.campaign.drivers import Driver, send
+from tests.campaign.drivers import KINDS, Driver, send
 from tests.end_to_end.runs import ALONE, Watched
 
 SECONDS = 600.0
 """Time in which a round has to end."""
-MAX_WORKER_KILLS = 2
-"""The third worker that dies on one shard fails the step, by design."""
+WORKER_SHARE = 0.5
+"""Share of the kills, and of the stops, that hit workers on Ray."""
+MAX_MAP_KILLS = 2
+"""The third worker of a map that dies on one shard fails the step, by design."""
 OPTIONS = tuple(
     part
     for value in (
@@ -42,6 +44,8 @@ class Faults:
     kills: int
     stops: int
     draw: random.Random
+    on_ray: bool = False
+    """Whether drivers have workers, after a while. The kills of workers wait for them."""
     counts: Counter[str] = field(default_factory=Counter)
     stopped: dict[int, float] = field(default_factory=dict)
     """Moments at which stopped processes go on, by pid."""
@@ -64,17 +68,28 @@ class Faults:
             del self.stopped[pid]
 
     def _kill(self, driver: Driver) -> None:
-        workers = driver.workers()
-        if workers and self.counts["workers killed"] < MAX_WORKER_KILLS and self.draw.random() < 0.5:
-            killed, name = send(self.draw.choice(workers), signal.SIGKILL), "workers killed"
-        else:
-            killed, name = driver.kill(), "drivers killed"
-        self.kills -= killed
-        self.counts[name] += killed
+        if self.on_ray and self.counts["workers killed"] < WORKER_SHARE * (
+            self.counts["workers killed"] + self.counts["drivers killed"] + 1
+        ):
+            self._kill_worker(driver)
+        elif driver.kill():
+            self.kills -= 1
+            self.counts["drivers killed"] += 1
+
+    def _kill_worker(self, driver: Driver) -> None:
+        allowed = [kind for kind in KINDS if kind != "map" or self.counts["map workers killed"] < MAX_MAP_KILLS]
+        workers = {kind: pids for kind, pids in driver.workers().items() if kind in allowed}
+        if not workers:
+            return
+        kind = min(sorted(workers), key=lambda kind: self.counts[f"{kind} workers killed"])  # maps are short
+        if send(self.draw.choice(workers[kind]), signal.SIGKILL):
+            self.kills -= 1
+            self.counts += Counter({"workers killed": 1, f"{kind} workers killed": 1})
 
     def _stop(self, driver: Driver) -> None:
-        workers, own = driver.workers(), driver.own()
-        pids = [pid for pid in [own, *workers] if pid is not None and pid not in self.stopped]
+        own, workers = driver.own(), [pid for pids in driver.workers().values() for pid in pids]
+        chosen = workers if workers and self.draw.random() < WORKER_SHARE else [own]
+        pids = [pid for pid in chosen if pid is not None and pid not in self.stopped]
         if not pids:
             return
         pid = self.draw.choice(pids)
@@ -92,7 +107,7 @@ def play(seed: int, store: Path, undisturbed: Watched, *, on_ray: bool, kills: i
     Raises AssertionError if a command fails by itself, or the artifacts differ from those of the undisturbed run.
     """
     draw = random.Random(seed)
-    run, faults = Watched(store, *options(on_ray)), Faults(kills, stops, draw)
+    run, faults = Watched(store, *options(on_ray)), Faults(kills, stops, draw, on_ray)
     drivers = [Driver(run, draw, apart=not on_ray and draw.random() < 0.5) for _ in range(2)]
     deadline, pause = time.monotonic() + SECONDS, seconds / max(1, kills + stops)
     try:

@@ -57,6 +57,11 @@ class Nodes:
         while any(map(_runs, workers)):  # a killed process may still finish a call
             time.sleep(0.05)
 
+    def head_process(self) -> int:
+        """Return the pid of the head's global control store."""
+        (server,) = self._cluster.head_node.all_processes["gcs_server"]
+        return int(server.process.pid)
+
     def close(self) -> None:
         self._cluster.shutdown()
 

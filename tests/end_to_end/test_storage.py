@@ -19,8 +19,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from runs import ROOT, Watched, end
 
 from pipeline.store import garbage
-from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
+from pipeline.store.manifest import Manifest
 from pipeline.store.marker import open_store
 from pipeline.store.mirror import Mirror
 

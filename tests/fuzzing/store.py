@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from kernels import NgramModel, fast_align
-from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
+from pipeline.store.manifest import Manifest
 from stages.shards import shard_path
 from tests.kernels.candidate_tables import SMALL, build
 

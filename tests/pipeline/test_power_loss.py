@@ -28,7 +28,8 @@ IMAGE_BYTES = 256 << 20
 COMMITTER = """
 import random, sys
 from pathlib import Path
-from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.artifacts import Store
+from pipeline.store.manifest import Manifest
 from pipeline.store.attempts import partial_directory
 
 store, first = Store(Path(sys.argv[1])), int(sys.argv[2])

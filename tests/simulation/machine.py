@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tests.simulation.disk import Change, Disk, File, Folder, error
-from tests.simulation.paths import SimulatedPath
+from tests.simulation.paths import SimulatedPath, Status
 from tests.simulation.scheduler import Died, Process, Scheduler
 
 if TYPE_CHECKING:
@@ -80,6 +81,28 @@ class Machine:
         if node is None:
             raise error(errno.ENOENT, path)
         self.disk_state.sync(node)
+
+    def walk(self, directory: SimulatedPath, skip: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+        files: list[str] = []
+        folders = [""]
+        for folder in folders:
+            for path in (directory / folder).iterdir():
+                name = f"{folder}/{path.name}" if folder else path.name
+                if path.is_dir() and (folder or path.name not in skip):
+                    folders.append(name)
+                elif path.is_file() and (folder or path.name not in skip):
+                    files.append(name)
+        return sorted(files), folders
+
+    def statuses(self, directory: SimulatedPath, names: Iterable[str]) -> list[Status | None]:
+        return [path.stat() if path.exists() else None for path in (directory / name for name in names)]
+
+    def digests(self, directory: SimulatedPath, names: Iterable[str]) -> Iterator[tuple[int, str]]:
+        contents = ((directory / name).read_bytes() for name in names)
+        return ((len(content), hashlib.sha256(content).hexdigest()) for content in contents)
+
+    def sync_all(self, directory: SimulatedPath, names: Sequence[str]) -> None:
+        self.each(self.sync, [directory / name for name in names], 1)
 
     def each(self, function: Callable[[A], B], items: Iterable[A], at_once: int) -> list[B]:
         shuffled = list(enumerate(items))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import stat
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
@@ -22,6 +23,7 @@ class Status(NamedTuple):
     st_mtime: float
     st_mtime_ns: int
     st_ctime_ns: int
+    st_mode: int = stat.S_IFREG
 
 
 class SimulatedPath(PurePosixPath):

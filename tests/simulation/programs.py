@@ -17,10 +17,11 @@ from pipeline.run.driver import Driver
 from pipeline.run.execute import required
 from pipeline.run.machines import Outcome
 from pipeline.store import garbage
-from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
 from pipeline.store.files import write_atomically
 from pipeline.store.lease import step_lease
+from pipeline.store.manifest import Manifest
 from pipeline.store.marker import is_marked, open_store
 from pipeline.store.mirror import Mirror
 from stages.artifacts import Artifact

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
+from pipeline.store.manifest import Manifest
 from stages.errors import DataError
 from tests.pipeline.plan.toy_plans import CONFIG, fingerprint, needs, planned
 

@@ -194,7 +194,7 @@ def _work(store: Store, directory: Path) -> StepContext:
 
 
 def _manifest(step: Any) -> Any:
-    from pipeline.store.artifacts import Manifest
+    from pipeline.store.manifest import Manifest
 
     return Manifest(
         stage="toy", version=1, step=step.name, fingerprint=step.fingerprint, config={}, inputs={}, environment={},

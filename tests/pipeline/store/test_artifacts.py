@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
+from pipeline.store.manifest import Manifest
 from stages.artifacts import MANIFEST, STOP, Artifact, ExternalFile
 from stages.errors import ArtifactError, DataError
 from stages.stage import Stage

@@ -7,9 +7,10 @@ import pytest
 
 from kernels import durable
 from pipeline.store import attempts
-from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.artifacts import Store
 from pipeline.store.attempts import begin_attempt, is_partial, partial_directories, partial_directory
 from pipeline.store.lease import Lease, step_lease
+from pipeline.store.manifest import Manifest
 from stages.errors import ArtifactError, LeaseLostError
 
 FINGERPRINT = "f" * 32

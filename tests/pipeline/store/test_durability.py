@@ -14,9 +14,10 @@ from kernels import durable
 from models.training import checkpoint
 from models.training.checkpoint import Checkpoint
 from pipeline.store import downloads, mirror
-from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
 from pipeline.store.downloads import RemoteFile, download
+from pipeline.store.manifest import Manifest
 from pipeline.store.mirror import Mirror
 from stages.align import AlignConfig
 from stages.align.text import Job
