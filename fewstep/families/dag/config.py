@@ -1,4 +1,4 @@
-"""Sizes, graph, objective and searches of the `dag` family (Huang et al. 2022)."""
+"""Sizes, graph, objective and searches of the `dag` family (Huang et al. 2022; Ma et al. 2023)."""
 
 from __future__ import annotations
 
@@ -38,8 +38,12 @@ class DagConfig(NetworkConfig):
     """Largest graph in training and decoding; the number of rows of a learned table of positions."""
     length_loss_weight: Annotated[float, Ge(0)] = 0.1
     """Weight of the length's cross-entropy in the loss, where lengths are predicted."""
-    objective: Literal["sum", "max"] = "sum"
-    """Probability of a target: the sum over all paths, or the probability of the best path."""
+    objective: Literal["sum", "max", "ngram"] = "sum"
+    """Objective of training: the probability of a target, summed over all paths (`sum`) or that of its best path (`max`); or the
+    expected share of n-grams that graph and target have in common (`ngram`, fuzzy alignment), for networks that `sum` has
+    trained (`initial_weights`)."""
+    ngram_order: Annotated[int, Ge(1)] = 2
+    """Length of the n-grams of `objective: ngram`, in tokens."""
     sampled_tokens: Annotated[int, Ge(1)] | None = None
     """Number of random tokens in the sampled softmax of training (Jean et al. 2015): a vertex is normalised over these and the
     tokens of the batch's targets, which is faster with large vocabularies. Empty: over all tokens."""
@@ -54,7 +58,7 @@ class DagConfig(NetworkConfig):
     """Updates over which the share changes."""
     pin: Pin | None = None
     """Effect of a shown token on the paths: none; its vertex must be on the path (`row`); or its vertex may write no other token
-    (`column`). Empty: `column` by the conventions of the paper, `row` by those of v2."""
+    (`column`). Empty: `column` by the conventions of the paper, `row` by those of v2, and none with `objective: ngram`."""
 
     activation: Literal["relu", "gelu", "swish"] = "gelu"
     """Activation of the feed-forward blocks."""
@@ -62,6 +66,8 @@ class DagConfig(NetworkConfig):
     @property
     def pinning(self) -> Pin:
         """The effect of a shown token on the paths."""
+        if self.objective == "ngram":
+            return "none"
         return self.pin or ("column" if self.conventions == "paper" else "row")
 
     @property
@@ -86,6 +92,10 @@ class DagConfig(NetworkConfig):
         low, high = self.factors
         if not 0 < low <= high:
             yield Problem(("graph_factor_range",), "two factors above 0, the lower one first", f"[{low}, {high}]")
+        if self.objective == "ngram" and self.pin not in (None, "none"):
+            yield Problem(("pin",), "none with objective ngram, whose counts it would bias", self.pin)
+        if self.objective == "ngram" and self.sampled_tokens:
+            yield Problem(("sampled_tokens",), "none with objective ngram, which counts with true probabilities", self.sampled_tokens)
 
 
 @dataclass(frozen=True, kw_only=True)
