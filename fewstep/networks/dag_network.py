@@ -39,6 +39,8 @@ class DagRules:
     """Choose, and normalise, among this many frequent tokens of the network's lexicon; 0: among all tokens."""
     shortlist_links: int = 0
     """With a shortlist, also among this many translations of each source token."""
+    length_rank: int = 0
+    """The rank of the target length that determines the graph, if the network predicts lengths; 0: the most probable one."""
 
 
 class DagPath(NamedTuple):
@@ -135,4 +137,5 @@ def _arguments(rules: DagRules) -> dict[str, Any]:
         "mask": rules.mask,
         "shortlist_tokens": rules.shortlist_tokens,
         "shortlist_links": rules.shortlist_links,
+        "length_rank": rules.length_rank,
     }

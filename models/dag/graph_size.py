@@ -1,4 +1,4 @@
-"""The number of vertices of a sentence's graph."""
+"""The number of vertices of the graphs of a batch, and the pairs that fit them."""
 
 from __future__ import annotations
 
@@ -6,42 +6,15 @@ import torch
 from torch import Tensor
 
 from fewstep.families.dag.config import DagConfig
-
-LENGTHS = 256
-"""The number of classes of the length predictor; the last class includes all longer targets."""
+from fewstep.families.dag.graph_size import unrounded_vertices
 
 
 def graph_lengths(config: DagConfig, source: Tensor, target: Tensor, factor: Tensor | float) -> Tensor:
-    """Return the number of vertices [B] for `source` [B] tokens with EOS and `target` [B] tokens with BOS and EOS.
+    """Return the number of vertices [B] for `source` [B] tokens with EOS and `target` [B] tokens with BOS and EOS, at least 2.
 
-    The factor f is [B] or one number. For n source tokens without EOS and m target tokens, a graph has
-
-    - int(f (n + 2)) vertices with `graph_size: source` by the conventions of the paper, and int(f (n + 1)) by those of v2,
-    - int(f (m - 2)) + 2 vertices with `graph_size: predicted`,
-    - int(f) + 2 vertices with `graph_size: fixed`,
-
-    but at least 2.
+    The factor is [B] or one number; see `fewstep.families.dag.graph_size.unrounded_vertices`.
     """
-    if config.graph_size == "source":
-        vertices = factor * (source + (1 if config.conventions == "paper" else 0))
-    elif config.graph_size == "predicted":
-        vertices = factor * (target - 2) + 2
-    else:
-        vertices = factor * torch.ones_like(source) + 2
-    return vertices.long().clamp(min=2)
-
-
-def decoding_factor(config: DagConfig) -> float:
-    """Return the factor that decoding uses, the mean of the lowest and the highest one."""
-    return sum(config.factors) / 2
-
-
-def vertex_counts(config: DagConfig) -> Tensor:
-    """Return the number of vertices in decoding for each source length with EOS or, if the network predicts it, for each target
-    length."""
-    lengths = torch.arange(LENGTHS if config.graph_size == "predicted" else config.max_positions + 1)
-    vertices = graph_lengths(config, lengths, lengths.clamp(min=2), decoding_factor(config))
-    return vertices.clamp(max=config.max_vertices)
+    return unrounded_vertices(config, source.float(), target.float(), factor).long().clamp(min=2)
 
 
 def fits(config: DagConfig, source_length: int, target_length: int) -> bool:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fewstep.families.dag.config import DagConfig
+from fewstep.families.dag.graph_size import LENGTHS, decoding_factor
 from fewstep.vocabulary import BOS
 from kernels import dag_best_alignment, dag_log_likelihood, dag_max_log_likelihood
 from models.common.glancing import first_pass
@@ -17,7 +18,7 @@ from models.common.losses.token_scores import token_scores
 from models.dag import glancing
 from models.dag.fuzzy_alignment import fuzzy_alignment
 from models.dag.glancing import Glance
-from models.dag.graph_size import LENGTHS, decoding_factor, graph_lengths
+from models.dag.graph_size import graph_lengths
 from models.dag.model import DagModel, Source, empty_vertices
 from models.dag.sampled_vocabulary import SampledVocabulary, sample_vocabulary
 from models.family import Loss

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from fewstep.config.network import Sizes
 from fewstep.families.dag.config import DagConfig
+from fewstep.families.dag.graph_size import LENGTHS, decoding_factor, vertex_counts
 from fewstep.vocabulary import BOS, EOS, MASK, PAD
 from models.common.layers.attention import Memory, padding_mask
 from models.common.layers.backbone import Backbone
 from models.common.layers.embeddings import Positions, embed
 from models.common.layers.initialisation import initialise
 from models.common.layers.linear import Linear
-from models.dag.graph_size import LENGTHS, vertex_counts
 from models.dag.transitions import transition_log_probs
 
 
@@ -52,7 +52,7 @@ class DagModel(Backbone):
             **super().codes(),
             "slot_codes": self.vertex_positions(vertices),
             "link_codes": torch.cat(parts, 1),
-            "graph_lengths": vertex_counts(self.config),
+            "graph_lengths": torch.from_numpy(vertex_counts(self.config, decoding_factor(self.config))),
         }
 
     def read(self, source: Tensor, source_lengths: Tensor) -> Source:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from fewstep.config.bounds import Ge, Gt, Le
 from fewstep.config.network import TYPICAL_LENGTH, NetworkConfig
@@ -13,6 +13,9 @@ from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig, SystemParts, Workload
 
 Pin = Literal["none", "row", "column"]
+
+MAX_LENGTH_CANDIDATES = 100
+"""The largest number of graphs that are searched for a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +114,11 @@ class DagSearch(SearchConfig):
     """Weight of token scores relative to transitions (beta)."""
     length_penalty: Annotated[float, Ge(0)] = 1.0
     """Exponent of the length that scores are divided by (beam: alpha; Viterbi: b)."""
+    graph_factor: Annotated[float, Gt(0)] | None = None
+    """Factor of the size of graphs, within `graph_factor_range`. Empty: the mean of this range."""
+    length_candidates: Annotated[int, Ge(1)] = 1
+    """Number of predicted target lengths whose graphs are searched (`graph_size: predicted`); the output with the best score,
+    divided by a power of its length (`length_penalty`), is chosen."""
     beam_size: Annotated[int, Ge(1)] = 200
     """Number of prefixes that are extended at each vertex (beam only)."""
     beams_per_length: Annotated[int, Ge(1)] = 10
@@ -143,6 +151,11 @@ class DagSearch(SearchConfig):
     @property
     def penalises_length(self) -> bool:
         """Whether `length_penalty` changes the result."""
+        return self.divides_by_length or self.length_candidates > 1
+
+    @property
+    def divides_by_length(self) -> bool:
+        """Whether the search of one graph divides scores by a power of the length."""
         return self.strategy in ("viterbi", "joint-viterbi", "beam")
 
     @property
@@ -178,6 +191,18 @@ class DagSearch(SearchConfig):
         elif self.ngram_weight and parts.ngram is False:
             yield Problem(("ngram_weight",), "0 for a system without an n-gram model (`ngram: {}`)", self.ngram_weight)
         yield from self.shortlist_problems(parts)
+        if network is not None:
+            yield from self._graph_problems(cast(DagConfig, network))
+
+    def _graph_problems(self, network: DagConfig) -> Iterator[Problem]:
+        low, high = network.factors
+        if self.graph_factor is not None and not low <= self.graph_factor <= high:
+            yield Problem(("graph_factor",), f"{low} to {high}, the factors of training", self.graph_factor)
+        if self.length_candidates > 1 and (network.graph_size != "predicted" or self.strategy == "sample"):
+            expected = "1 unless graph_size is predicted, and for samples"
+            yield Problem(("length_candidates",), expected, self.length_candidates)
+        elif self.length_candidates > MAX_LENGTH_CANDIDATES:
+            yield Problem(("length_candidates",), f"at most {MAX_LENGTH_CANDIDATES}", self.length_candidates)
 
 
 NETWORK, SEARCH = DagConfig, DagSearch

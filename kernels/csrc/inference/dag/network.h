@@ -36,6 +36,7 @@ struct DagRules {
     std::int64_t bos, mask;
     std::size_t num_tokens;           // top tokens per vertex
     ShortlistOptions shortlist = {};  // candidate tokens
+    std::size_t length_rank = 0;      // of the target length that determines the DAG, among the predicted ones
 };
 
 // The DAG of one sentence. Its states [vertices,D] must outlive it. `sentence_shortlist`: candidate tokens, or null for all tokens.
