@@ -21,8 +21,9 @@ def fits(config: DagConfig, source_length: int, target_length: int) -> bool:
     """Return whether a pair (lengths without EOS) can be trained on.
 
     The source must be within `max_positions`, the smallest graph that may be drawn must hold BOS, target and EOS, and the largest
-    one must not exceed `max_vertices`.
+    one must neither exceed `max_vertices` nor be out of reach of the target's steps with a `max_transition_length`.
     """
     source, target = torch.tensor([source_length + 1]), torch.tensor([target_length + 2])
     low, high = (int(graph_lengths(config, source, target, factor)) for factor in config.factors)
-    return source_length <= config.max_source_tokens and target_length + 2 <= low and high <= config.max_vertices
+    reach = config.max_vertices if config.max_transition_length is None else (target_length + 1) * config.max_transition_length + 1
+    return source_length <= config.max_source_tokens and target_length + 2 <= low and high <= min(config.max_vertices, reach)

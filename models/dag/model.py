@@ -86,7 +86,7 @@ class Links(nn.Module):
 
     def __init__(self, config: DagConfig) -> None:
         super().__init__()
-        self.heads = config.heads
+        self.heads, self.max_length = config.heads, config.max_transition_length
         self.positions = Positions.of(config, config.max_vertices)
         self.queries = Linear(2 * config.width, config.width)
         self.keys = Linear(2 * config.width, config.width)
@@ -97,7 +97,7 @@ class Links(nn.Module):
         positions = self.positions(torch.arange(states.size(1), device=states.device))
         x = torch.cat((states, positions.to(states.dtype).expand_as(states)), 2)
         queries, keys = (part(x).unflatten(2, (self.heads, -1)) for part in (self.queries, self.keys))
-        return transition_log_probs(queries, keys, self.gates(x).float().log_softmax(2), lengths)
+        return transition_log_probs(queries, keys, self.gates(x).float().log_softmax(2), lengths, self.max_length)
 
 
 def empty_vertices(lengths: Tensor, size: int) -> Tensor:

@@ -39,6 +39,9 @@ class DagConfig(NetworkConfig):
     Empty: always `graph_factor`."""
     max_vertices: Annotated[int, Ge(2)] = 1024
     """Largest graph in training and decoding; the number of rows of a learned table of positions."""
+    max_transition_length: Annotated[int, Ge(1)] | None = None
+    """Number of next vertices that may follow a vertex, a band for long outputs: transitions are computed, and rank, within it. A
+    target of m tokens with BOS and EOS needs a graph of at most (m - 1) times as many vertices plus 1. Empty: all later vertices."""
     length_loss_weight: Annotated[float, Ge(0)] = 0.1
     """Weight of the length's cross-entropy in the loss, where lengths are predicted."""
     objective: Literal["sum", "max", "ngram"] = "sum"
@@ -98,7 +101,8 @@ class DagConfig(NetworkConfig):
         if self.objective == "ngram" and self.pin not in (None, "none"):
             yield Problem(("pin",), "none with objective ngram, whose counts it would bias", self.pin)
         if self.objective == "ngram" and self.sampled_tokens:
-            yield Problem(("sampled_tokens",), "none with objective ngram, which counts with true probabilities", self.sampled_tokens)
+            expected = "none with objective ngram, which counts with true probabilities"
+            yield Problem(("sampled_tokens",), expected, self.sampled_tokens)
 
 
 @dataclass(frozen=True, kw_only=True)

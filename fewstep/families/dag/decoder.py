@@ -64,7 +64,13 @@ class NativeDecoder:
         self._copies[precision]
 
     def _copy(self, arrays: Arrays, precision: Precision) -> DagNetwork:
-        return DagNetwork(arrays, shape=shape_of(self.config), precision=precision, lexicon=self.lexicon)
+        return DagNetwork(
+            arrays,
+            shape=shape_of(self.config),
+            precision=precision,
+            lexicon=self.lexicon,
+            max_transition_length=self.config.max_transition_length,
+        )
 
     def problems(self, search: DagSearch) -> Iterator[Problem]:
         """Yield the options of a search that are not valid for this system, or that native code does not support."""

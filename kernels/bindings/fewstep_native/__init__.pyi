@@ -247,6 +247,7 @@ def make_dag_network(
     common_tokens: I64,
     linked_tokens: I64,
     precision: str,
+    max_transition_length: int,
 ) -> DagNetwork: ...
 
 class ParallelNetwork:

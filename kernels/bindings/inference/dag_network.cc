@@ -142,7 +142,7 @@ BoundDagNetwork make(const std::map<std::string, Array>& arrays, std::size_t enc
                      std::size_t width, std::size_t feed_forward, std::size_t heads, bool pre_norm, std::size_t source_vocabulary,
                      std::size_t target_vocabulary, std::size_t source_positions, std::size_t slots, std::size_t activation,
                      bool scale_embeddings, std::size_t classes, const Ids& common_tokens, const LinkedTokens& linked_tokens,
-                     const std::string& precision) {
+                     const std::string& precision, std::size_t max_transition_length) {
     Arrays floats;
     for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
     const TransformerShape shape{encoder_layers,
@@ -163,8 +163,10 @@ BoundDagNetwork make(const std::map<std::string, Array>& arrays, std::size_t enc
     const float *codes = floats.at("link_codes"), *lengths = classes ? floats.at("lengths") : nullptr;
     Transformer network(shape, floats);
     network.lexicon = std::move(lexicon);
-    return {DagNetwork(std::move(network), precision_of(precision), PackedMatrix(floats.at("links"), nullptr, links, width),
-                       {codes, codes + slots * links}, {lengths, lengths + classes * width})};
+    DagNetwork dags(std::move(network), precision_of(precision), PackedMatrix(floats.at("links"), nullptr, links, width),
+                    {codes, codes + slots * links}, {lengths, lengths + classes * width});
+    if (max_transition_length > 0) dags.max_transition_length = max_transition_length;
+    return {std::move(dags)};
 }
 
 }  // namespace
@@ -177,7 +179,8 @@ void bind_dag_network(nb::module_& module) {
              "bos"_a, "eos"_a, "mask"_a, "shortlist_tokens"_a, "shortlist_links"_a, "length_rank"_a, "threads"_a);
     module.def("make_dag_network", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a,
                "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_vocabulary"_a, "target_vocabulary"_a, "source_positions"_a,
-               "slots"_a, "activation"_a, "scale_embeddings"_a, "classes"_a, "common_tokens"_a, "linked_tokens"_a, "precision"_a);
+               "slots"_a, "activation"_a, "scale_embeddings"_a, "classes"_a, "common_tokens"_a, "linked_tokens"_a, "precision"_a,
+               "max_transition_length"_a);
 }
 
 }  // namespace fewstep

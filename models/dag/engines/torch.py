@@ -87,9 +87,7 @@ class TorchEngine:
             batch = self._read(model, prepared, search, device, length_rank)
             return follow_graphs(model, search, batch.read, batch.lengths, batch.size, batch.allowed)
 
-    def _read(
-        self, model: DagModel, prepared: Sources, search: DagSearch, device: torch.device, length_rank: int
-    ) -> _Batch:
+    def _read(self, model: DagModel, prepared: Sources, search: DagSearch, device: torch.device, length_rank: int) -> _Batch:
         source, source_lengths = source_tensors(prepared, device)
         read = model.read(source, source_lengths)
         target = torch.zeros_like(source_lengths) if read.lengths is None else _length(read.lengths, length_rank).clamp(min=2)

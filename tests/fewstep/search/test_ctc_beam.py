@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import NgramModel
 from fewstep.search.ctc_beam import CtcBeamOptions, ctc_beam
 from fewstep.vocabulary import BLANK, EOS, RESERVED
+from kernels import NgramModel
 from kernels.reference import ctc as twin
 from kernels.reference import ctc_beam as slow
 
@@ -45,7 +45,7 @@ def search(rows=ROWS, ngram=None, **options):
     """Return texts and scores. The native search cannot read a model in Python."""
     both = [slow.ctc_beam] if ngram else [ctc_beam, slow.ctc_beam]
     options = CtcBeamOptions(**{"beam_size": EVERY, **options})
-    found, *others = ([list(one) for one in beam(*candidates([rows]), options=options, ngram=ngram)][0] for beam in both)
+    found, *others = (beam(*candidates([rows]), options=options, ngram=ngram)[0] for beam in both)
     assert all(other == found for other in others)
     return ["".join("ab"[token - A] for token in one.ids) for one in found], [one.score for one in found]
 
@@ -113,7 +113,7 @@ WORDS = ["x", "y", "z", "w"]
 
 @pytest.fixture(scope="module")
 def language_model():
-    model = NgramModel.estimate([list("xyzzy"), list("xxw"), list("wyz"), list("zz"), list("yxwxy")], 3)
+    model = NgramModel.estimate([list("xyzzy"), list("xxw"), list("wyz"), list("zz"), list("yxwxy")], 3, discount_fallback=(0.5, 1.0, 1.5))
     return model.for_vocabulary([*RESERVED, *WORDS])
 
 
@@ -175,7 +175,7 @@ def test_ids_outside_of_the_language_model_are_refused(language_model):
     options = CtcBeamOptions(ngram_weight=0.5)
     with pytest.raises(ValueError, match=r"token_ids: expected 0 to 10, got 11"):
         ctc_beam(scores, ids + 4, blanks, lengths, options=options, ngram=language_model)
-    with pytest.raises(ValueError, match="token_ids: expected 0 to .*, got -1"):
+    with pytest.raises(ValueError, match=r"token_ids: expected 0 to .*, got -1"):
         ctc_beam(scores, ids - 8, blanks, lengths, options=CtcBeamOptions())
     with pytest.raises(ValueError, match="beam_size: expected at least 1, got 0"):
         ctc_beam(scores, ids, blanks, lengths, options=CtcBeamOptions(beam_size=0))
@@ -215,7 +215,7 @@ def test_other_arrays_are_refused():
     scores, ids, blanks, lengths = candidates([ROWS])
     with pytest.raises(ValueError, match="of the same sizes"):
         ctc_beam(scores[:, :3], ids, blanks, lengths, options=CtcBeamOptions())
-    with pytest.raises(ValueError, match="lengths: expected 0 to 4 slots, got 5 to 5"):
+    with pytest.raises(ValueError, match="lengths: expected 0 to 4 slots, got 5"):
         ctc_beam(scores, ids, blanks, lengths + 1, options=CtcBeamOptions())
     with pytest.raises(TypeError, match="scores: expected float32"):
         ctc_beam(scores.astype(np.float64), ids, blanks, lengths, options=CtcBeamOptions())

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fewstep.config.network import Sizes
@@ -31,7 +31,7 @@ def graph(edges, inner):
     for vertex, row in enumerate(edges):
         transitions[vertex, vertex + 1 : vertex + 1 + len(row)] = torch.tensor(row, dtype=torch.float64)
     tokens[0, BEGIN] = tokens[-1, END] = 1.0
-    tokens[1:-1, A : C + 1] = torch.tensor(inner, dtype=torch.float64)
+    tokens[1:-1, A : C + 1] = torch.tensor(inner, dtype=torch.float64).view(-1, 3)
     return transitions, tokens
 
 
@@ -151,6 +151,10 @@ def test_expectations_are_those_of_all_texts(example, order):
 def test_the_gradient_is_that_of_the_formula(example, order):
     found, target = example
     match, links, *sizes = arguments(found, target)
+    result, counts = fuzzy_alignment(match, links, *sizes, order=order), target_ngrams(*sizes[:2], order)
+    expected = expected_ngrams(passing_probabilities(links.exp()), links.exp(), match.exp(), order)
+    assume(abs(result.lengths.item() - len(target)) > 1e-3)  # the score has kinks there
+    assume(((expected - counts).abs() > 1e-3).all())
     links = links.masked_fill(links.isinf(), 0.0)  # finite below the diagonal, where nothing is read
 
     def score(match, links):
@@ -201,7 +205,7 @@ def test_underflow_is_no_error():
 
 
 def test_a_graph_without_ngrams_scores_nothing():
-    found = graph([[1.0]], torch.zeros(0, 3))
+    found = graph([[1.0]], [])
     assert fuzzy_alignment(*arguments(found, [BEGIN, A, END]), order=3).scores.tolist() == [0.0]
     assert fuzzy_alignment(*arguments(GRAPH_D, [BEGIN, END]), order=3).scores.tolist() == [0.0]
 

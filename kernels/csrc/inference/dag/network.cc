@@ -166,6 +166,7 @@ const float* Dag::transitions(std::size_t vertex) {
     const float* gates = query + 2 * heads * size;
     const float scale = 1.0F / std::sqrt(static_cast<float>(size));
     const std::size_t next = vertex + 1, start = next / STEP * STEP;
+    const std::size_t end = std::min(vertices_, next + network_.max_transition_length), stop = padded_length(end);
     float *row = transitions_.data() + vertex * padded_, *head_scores = head_scores_.data();
     if (std::exchange(has_transitions_[vertex], 1) != 0) return row;
     std::fill(row, row + padded_, MINUS_INFINITY);
@@ -177,7 +178,7 @@ const float* Dag::transitions(std::size_t vertex) {
         float* scores = head_scores + head * padded_;
         const float *units = query + head * size, *keys = keys_.data() + head * size * padded_;
         F32Vector highest = broadcast(MINUS_INFINITY), sum{};
-        for (std::size_t position = start; position < padded_; position += STEP) {
+        for (std::size_t position = start; position < stop; position += STEP) {
             F32Vector even{}, odd{};
             std::size_t unit = 0;
             for (; unit + 2 <= size; unit += 2) {
@@ -188,22 +189,22 @@ const float* Dag::transitions(std::size_t vertex) {
             store(scores + position, (even + odd) * scale);
         }
         std::fill(scores + start, scores + next, MINUS_INFINITY);
-        std::fill(scores + vertices_, scores + padded_, MINUS_INFINITY);
-        for (std::size_t position = start; position < padded_; position += STEP)
+        std::fill(scores + end, scores + stop, MINUS_INFINITY);
+        for (std::size_t position = start; position < stop; position += STEP)
             highest = vector_max(load(scores + position), highest);
         const float top = horizontal_max(highest);
-        for (std::size_t position = start; position < padded_; position += STEP) sum += vector_exp(load(scores + position) - top);
+        for (std::size_t position = start; position < stop; position += STEP) sum += vector_exp(load(scores + position) - top);
         const float shift = gates[head] - top_gate - std::log(gate_sum) - top - std::log(horizontal_sum(sum));
-        for (std::size_t position = start; position < padded_; position += STEP)
+        for (std::size_t position = start; position < stop; position += STEP)
             store(scores + position, load(scores + position) + shift);
     }
-    for (std::size_t position = start; position < padded_; position += STEP) {
+    for (std::size_t position = start; position < stop; position += STEP) {
         F32Vector highest = load(head_scores + position), sum{};
         for (std::size_t head = 1; head < heads; ++head)
             highest = vector_max(load(head_scores + head * padded_ + position), highest);
         for (std::size_t head = 0; head < heads; ++head) sum += vector_exp(load(head_scores + head * padded_ + position) - highest);
         for (std::size_t lane = 0; lane < STEP; ++lane)
-            if (position + lane >= next && position + lane < vertices_) row[position + lane] = highest[lane] + std::log(sum[lane]);
+            if (position + lane >= next && position + lane < end) row[position + lane] = highest[lane] + std::log(sum[lane]);
     }
     return row;
 }
