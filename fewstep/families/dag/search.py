@@ -105,7 +105,10 @@ def choose_graphs(graphs: Sequence[list[list[Hypothesis]]], search: DagSearch) -
 def _merged(graphs: list[list[Hypothesis]], search: DagSearch) -> list[Hypothesis]:
     ranked = [_divided(one, search) for hypotheses in graphs for one in hypotheses]
     ranked.sort(key=lambda one: -one.score)
-    best = list({tuple(one.ids): one for one in reversed(ranked)}.values())[::-1]
+    first: dict[tuple[int, ...], Hypothesis] = {}
+    for one in ranked:
+        first.setdefault(tuple(one.ids), one)
+    best = list(first.values())
     if any("margin" in one.statistics for one in best):
         gaps = [before.score - after.score for before, after in pairwise(best)][: search.n_best]
         margin = min(*(one.statistics["margin"] for one in ranked), *gaps, math.inf)
