@@ -107,7 +107,9 @@ class DagNetwork:
             raise ValueError(f"link_codes: expected {arguments['slots']} rows as in slot_codes, got {len(arrays['link_codes'])}")
         arguments |= lexicon_arguments(lexicon)
         classes = len(arrays["lengths"]) if "lengths" in arrays else 0
-        self._native = fewstep_native.make_dag_network(**arguments, classes=classes, precision=precision, max_transition_length=max_transition_length or 0)
+        self._native = fewstep_native.make_dag_network(
+            **arguments, classes=classes, precision=precision, max_transition_length=max_transition_length or 0
+        )
 
     def follow(
         self, sources: I64, lengths: I64, graph_lengths: I64, *, token_weight: float, rules: DagRules, threads: int = 1

@@ -80,9 +80,7 @@ def _scores(queries: Tensor, keys: Tensor, allowed: Tensor) -> Tensor:
 
 class _Transitions(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, queries: Tensor, keys: Tensor, log_gates: Tensor, lengths: Tensor, max_length: int | None
-    ) -> Tensor:
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, log_gates: Tensor, lengths: Tensor, max_length: int | None) -> Tensor:
         batch, size = queries.shape[:2]
         found = queries.new_full((batch, size, size), -torch.inf)
         for some, rows, columns, allowed in _parts(queries, lengths, max_length):

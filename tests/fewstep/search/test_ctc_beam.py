@@ -113,7 +113,9 @@ WORDS = ["x", "y", "z", "w"]
 
 @pytest.fixture(scope="module")
 def language_model():
-    model = NgramModel.estimate([list("xyzzy"), list("xxw"), list("wyz"), list("zz"), list("yxwxy")], 3, discount_fallback=(0.5, 1.0, 1.5))
+    model = NgramModel.estimate(
+        [list("xyzzy"), list("xxw"), list("wyz"), list("zz"), list("yxwxy")], 3, discount_fallback=(0.5, 1.0, 1.5)
+    )
     return model.for_vocabulary([*RESERVED, *WORDS])
 
 
