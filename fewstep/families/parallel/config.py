@@ -36,9 +36,9 @@ class ParallelConfig(NetworkConfig):
 
     objective: Literal["nat", "glat", "ctc", "ctc-glat", "ctc-ngram", "cmlm"] = "ctc-glat"
     """Objective: one token for each slot of the target (`nat`), some slots of which are shown their token in training (`glat`); all
-    alignments of the target with more slots than tokens (`ctc`), some of which are shown the best one (`ctc-glat`), or the
-    bigrams that they are expected to share with it (`ctc-ngram`, for networks that another CTC objective has trained); or the hidden
-    tokens of a partly hidden target (`cmlm`), which Mask-Predict needs."""
+    alignments of the target with more slots than tokens (`ctc`), some of which are shown the best one (`ctc-glat`); the bigrams
+    that these alignments are expected to share with the target (`ctc-ngram`, for networks that another CTC objective has trained);
+    or the hidden tokens of a partly hidden target (`cmlm`), which Mask-Predict needs."""
     slot_input: SlotInput | None = None
     """Input of an empty slot: the mask token; the embedding of the source token at the same relative position (`uniform`); a
     mixture of source embeddings around that position (`soft`; Wei et al. 2019); with CTC the embedding of slot / `upsampling`
