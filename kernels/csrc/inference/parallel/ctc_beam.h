@@ -18,7 +18,7 @@ struct CtcBeamOptions {
     std::int64_t n_best = 1;
 };
 
-// The log-probabilities of the slots of one sentence. A token whose score is not above minus infinity is none.
+// The log-probabilities of the slots of one sentence. Tokens whose score is minus infinity or NaN are left out.
 struct CtcSlots {
     const float* scores;            // [slots,width]
     const std::int64_t* token_ids;  // [slots,width]
