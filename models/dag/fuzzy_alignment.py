@@ -71,7 +71,8 @@ def passing_probabilities(edges: Tensor) -> Tensor:
     size = edges.size(1)
     identity = torch.eye(size, dtype=edges.dtype, device=edges.device)
     start = identity[:1].expand(len(edges), 1, size)
-    return torch.linalg.solve_triangular(identity - edges, start, upper=True, left=False, unitriangular=True)[:, 0]
+    solved: Tensor = torch.linalg.solve_triangular(identity - edges, start, upper=True, left=False, unitriangular=True)
+    return solved[:, 0]
 
 
 def expected_ngrams(passing: Tensor, edges: Tensor, tokens: Tensor, order: int) -> Tensor:

@@ -55,9 +55,10 @@ class _Part(NamedTuple):
 def _parts(queries: Tensor, lengths: Tensor, max_length: int | None) -> Iterator[_Part]:
     """Yield parts that cover all transitions that are possible."""
     batch, size, heads, _ = queries.shape
-    banded = max_length is not None and max_length < size
+    band = size if max_length is None else min(max_length, size)
+    banded = band < size
     height = BAND_ROWS if banded else size
-    width = min(size, height + max_length) if banded and max_length is not None else size
+    width = min(size, height + band)
     held = CPU_SCORES if queries.device.type == "cpu" else GPU_SCORES
     some = max(1, held // max(1, heads * height * width))
     positions = torch.arange(size, device=lengths.device)
@@ -66,7 +67,7 @@ def _parts(queries: Tensor, lengths: Tensor, max_length: int | None) -> Iterator
             rows, columns = slice(top, top + height), slice(top, top + width) if banded else slice(size)
             row, column = positions[rows, None], positions[columns]
             allowed = (column > row) & (column < lengths[start : start + some, None, None])
-            yield _Part(slice(start, start + some), rows, columns, allowed & (column <= row + max_length) if banded else allowed)
+            yield _Part(slice(start, start + some), rows, columns, allowed & (column <= row + band) if banded else allowed)
 
 
 def _scores(queries: Tensor, keys: Tensor, allowed: Tensor) -> Tensor:

@@ -85,7 +85,7 @@ def neighbour_overlaps(states: Tensor, weight: Tensor, blank: int) -> Tensor:
     gradient.
     """
     some = max(1, PROBABILITIES // max(1, states.size(1) * len(weight)))
-    parts = [checkpoint(_overlaps, part, weight, blank, use_reentrant=False) for part in states.split(some)]
+    parts = [checkpoint(_overlaps, part, weight, blank, use_reentrant=False) for part in torch.split(states, some)]
     return torch.cat(parts)
 
 
