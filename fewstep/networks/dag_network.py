@@ -39,6 +39,8 @@ class DagRules:
     """Choose, and normalise, among this many frequent tokens of the network's lexicon; 0: among all tokens."""
     shortlist_links: int = 0
     """With a shortlist, also among this many translations of each source token."""
+    length_rank: int = 0
+    """The rank of the target length that determines the graph, if the network predicts lengths; 0: the most probable one."""
 
 
 class DagPath(NamedTuple):
@@ -79,6 +81,7 @@ class DagNetwork:
         shape: TransformerShape,
         precision: Precision = "float32",
         lexicon: Lexicon | None = None,
+        max_transition_length: int | None = None,
     ) -> None:
         """Build a network from `arrays` as for `fewstep.Transformer`, where `slot_codes` are the position codes of vertices. With H
         heads there are in addition
@@ -89,7 +92,8 @@ class DagNetwork:
 
         `precision` bfloat16 rounds the operands of layer products, which are summed in float32; transitions and logits stay in
         float32. int8 multiplies all products with weights, the logits too, in 8 bits and sums them in integers; attention and the
-        comparison of transition queries and keys stay in float32. `lexicon` provides shortlists of target tokens. Raises ValueError
+        comparison of transition queries and keys stay in float32. `lexicon` provides shortlists of target tokens.
+        `max_transition_length` is the number of next vertices that may follow a vertex; None: all later ones. Raises ValueError
         for an unknown precision, for a lexicon of another vocabulary, and for arrays that are missing or have another shape, all of
         which the message names.
         """
@@ -103,7 +107,9 @@ class DagNetwork:
             raise ValueError(f"link_codes: expected {arguments['slots']} rows as in slot_codes, got {len(arrays['link_codes'])}")
         arguments |= lexicon_arguments(lexicon)
         classes = len(arrays["lengths"]) if "lengths" in arrays else 0
-        self._native = fewstep_native.make_dag_network(**arguments, classes=classes, precision=precision)
+        self._native = fewstep_native.make_dag_network(
+            **arguments, classes=classes, precision=precision, max_transition_length=max_transition_length or 0
+        )
 
     def follow(
         self, sources: I64, lengths: I64, graph_lengths: I64, *, token_weight: float, rules: DagRules, threads: int = 1
@@ -135,4 +141,5 @@ def _arguments(rules: DagRules) -> dict[str, Any]:
         "mask": rules.mask,
         "shortlist_tokens": rules.shortlist_tokens,
         "shortlist_links": rules.shortlist_links,
+        "length_rank": rules.length_rank,
     }

@@ -9,6 +9,7 @@ void bind_aggressive(nanobind::module_& module);
 void bind_beam(nanobind::module_& module);
 void bind_bitext(nanobind::module_& module);
 void bind_fast_align(nanobind::module_& module);
+void bind_ctc_beam(nanobind::module_& module);
 void bind_joint_step(nanobind::module_& module);
 void bind_lattice_search(nanobind::module_& module);
 void bind_lattice_network(nanobind::module_& module);

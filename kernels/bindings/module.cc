@@ -7,7 +7,7 @@
 namespace nb = nanobind;
 
 // Incremented when a signature changes; fewstep/native.py expects the same number.
-constexpr int ABI = 25;
+constexpr int ABI = 26;
 
 namespace {
 
@@ -33,6 +33,7 @@ NB_MODULE(FEWSTEP_MODULE, module) {
     fewstep::bind_aggressive(module);
     fewstep::bind_beam(module);
     fewstep::bind_bitext(module);
+    fewstep::bind_ctc_beam(module);
     fewstep::bind_fast_align(module);
     fewstep::bind_joint_step(module);
     fewstep::bind_lattice_search(module);

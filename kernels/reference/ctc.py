@@ -1,4 +1,5 @@
-"""CTC by its definition (Graves et al. 2006), slow: `models.parallel.ctc` and `fewstep.search.ctc_beam` compute the same.
+"""CTC by its definition (Graves et al. 2006), slow: `models.parallel.ctc` computes the same, and so does
+`fewstep.search.ctc_beam` with a beam without limit.
 
 A slot writes one of V symbols, of which one is the blank. Legend: T slots, M target tokens.
 """

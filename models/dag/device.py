@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fewstep.families.dag.config import DagConfig, DagSearch
+from fewstep.families.dag.graph_size import decoding_factor
 from fewstep.families.dag.search import follows
 from fewstep.sources import Sources
 from models.common.device_batch import Inputs, Size, buffers, inputs_for, size_for
@@ -16,7 +17,7 @@ from models.common.replay import Programs, Replay
 from models.common.shortlist import shortlist_mask
 from models.common.sources import source_tensors
 from models.dag.following import follow_graphs
-from models.dag.graph_size import decoding_factor, graph_lengths
+from models.dag.graph_size import graph_lengths
 from models.dag.model import DagModel
 from models.dag.search import Followed
 
@@ -67,7 +68,7 @@ class DeviceSearch:
         """Return the paths of a batch of sources, on the CPU."""
         model = self._models[search.precision]
         config, (source, lengths) = model.config, source_tensors(prepared, "cpu")
-        vertices = known_sizes(config, lengths)
+        vertices = known_sizes(config, search, lengths)
         size = size_for(prepared, int(vertices.max()), max_source=config.max_positions, max_slots=config.max_vertices)
         allowed = shortlist_mask(search.shortlist, self._lexicon, source, lengths, model.sizes.target)
         inputs = inputs_for(prepared, vertices.numpy(), SMALLEST, allowed, size, model.target_embedding.weight.device)
@@ -78,7 +79,7 @@ class DeviceSearch:
         return _Program(self._models[search.precision], search, size)
 
 
-def known_sizes(config: DagConfig, source_lengths: Tensor) -> Tensor:
+def known_sizes(config: DagConfig, search: DagSearch, source_lengths: Tensor) -> Tensor:
     """Return the numbers of vertices [B] for `source_lengths` [B] with EOS, where they do not depend on a predicted length."""
     target = torch.zeros_like(source_lengths)
-    return graph_lengths(config, source_lengths, target, decoding_factor(config)).clamp(max=config.max_vertices)
+    return graph_lengths(config, source_lengths, target, decoding_factor(config, search)).clamp(max=config.max_vertices)

@@ -1,4 +1,5 @@
-"""The marginal likelihood of a target over all paths of its graph (Huang et al. 2022, sections 3.2 and 3.3)."""
+"""The objectives of a graph: the likelihood of its target over all paths (Huang et al. 2022, sections 3.2 and 3.3), and fuzzy
+alignment (Ma et al. 2023)."""
 
 from __future__ import annotations
 
@@ -9,13 +10,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fewstep.families.dag.config import DagConfig
+from fewstep.families.dag.graph_size import LENGTHS, decoding_factor
 from fewstep.vocabulary import BOS
 from kernels import dag_best_alignment, dag_log_likelihood, dag_max_log_likelihood
 from models.common.glancing import first_pass
 from models.common.losses.token_scores import token_scores
 from models.dag import glancing
+from models.dag.fuzzy_alignment import fuzzy_alignment
 from models.dag.glancing import Glance
-from models.dag.graph_size import LENGTHS, decoding_factor, graph_lengths
+from models.dag.graph_size import graph_lengths
 from models.dag.model import DagModel, Source, empty_vertices
 from models.dag.sampled_vocabulary import SampledVocabulary, sample_vocabulary
 from models.family import Loss
@@ -45,32 +48,59 @@ class Targets(NamedTuple):
 
 
 def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) -> Loss:
-    """Return the sum over sentences of -log P(target | source) / m for m tokens with BOS and EOS, in nats.
+    """Return the sum over sentences of -log P(target | source) / m for m tokens with BOS and EOS, in nats; with `objective: ngram`,
+    of minus the agreement F of graph and target (`fuzzy_alignment`), from -1 to 0.
 
     If the network predicts lengths, `length_loss_weight` times the cross-entropy of m is added. The count is the number of
-    sentences, including those without a path, whose loss is 0. With `label_smoothing` e, a vertex scores a token by
+    sentences, including those without a path, whose likelihood is left out. With `label_smoothing` e, a vertex scores a token by
     (1 - e) log p(y) + e mean_w log p(w). In training with `sampled_tokens`, p is normalised over a sample of the vocabulary.
 
     The statistics are `accuracy` (the share of the best path's tokens that their vertices rank first), `shown` (the share of tokens
-    that are shown) and `impossible` (1 without a path). No token is shown in evaluation mode.
+    that are shown), `impossible` (1 without a path) and, with `objective: ngram`, `precision` and `recall` of n-grams,
+    `length_ratio` (the expected length over m) and `brevity`, the brevity penalty. No token is shown in evaluation mode.
     """
     network = cast(DagModel, model)
     source = network.read(batch.source, batch.source_lengths)
     target = targets(network.config, batch, training=network.training)
     graphs, glance = _graphs(network, source, target, update, label_smoothing)
-    tokens = graphs.tokens if glance is None else glancing.pinned(graphs.tokens, glance, network.config.pinning)
-    objective = dag_log_likelihood if network.config.objective == "sum" else dag_max_log_likelihood
-    scores = objective(tokens, graphs.transitions, target.lengths, target.graph_lengths)
-    possible = scores.isfinite()
-    total = -(scores.where(possible, 0.0) / target.lengths).sum()
-    statistics = {"impossible": (~possible).sum()}
+    if network.config.objective == "ngram":
+        total, statistics = _disagreement(network.config, graphs, target)
+    else:
+        total, statistics = _negative_log_likelihood(network.config, graphs, glance, target)
     if glance is not None:
         statistics |= {"accuracy": (glance.correct / target.lengths).sum(), "shown": (glance.shown.sum(1) / target.lengths).sum()}
     if source.lengths is not None:
         total = total + network.config.length_loss_weight * F.cross_entropy(
             source.lengths.float(), target.lengths.clamp(max=LENGTHS - 1), reduction="sum"
         )
-    return Loss(total, torch.tensor(len(scores), device=total.device), statistics)
+    return Loss(total, torch.tensor(len(target.ids), device=total.device), statistics)
+
+
+def _negative_log_likelihood(
+    config: DagConfig, graphs: Graphs, glance: Glance | None, target: Targets
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the sum of -log P(target | source) / m, and statistics."""
+    tokens = graphs.tokens if glance is None else glancing.pinned(graphs.tokens, glance, config.pinning)
+    objective = dag_log_likelihood if config.objective == "sum" else dag_max_log_likelihood
+    scores = objective(tokens, graphs.transitions, target.lengths, target.graph_lengths)
+    possible = scores.isfinite()
+    return -(scores.where(possible, 0.0) / target.lengths).sum(), {"impossible": (~possible).sum()}
+
+
+def _disagreement(config: DagConfig, graphs: Graphs, target: Targets) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return minus the sum of the agreements of graphs and targets, and statistics. Shown tokens are not pinned: the best path
+    only chooses inputs (Ma et al. 2023, section 3.3)."""
+    found = fuzzy_alignment(
+        graphs.tokens, graphs.transitions, target.ids, target.lengths, target.graph_lengths, order=config.ngram_order
+    )
+    means = {
+        "precision": found.precision,
+        "recall": found.recall,
+        "length_ratio": found.lengths / target.lengths,
+        "brevity": found.brevity,
+    }
+    statistics = {name: values.detach().sum() for name, values in means.items()}
+    return -found.scores.sum(), {**statistics, "impossible": (target.lengths > target.graph_lengths).sum()}
 
 
 def log_probability(model: DagModel, batch: Batch) -> Tensor:

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from fewstep.config.network import Sizes
 from fewstep.families.dag.config import DagConfig
+from fewstep.families.dag.graph_size import LENGTHS, decoding_factor, vertex_counts
 from fewstep.vocabulary import BOS, EOS, MASK, PAD
 from models.common.layers.attention import Memory, padding_mask
 from models.common.layers.backbone import Backbone
 from models.common.layers.embeddings import Positions, embed
 from models.common.layers.initialisation import initialise
 from models.common.layers.linear import Linear
-from models.dag.graph_size import LENGTHS, vertex_counts
 from models.dag.transitions import transition_log_probs
 
 
@@ -52,7 +52,7 @@ class DagModel(Backbone):
             **super().codes(),
             "slot_codes": self.vertex_positions(vertices),
             "link_codes": torch.cat(parts, 1),
-            "graph_lengths": vertex_counts(self.config),
+            "graph_lengths": torch.from_numpy(vertex_counts(self.config, decoding_factor(self.config))),
         }
 
     def read(self, source: Tensor, source_lengths: Tensor) -> Source:
@@ -86,7 +86,7 @@ class Links(nn.Module):
 
     def __init__(self, config: DagConfig) -> None:
         super().__init__()
-        self.heads = config.heads
+        self.heads, self.max_length = config.heads, config.max_transition_length
         self.positions = Positions.of(config, config.max_vertices)
         self.queries = Linear(2 * config.width, config.width)
         self.keys = Linear(2 * config.width, config.width)
@@ -97,7 +97,7 @@ class Links(nn.Module):
         positions = self.positions(torch.arange(states.size(1), device=states.device))
         x = torch.cat((states, positions.to(states.dtype).expand_as(states)), 2)
         queries, keys = (part(x).unflatten(2, (self.heads, -1)) for part in (self.queries, self.keys))
-        return transition_log_probs(queries, keys, self.gates(x).float().log_softmax(2), lengths)
+        return transition_log_probs(queries, keys, self.gates(x).float().log_softmax(2), lengths, self.max_length)
 
 
 def empty_vertices(lengths: Tensor, size: int) -> Tensor:

@@ -37,6 +37,9 @@ class DagSystem(StandaloneSystem, DagConfig):
     def problems(self) -> Iterator[Problem]:
         """Yield the options that are not a valid combination."""
         yield from super().problems()
+        if self.objective == "ngram" and self.training.label_smoothing:
+            expected = "0 with objective ngram, which counts with true probabilities"
+            yield Problem(("training", "label_smoothing"), expected, self.training.label_smoothing)
         if self.sampled_tokens and self.training.label_smoothing:
             yield Problem(("sampled_tokens",), "none with label smoothing, which is over all tokens", self.sampled_tokens)
 

@@ -5,53 +5,73 @@ Legend: B batch, L vertices, H heads, D width. With d = D/H, for each head h and
     p_h(j | i)    = softmax over j of q_ih . k_jh / sqrt(d)
     log E(i -> j) = log sum_h gate_h(i) p_h(j | i)
 
-so that the rows of E sum to 1. This is a mixture of softmaxes (Huang et al. 2022, with several heads as in their code).
+so that the rows of E sum to 1. This is a mixture of softmaxes (Huang et al. 2022, with several heads as in their code). A band
+limits j to i + max_length; the scores of all heads are then linear in L.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 CPU_SCORES, GPU_SCORES = 2**19, 2**26
 """The number of scores of all heads that are held at a time, unless a single sentence has more."""
+BAND_ROWS = 64
+"""The number of vertices whose transitions are computed together in a band."""
 NEVER = -1e30
 LOG2_E = math.log2(math.e)
 
 
-def transition_log_probs(queries: Tensor, keys: Tensor, log_gates: Tensor, graph_lengths: Tensor) -> Tensor:
+def transition_log_probs(
+    queries: Tensor, keys: Tensor, log_gates: Tensor, graph_lengths: Tensor, max_length: int | None = None
+) -> Tensor:
     """Return log E(i -> j), [B,L,L] float32; minus infinity where there is no transition, as in the rows of the last vertex and of
     the padding.
 
-    Queries and keys are [B,L,H,D/H], log_gates [B,L,H] (normalised over heads), graph_lengths [B]. The computation is in float32
+    Queries and keys are [B,L,H,D/H], log_gates [B,L,H] (normalised over heads), graph_lengths [B]. With `max_length` only that many
+    next vertices follow a vertex (Huang et al. 2023, "Directed Acyclic Transformer Pre-training"). The computation is in float32
     (float64 for float64 inputs), proceeds some sentences at a time, and is repeated for the gradient.
     """
     dtype = torch.promote_types(queries.dtype, torch.float32)
     with torch.autocast(queries.device.type, enabled=False):
-        found: Tensor = _Transitions.apply(queries.to(dtype), keys.to(dtype), log_gates.to(dtype), graph_lengths)  # type: ignore[no-untyped-call]
+        found: Tensor = _Transitions.apply(queries.to(dtype), keys.to(dtype), log_gates.to(dtype), graph_lengths, max_length)  # type: ignore[no-untyped-call]
         return found
 
 
-def _parts(queries: Tensor) -> Iterator[slice]:
-    """Yield slices of sentences that are computed together."""
+class _Part(NamedTuple):
+    """Transitions that are computed together."""
+
+    sentences: slice
+    rows: slice
+    columns: slice
+    allowed: Tensor
+    """A mask, True where the vertex of the column comes after that of the row within the graph and the band."""
+
+
+def _parts(queries: Tensor, lengths: Tensor, max_length: int | None) -> Iterator[_Part]:
+    """Yield parts that cover all transitions that are possible."""
     batch, size, heads, _ = queries.shape
+    band = size if max_length is None else min(max_length, size)
+    banded = band < size
+    height = BAND_ROWS if banded else size
+    width = min(size, height + band)
     held = CPU_SCORES if queries.device.type == "cpu" else GPU_SCORES
-    some = max(1, held // max(1, heads * size * size))
-    return (slice(start, start + some) for start in range(0, batch, some))
-
-
-def _allowed(lengths: Tensor, size: int) -> Tensor:
-    """Return a mask [B,L,L], True where vertex j comes after vertex i within the graph."""
+    some = max(1, held // max(1, heads * height * width))
     positions = torch.arange(size, device=lengths.device)
-    return (positions > positions[:, None]) & (positions < lengths[:, None, None])
+    for start in range(0, batch, some):
+        for top in range(0, size, max(height, 1)):
+            rows, columns = slice(top, top + height), slice(top, top + width) if banded else slice(size)
+            row, column = positions[rows, None], positions[columns]
+            allowed = (column > row) & (column < lengths[start : start + some, None, None])
+            yield _Part(slice(start, start + some), rows, columns, allowed & (column <= row + band) if banded else allowed)
 
 
 def _scores(queries: Tensor, keys: Tensor, allowed: Tensor) -> Tensor:
-    """Return the scores [B,H,L,L].
+    """Return the scores [B,H,rows,columns].
 
     Scores that are not allowed are very low but finite, so that rows without transitions have a softmax too.
     """
@@ -61,17 +81,18 @@ def _scores(queries: Tensor, keys: Tensor, allowed: Tensor) -> Tensor:
 
 class _Transitions(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, keys: Tensor, log_gates: Tensor, lengths: Tensor) -> Tensor:
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, log_gates: Tensor, lengths: Tensor, max_length: int | None) -> Tensor:
         batch, size = queries.shape[:2]
-        found = queries.new_empty(batch, size, size)
-        for part in _parts(queries):
-            allowed = _allowed(lengths[part], size)
-            joint = _scores(queries[part], keys[part], allowed).log_softmax(3).add_(log_gates[part].transpose(1, 2)[..., None])
+        found = queries.new_full((batch, size, size), -torch.inf)
+        for some, rows, columns, allowed in _parts(queries, lengths, max_length):
+            gates = log_gates[some, rows].transpose(1, 2)[..., None]
+            joint = _scores(queries[some, rows], keys[some, columns], allowed).log_softmax(3).add_(gates)
             top = joint.amax(1, keepdim=True)
             # exp2 is several times faster than exp on a CPU.
             sums = joint.sub_(top).mul_(LOG2_E).exp2_().sum(1)
-            found[part] = sums.log_().add_(top[:, 0]).masked_fill_(~allowed, -torch.inf)
+            found[some, rows, columns] = sums.log_().add_(top[:, 0]).masked_fill_(~allowed, -torch.inf)
         ctx.save_for_backward(queries, keys, log_gates, lengths)
+        ctx.max_length = max_length
         return found
 
     @staticmethod
@@ -79,16 +100,17 @@ class _Transitions(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Return gradients. With r_h = gate_h p_h / E, that of log p_h is g r_h, and that of log gate_h is its sum over j."""
         queries, keys, log_gates, lengths = ctx.saved_tensors
-        gradients = torch.empty_like(queries), torch.empty_like(keys), torch.empty_like(log_gates)
+        gradients = torch.empty_like(queries), torch.zeros_like(keys), torch.empty_like(log_gates)
         scale = queries.size(-1) ** -0.5
-        for part in _parts(queries):
-            allowed = _allowed(lengths[part], queries.size(1))
-            scores = _scores(queries[part], keys[part], allowed)
-            shares = scores.log_softmax(3).add_(log_gates[part].transpose(1, 2)[..., None]).softmax(1)
-            gradient = shares.mul_(upstream[0][part].masked_fill(~allowed, 0.0)[:, None])
+        for some, rows, columns, allowed in _parts(queries, lengths, ctx.max_length):
+            scores = _scores(queries[some, rows], keys[some, columns], allowed)
+            shares = scores.log_softmax(3).add_(log_gates[some, rows].transpose(1, 2)[..., None]).softmax(1)
+            gradient = shares.mul_(upstream[0][some, rows, columns].masked_fill(~allowed, 0.0)[:, None])
             of_gates = gradient.sum(3, keepdim=True)
             gradient -= scores.softmax(3).mul_(of_gates)
-            gradients[0][part] = torch.matmul(gradient, keys[part].transpose(1, 2)).mul_(scale).transpose(1, 2)
-            gradients[1][part] = torch.matmul(gradient.transpose(2, 3), queries[part].transpose(1, 2)).mul_(scale).transpose(1, 2)
-            gradients[2][part] = of_gates[..., 0].transpose(1, 2)
-        return (*gradients, None)
+            of_queries = torch.matmul(gradient, keys[some, columns].transpose(1, 2))
+            of_keys = torch.matmul(gradient.transpose(2, 3), queries[some, rows].transpose(1, 2))
+            gradients[0][some, rows] = of_queries.mul_(scale).transpose(1, 2)
+            gradients[1][some, columns] += of_keys.mul_(scale).transpose(1, 2)
+            gradients[2][some, rows] = of_gates[..., 0].transpose(1, 2)
+        return (*gradients, None, None)

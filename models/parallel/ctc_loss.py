@@ -49,7 +49,7 @@ def ctc_loss(model: ParallelModel, batch: Batch, update: int, label_smoothing: f
     target = targets_of(model, batch)
     inputs, statistics = _glance(model, source, target, batch.ids, update)
     states = model.states(inputs, target.slots, source)
-    scores = _scores(model, states, target).log_probs
+    scores = target_scores(model, states, target).log_probs
     log_probs = ctc_log_likelihood(scores, target.ids, target.lengths, target.slots)
     possible = log_probs.isfinite()
     nll = -log_probs.where(possible, 0.0).sum()
@@ -64,7 +64,7 @@ def log_probability(model: ParallelModel, batch: Batch) -> Tensor:
     """Return log P(target | source) [B] over all alignments; minus infinity where the slots do not suffice."""
     source, target = model.read(batch.source, batch.source_lengths), targets_of(model, batch)
     states = model.states(model.inputs(source, target.slots, target.size), target.slots, source)
-    return ctc_log_likelihood(_scores(model, states, target).log_probs, target.ids, target.lengths, target.slots)
+    return ctc_log_likelihood(target_scores(model, states, target).log_probs, target.ids, target.lengths, target.slots)
 
 
 def targets_of(model: ParallelModel, batch: Batch) -> Targets:
@@ -74,7 +74,7 @@ def targets_of(model: ParallelModel, batch: Batch) -> Targets:
     return Targets(ids, batch.target_lengths - 1, upsampled(model.config, batch.source_lengths), labels)
 
 
-def _scores(model: ParallelModel, states: Tensor, target: Targets, *, with_best: bool = False) -> TokenScores:
+def target_scores(model: ParallelModel, states: Tensor, target: Targets, *, with_best: bool = False) -> TokenScores:
     """Return the scores [B,M+1,T] of the blank and of each target token at each slot."""
     return token_scores(states, model.output_weight(), target.labels, target.slots, with_best=with_best)
 
@@ -88,7 +88,7 @@ def _glance(model: ParallelModel, source: Source, target: Targets, ids: Tensor, 
     if not (model.config.glances and model.training):
         return inputs, {}
     with first_pass(inputs.device, same_dropout=model.config.glancing_same_dropout):
-        found = _scores(model, model.states(inputs, target.slots, source), target, with_best=True)
+        found = target_scores(model, model.states(inputs, target.slots, source), target, with_best=True)
         rows = ctc_best_alignment(found.log_probs, target.ids, target.lengths, target.slots)
     aligned = rows >= 0
     tokens = F.pad(target.ids, (1, 0), value=BLANK).gather(1, rows.clamp(min=0))

@@ -10,12 +10,15 @@ from models.family import Loss
 from models.parallel import ctc_loss as alignments
 from models.parallel import slot_loss as slots
 from models.parallel.model import ParallelModel
+from models.parallel.ngram_loss import ngram_loss
 from models.training.batch import Batch
 
 
 def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) -> Loss:
-    """Return the objective of a batch; see `ctc_loss` and `slot_loss`. No token is shown in evaluation mode."""
+    """Return the objective of a batch; see `ctc_loss`, `ngram_loss` and `slot_loss`. No token is shown in evaluation mode."""
     network = cast(ParallelModel, model)
+    if network.config.objective == "ctc-ngram":
+        return ngram_loss(network, batch, update, label_smoothing)
     objective = alignments.ctc_loss if network.config.uses_ctc else slots.slot_loss
     return objective(network, batch, update, label_smoothing)
 

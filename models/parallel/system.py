@@ -42,6 +42,13 @@ class ParallelSystem(StandaloneSystem, ParallelConfig):
         """The names of the systems that are copied into this one, by role."""
         return {RESCORER: self.rescorer} if self.rescorer else {}
 
+    def problems(self) -> Iterator[Problem]:
+        """Yield the options that are not a valid combination."""
+        yield from super().problems()
+        if self.objective == "ctc-ngram" and self.training.label_smoothing:
+            expected = "0 with objective ctc-ngram, which counts with true probabilities"
+            yield Problem(("training", "label_smoothing"), expected, self.training.label_smoothing)
+
     def companion_problems(self, companions: Mapping[str, Companion]) -> Iterator[Problem]:
         """Yield the options that are not valid with the system that rescores."""
         rescorer = companions.get(RESCORER)

@@ -1,10 +1,10 @@
-"""Sizes, graph, objective and searches of the `dag` family (Huang et al. 2022)."""
+"""Sizes, graph, objective and searches of the `dag` family (Huang et al. 2022; Ma et al. 2023)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from fewstep.config.bounds import Ge, Gt, Le
 from fewstep.config.network import TYPICAL_LENGTH, NetworkConfig
@@ -13,6 +13,9 @@ from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig, SystemParts, Workload
 
 Pin = Literal["none", "row", "column"]
+
+MAX_LENGTH_CANDIDATES = 100
+"""The largest number of graphs that are searched for a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +39,17 @@ class DagConfig(NetworkConfig):
     Empty: always `graph_factor`."""
     max_vertices: Annotated[int, Ge(2)] = 1024
     """Largest graph in training and decoding; the number of rows of a learned table of positions."""
+    max_transition_length: Annotated[int, Ge(1)] | None = None
+    """Number of next vertices that may follow a vertex, a band for long outputs. Pairs whose target of m tokens with BOS and EOS
+    cannot span the graph in m - 1 steps are left out of training. Empty: all later vertices."""
     length_loss_weight: Annotated[float, Ge(0)] = 0.1
     """Weight of the length's cross-entropy in the loss, where lengths are predicted."""
-    objective: Literal["sum", "max"] = "sum"
-    """Probability of a target: the sum over all paths, or the probability of the best path."""
+    objective: Literal["sum", "max", "ngram"] = "sum"
+    """Objective of training: the probability of a target, summed over all paths (`sum`) or that of its best path (`max`); or the
+    expected share of n-grams that graph and target have in common (`ngram`, fuzzy alignment), for networks that `sum` has
+    trained (`initial_weights`)."""
+    ngram_order: Annotated[int, Ge(1)] = 2
+    """Length of the n-grams of `objective: ngram`, in tokens."""
     sampled_tokens: Annotated[int, Ge(1)] | None = None
     """Number of random tokens in the sampled softmax of training (Jean et al. 2015): a vertex is normalised over these and the
     tokens of the batch's targets, which is faster with large vocabularies. Empty: over all tokens."""
@@ -54,7 +64,7 @@ class DagConfig(NetworkConfig):
     """Updates over which the share changes."""
     pin: Pin | None = None
     """Effect of a shown token on the paths: none; its vertex must be on the path (`row`); or its vertex may write no other token
-    (`column`). Empty: `column` by the conventions of the paper, `row` by those of v2."""
+    (`column`). Empty: `column` by the conventions of the paper, `row` by those of v2, and none with `objective: ngram`."""
 
     activation: Literal["relu", "gelu", "swish"] = "gelu"
     """Activation of the feed-forward blocks."""
@@ -62,6 +72,8 @@ class DagConfig(NetworkConfig):
     @property
     def pinning(self) -> Pin:
         """The effect of a shown token on the paths."""
+        if self.objective == "ngram":
+            return "none"
         return self.pin or ("column" if self.conventions == "paper" else "row")
 
     @property
@@ -86,6 +98,11 @@ class DagConfig(NetworkConfig):
         low, high = self.factors
         if not 0 < low <= high:
             yield Problem(("graph_factor_range",), "two factors above 0, the lower one first", f"[{low}, {high}]")
+        if self.objective == "ngram" and self.pin not in (None, "none"):
+            yield Problem(("pin",), "none with objective ngram, whose counts it would bias", self.pin)
+        if self.objective == "ngram" and self.sampled_tokens:
+            expected = "none with objective ngram, which counts with true probabilities"
+            yield Problem(("sampled_tokens",), expected, self.sampled_tokens)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +118,11 @@ class DagSearch(SearchConfig):
     """Weight of token scores relative to transitions (beta)."""
     length_penalty: Annotated[float, Ge(0)] = 1.0
     """Exponent of the length that scores are divided by (beam: alpha; Viterbi: b)."""
+    graph_factor: Annotated[float, Gt(0)] | None = None
+    """Factor of the size of graphs, within `graph_factor_range`. Empty: the mean of this range."""
+    length_candidates: Annotated[int, Ge(1)] = 1
+    """Number of predicted target lengths whose graphs are searched (`graph_size: predicted`); the output with the best score,
+    divided by a power of its length (`length_penalty`), is chosen."""
     beam_size: Annotated[int, Ge(1)] = 200
     """Number of prefixes that are extended at each vertex (beam only)."""
     beams_per_length: Annotated[int, Ge(1)] = 10
@@ -133,6 +155,11 @@ class DagSearch(SearchConfig):
     @property
     def penalises_length(self) -> bool:
         """Whether `length_penalty` changes the result."""
+        return self.divides_by_length or self.length_candidates > 1
+
+    @property
+    def divides_by_length(self) -> bool:
+        """Whether the search of one graph divides scores by a power of the length."""
         return self.strategy in ("viterbi", "joint-viterbi", "beam")
 
     @property
@@ -168,6 +195,18 @@ class DagSearch(SearchConfig):
         elif self.ngram_weight and parts.ngram is False:
             yield Problem(("ngram_weight",), "0 for a system without an n-gram model (`ngram: {}`)", self.ngram_weight)
         yield from self.shortlist_problems(parts)
+        if network is not None:
+            yield from self._graph_problems(cast(DagConfig, network))
+
+    def _graph_problems(self, network: DagConfig) -> Iterator[Problem]:
+        low, high = network.factors
+        if self.graph_factor is not None and not low <= self.graph_factor <= high:
+            yield Problem(("graph_factor",), f"{low} to {high}, the factors of training", self.graph_factor)
+        if self.length_candidates > 1 and (network.graph_size != "predicted" or self.strategy == "sample"):
+            expected = "1 unless graph_size is predicted, and for samples"
+            yield Problem(("length_candidates",), expected, self.length_candidates)
+        elif self.length_candidates > MAX_LENGTH_CANDIDATES:
+            yield Problem(("length_candidates",), f"at most {MAX_LENGTH_CANDIDATES}", self.length_candidates)
 
 
 NETWORK, SEARCH = DagConfig, DagSearch

@@ -14,7 +14,8 @@ from fewstep.config.problems import Problem, refuse
 from fewstep.config.search import SearchConfig, SystemParts, check_search
 from fewstep.explanation import TOKENS, Explanation, of_graph
 from fewstep.families.dag.config import DagConfig, DagSearch
-from fewstep.families.dag.search import Graph, TopTokens, finished, follows, search_graph, tokens_needed
+from fewstep.families.dag.graph_size import vertex_counts
+from fewstep.families.dag.search import Graph, TopTokens, choose_graphs, finished, follows, search_graph, tokens_needed
 from fewstep.networks.arrays import Precision
 from fewstep.networks.copies import Copies
 from fewstep.networks.dag_network import DagNetwork, DagRules
@@ -63,7 +64,13 @@ class NativeDecoder:
         self._copies[precision]
 
     def _copy(self, arrays: Arrays, precision: Precision) -> DagNetwork:
-        return DagNetwork(arrays, shape=shape_of(self.config), precision=precision, lexicon=self.lexicon)
+        return DagNetwork(
+            arrays,
+            shape=shape_of(self.config),
+            precision=precision,
+            lexicon=self.lexicon,
+            max_transition_length=self.config.max_transition_length,
+        )
 
     def problems(self, search: DagSearch) -> Iterator[Problem]:
         """Yield the options of a search that are not valid for this system, or that native code does not support."""
@@ -89,17 +96,25 @@ class NativeDecoder:
 
     def search(self, prepared: Sources, search: DagSearch, threads: int) -> list[list[Hypothesis]]:
         """Return the hypotheses of a search without problems."""
-        if follows(search):
-            return [finished(ranked, search) for ranked in self._follow(prepared, search, threads)]
-        return search_graph(self.graph(prepared, search, threads), search, self.ngram, threads)
+        candidates = range(search.length_candidates)
+        return choose_graphs([self._search(prepared, search, threads, length_rank) for length_rank in candidates], search)
 
-    def graph(self, prepared: Sources, search: DagSearch, threads: int, tokens: int = 1) -> Graph:
-        """Return the graphs of sources, with as many tokens per vertex as the search needs, and at least `tokens`."""
+    def _search(self, prepared: Sources, search: DagSearch, threads: int, length_rank: int) -> list[list[Hypothesis]]:
+        """Return the hypotheses of the graphs of the length with this rank among the predicted ones."""
+        if follows(search):
+            return [finished(ranked, search) for ranked in self._follow(prepared, search, threads, length_rank)]
+        return search_graph(self.graph(prepared, search, threads, length_rank=length_rank), search, self.ngram, threads)
+
+    def graph(self, prepared: Sources, search: DagSearch, threads: int, tokens: int = 1, length_rank: int = 0) -> Graph:
+        """Return the graphs of sources, with as many tokens per vertex as the search needs, and at least `tokens`.
+
+        If the network predicts lengths, they are those of the length with `length_rank` among the predicted ones.
+        """
         transitions, log_probs, ids, lengths = self._copies[search.precision].scores(
             *self._encoded(prepared),
-            self._vertices(prepared.lengths),
+            self._vertices(prepared.lengths, search),
             tokens=max(tokens, tokens_needed(search)),
-            rules=_rules(search),
+            rules=_rules(search, length_rank),
             threads=threads,
         )
         return Graph(transitions, TopTokens(log_probs, ids), lengths)
@@ -113,13 +128,13 @@ class NativeDecoder:
         graph = self.graph(prepared, search, threads or default_threads(), TOKENS)
         return of_graph(graph.transitions[0], graph.tokens.scores[0], graph.tokens.ids[0], best.ids, piece)
 
-    def _follow(self, prepared: Sources, search: DagSearch, threads: int) -> list[list[Hypothesis]]:
+    def _follow(self, prepared: Sources, search: DagSearch, threads: int, length_rank: int) -> list[list[Hypothesis]]:
         """Run greedy search, or lookahead search without constraints on repetitions."""
         paths = self._copies[search.precision].follow(
             *self._encoded(prepared),
-            self._vertices(prepared.lengths),
+            self._vertices(prepared.lengths, search),
             token_weight=search.token_weight if search.strategy == "lookahead" else 0.0,
-            rules=_rules(search),
+            rules=_rules(search, length_rank),
             threads=threads,
         )
         return [[Hypothesis(path.ids, path.score, 1)] for path in paths]
@@ -130,9 +145,10 @@ class NativeDecoder:
             return prepared.ids, prepared.lengths
         return np.pad(prepared.ids, ((0, 0), (1, 0)), constant_values=BOS), prepared.lengths + 1
 
-    def _vertices(self, lengths: Ints) -> Ints:
+    def _vertices(self, lengths: Ints, search: DagSearch) -> Ints:
         """Return the number of vertices of each sentence, or of each target length if the network predicts it."""
-        return self._sizes if self.config.graph_size == "predicted" else self._sizes[lengths]
+        sizes = self._sizes if search.graph_factor is None else vertex_counts(self.config, search.graph_factor)
+        return sizes if self.config.graph_size == "predicted" else sizes[lengths]
 
 
 def _array(name: str, arrays: Arrays) -> Any:
@@ -159,12 +175,13 @@ def _links(arrays: Arrays, width: int) -> Any:
 
 
 @lru_cache
-def _rules(search: DagSearch) -> DagRules:
+def _rules(search: DagSearch, length_rank: int) -> DagRules:
     return DagRules(
         bos=BOS,
         eos=EOS,
         mask=MASK,
         banned=tuple(banned(allow_unknown=search.allow_unknown)),
+        length_rank=length_rank,
         **shortlist_sizes(search.shortlist),
     )
 

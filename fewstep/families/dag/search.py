@@ -5,9 +5,10 @@ Legend: B batch, L vertices, W tokens of a vertex, C candidates of a vertex.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ __all__ = [
     "Graph",
     "TopTokens",
     "candidates",
+    "choose_graphs",
     "finished",
     "follows",
     "search_graph",
@@ -87,6 +89,37 @@ def finished(ranked: list[Hypothesis], search: DagSearch) -> list[Hypothesis]:
     if not search.deduplicate:
         return ranked
     return [replace(hypothesis, ids=[token for token, _ in groupby(hypothesis.ids)]) for hypothesis in ranked]
+
+
+def choose_graphs(graphs: Sequence[list[list[Hypothesis]]], search: DagSearch) -> list[list[Hypothesis]]:
+    """Return the best hypotheses of each sentence, from those of several graphs of it, the one of the most probable length first.
+
+    Scores are divided by (tokens with EOS)^`length_penalty` unless the search of a graph does so. Outputs are distinct; of equal
+    scores the one of the more probable length wins. Margins count the gaps between the outputs.
+    """
+    if len(graphs) == 1:
+        return graphs[0]
+    return [_merged([list(ranked) for ranked in sentence], search) for sentence in zip(*graphs, strict=True)]
+
+
+def _merged(graphs: list[list[Hypothesis]], search: DagSearch) -> list[Hypothesis]:
+    ranked = [_divided(one, search) for hypotheses in graphs for one in hypotheses]
+    ranked.sort(key=lambda one: -one.score)
+    first: dict[tuple[int, ...], Hypothesis] = {}
+    for one in ranked:
+        first.setdefault(tuple(one.ids), one)
+    best = list(first.values())
+    if any("margin" in one.statistics for one in best):
+        gaps = [before.score - after.score for before, after in pairwise(best)][: search.n_best]
+        margin = min(*(one.statistics["margin"] for one in ranked), *gaps, math.inf)
+        best = [replace(one, statistics={**one.statistics, "margin": margin}) for one in best]
+    return best[: search.n_best]
+
+
+def _divided(hypothesis: Hypothesis, search: DagSearch) -> Hypothesis:
+    if search.divides_by_length:
+        return hypothesis
+    return replace(hypothesis, score=hypothesis.score / (len(hypothesis.ids) + 1) ** search.length_penalty)
 
 
 def candidates(transitions: Floats, tokens: TopTokens, count: int, token_weight: float) -> Candidates:

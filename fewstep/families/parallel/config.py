@@ -24,6 +24,7 @@ INPUTS: dict[str, tuple[SlotInput, ...]] = {
     "glat": ("uniform", "mask", "soft"),
     "ctc": ("repeat", "gaussian"),
     "ctc-glat": ("repeat", "gaussian"),
+    "ctc-ngram": ("repeat", "gaussian"),
     "cmlm": ("mask",),
 }
 """The inputs that slots may have with each objective, the default first."""
@@ -33,10 +34,11 @@ INPUTS: dict[str, tuple[SlotInput, ...]] = {
 class ParallelConfig(NetworkConfig):
     """A Transformer whose decoder writes all slots of a target at once; every slot attends to all slots."""
 
-    objective: Literal["nat", "glat", "ctc", "ctc-glat", "cmlm"] = "ctc-glat"
+    objective: Literal["nat", "glat", "ctc", "ctc-glat", "ctc-ngram", "cmlm"] = "ctc-glat"
     """Objective: one token for each slot of the target (`nat`), some slots of which are shown their token in training (`glat`); all
-    alignments of the target with more slots than tokens (`ctc`), some of which are shown the best one (`ctc-glat`); or the hidden
-    tokens of a partly hidden target (`cmlm`), which Mask-Predict needs."""
+    alignments of the target with more slots than tokens (`ctc`), some of which are shown the best one (`ctc-glat`); the bigrams
+    that these alignments are expected to share with the target (`ctc-ngram`, for networks that another CTC objective has trained);
+    or the hidden tokens of a partly hidden target (`cmlm`), which Mask-Predict needs."""
     slot_input: SlotInput | None = None
     """Input of an empty slot: the mask token; the embedding of the source token at the same relative position (`uniform`); a
     mixture of source embeddings around that position (`soft`; Wei et al. 2019); with CTC the embedding of slot / `upsampling`
@@ -69,7 +71,7 @@ class ParallelConfig(NetworkConfig):
     @property
     def uses_ctc(self) -> bool:
         """Whether a target may have several alignments with the slots."""
-        return self.objective in ("ctc", "ctc-glat")
+        return self.objective in ("ctc", "ctc-glat", "ctc-ngram")
 
     @property
     def glances(self) -> bool:

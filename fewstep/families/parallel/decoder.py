@@ -106,7 +106,7 @@ class NativeDecoder:
         if self.config.uses_ctc:
             count = tokens_needed(search)
             ranked = network.rank(prepared.ids, prepared.lengths, tokens=count, rules=rules, threads=threads)
-            return search_alignments(RankedSlots(*ranked), search, self.ngram)
+            return search_alignments(RankedSlots(*ranked), search, self.ngram, threads)
         filled = network.fill(
             prepared.ids,
             prepared.lengths,

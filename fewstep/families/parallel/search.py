@@ -122,7 +122,9 @@ def _ranked(
     return [Hypothesis(texts[row], scores[row], steps, dict(statistics)) for row in best[:n_best]]
 
 
-def search_alignments(slots: RankedSlots, search: ParallelSearch, ngram: NgramScorer | None = None) -> list[list[Hypothesis]]:
+def search_alignments(
+    slots: RankedSlots, search: ParallelSearch, ngram: NgramScorer | None = None, threads: int = 1
+) -> list[list[Hypothesis]]:
     """Return the hypotheses of each sentence, best first: of the best alignment, or by prefix beam search."""
     if search.strategy == "greedy":
         return [[hypothesis] for hypothesis in _best_alignments(slots)]
@@ -132,6 +134,7 @@ def search_alignments(slots: RankedSlots, search: ParallelSearch, ngram: NgramSc
         token_bonus=search.token_bonus,
         length_penalty=search.length_penalty,
         n_best=search.n_best,
+        threads=threads,
     )
     found = ctc_beam(*slots, options=options, ngram=ngram if search.ngram_weight else None)
     return [[Hypothesis(one.ids, one.score, 1) for one in ranked] for ranked in found]

@@ -208,6 +208,7 @@ class DagNetwork:
         mask: int,
         shortlist_tokens: int,
         shortlist_links: int,
+        length_rank: int,
         threads: int,
     ) -> list[tuple[list[int], float]]: ...
     def scores(
@@ -223,6 +224,7 @@ class DagNetwork:
         mask: int,
         shortlist_tokens: int,
         shortlist_links: int,
+        length_rank: int,
         threads: int,
     ) -> tuple[I64, F32, F32, I64]: ...
 
@@ -245,6 +247,7 @@ def make_dag_network(
     common_tokens: I64,
     linked_tokens: I64,
     precision: str,
+    max_transition_length: int,
 ) -> DagNetwork: ...
 
 class ParallelNetwork:
@@ -525,6 +528,20 @@ class DagBeam:
         self, scores: F32, next_vertices: I64, token_ids: I64, graph_lengths: I64, *, ngram: NgramScorer | None, threads: int
     ) -> list[list[tuple[list[int], float]]]: ...
 
+def ctc_beam(
+    scores: F32,
+    token_ids: I64,
+    blanks: F32,
+    lengths: I64,
+    *,
+    beam_size: int,
+    ngram_weight: float,
+    token_bonus: float,
+    length_penalty: float,
+    n_best: int,
+    ngram: NgramScorer | None,
+    threads: int,
+) -> list[list[tuple[list[int], float]]]: ...
 def dag_viterbi(
     transition_log_probs: F32, token_best: F32, graph_lengths: I64, *, max_lengths: I64, length_exponent: float, threads: int
 ) -> tuple[I64, I64, F64]: ...

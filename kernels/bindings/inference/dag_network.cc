@@ -40,6 +40,8 @@ struct BoundDagNetwork {
         for (const std::int64_t size : view(sizes))
             require(size >= 2 && size <= static_cast<std::int64_t>(shape.slots),
                     "graph_lengths: expected 2 to " + std::to_string(shape.slots) + " vertices with codes" + got(size));
+        require(rules.length_rank < std::max<std::size_t>(classes, 1),
+                "length_rank: expected one of the predicted lengths" + got(static_cast<std::int64_t>(rules.length_rank)));
         const auto source_size = static_cast<std::int64_t>(shape.source_vocabulary),
                    target_size = static_cast<std::int64_t>(shape.target_vocabulary);
         for (const std::int64_t token : rules.token_rules.banned)
@@ -68,8 +70,8 @@ struct BoundDagNetwork {
 
     nb::list follow(const Table& ids, const Ids& lengths, const Ids& sizes, double token_weight, std::vector<std::int64_t> banned,
                     std::int64_t bos, std::int64_t eos, std::int64_t mask, std::size_t shortlist_tokens,
-                    std::size_t shortlist_links, int threads) const {
-        const DagRules rules{{std::move(banned), eos, 0}, bos, mask, 1, {shortlist_tokens, shortlist_links}};
+                    std::size_t shortlist_links, std::size_t length_rank, int threads) const {
+        const DagRules rules{{std::move(banned), eos, 0}, bos, mask, 1, {shortlist_tokens, shortlist_links}, length_rank};
         const Sources sources = checked(ids, lengths, sizes, rules, threads);
         std::vector<DagOutput> paths(ids.shape(0));
         {
@@ -87,8 +89,8 @@ struct BoundDagNetwork {
     // top tokens [vertices,W].
     nb::tuple scores(const Table& ids, const Ids& lengths, const Ids& sizes, std::size_t num_tokens,
                      std::vector<std::int64_t> banned, std::int64_t bos, std::int64_t eos, std::int64_t mask,
-                     std::size_t shortlist_tokens, std::size_t shortlist_links, int threads) const {
-        const DagRules rules{{std::move(banned), eos, 0}, bos, mask, num_tokens, {shortlist_tokens, shortlist_links}};
+                     std::size_t shortlist_tokens, std::size_t shortlist_links, std::size_t length_rank, int threads) const {
+        const DagRules rules{{std::move(banned), eos, 0}, bos, mask, num_tokens, {shortlist_tokens, shortlist_links}, length_rank};
         const Sources sources = checked(ids, lengths, sizes, rules, threads);
         const std::size_t sentences = ids.shape(0);
         struct Scores {
@@ -140,7 +142,7 @@ BoundDagNetwork make(const std::map<std::string, Array>& arrays, std::size_t enc
                      std::size_t width, std::size_t feed_forward, std::size_t heads, bool pre_norm, std::size_t source_vocabulary,
                      std::size_t target_vocabulary, std::size_t source_positions, std::size_t slots, std::size_t activation,
                      bool scale_embeddings, std::size_t classes, const Ids& common_tokens, const LinkedTokens& linked_tokens,
-                     const std::string& precision) {
+                     const std::string& precision, std::size_t max_transition_length) {
     Arrays floats;
     for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
     const TransformerShape shape{encoder_layers,
@@ -161,8 +163,10 @@ BoundDagNetwork make(const std::map<std::string, Array>& arrays, std::size_t enc
     const float *codes = floats.at("link_codes"), *lengths = classes ? floats.at("lengths") : nullptr;
     Transformer network(shape, floats);
     network.lexicon = std::move(lexicon);
-    return {DagNetwork(std::move(network), precision_of(precision), PackedMatrix(floats.at("links"), nullptr, links, width),
-                       {codes, codes + slots * links}, {lengths, lengths + classes * width})};
+    DagNetwork dags(std::move(network), precision_of(precision), PackedMatrix(floats.at("links"), nullptr, links, width),
+                    {codes, codes + slots * links}, {lengths, lengths + classes * width});
+    if (max_transition_length > 0) dags.max_transition_length = max_transition_length;
+    return {std::move(dags)};
 }
 
 }  // namespace
@@ -170,12 +174,13 @@ BoundDagNetwork make(const std::map<std::string, Array>& arrays, std::size_t enc
 void bind_dag_network(nb::module_& module) {
     nb::class_<BoundDagNetwork>(module, "DagNetwork")
         .def("follow", &BoundDagNetwork::follow, "sources"_a, "lengths"_a, "graph_lengths"_a, nb::kw_only(), "token_weight"_a,
-             "banned"_a, "bos"_a, "eos"_a, "mask"_a, "shortlist_tokens"_a, "shortlist_links"_a, "threads"_a)
+             "banned"_a, "bos"_a, "eos"_a, "mask"_a, "shortlist_tokens"_a, "shortlist_links"_a, "length_rank"_a, "threads"_a)
         .def("scores", &BoundDagNetwork::scores, "sources"_a, "lengths"_a, "graph_lengths"_a, nb::kw_only(), "tokens"_a, "banned"_a,
-             "bos"_a, "eos"_a, "mask"_a, "shortlist_tokens"_a, "shortlist_links"_a, "threads"_a);
+             "bos"_a, "eos"_a, "mask"_a, "shortlist_tokens"_a, "shortlist_links"_a, "length_rank"_a, "threads"_a);
     module.def("make_dag_network", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a,
                "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_vocabulary"_a, "target_vocabulary"_a, "source_positions"_a,
-               "slots"_a, "activation"_a, "scale_embeddings"_a, "classes"_a, "common_tokens"_a, "linked_tokens"_a, "precision"_a);
+               "slots"_a, "activation"_a, "scale_embeddings"_a, "classes"_a, "common_tokens"_a, "linked_tokens"_a, "precision"_a,
+               "max_transition_length"_a);
 }
 
 }  // namespace fewstep

@@ -50,7 +50,7 @@ class TorchEngine:
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first."""
         if self._model.config.uses_ctc:
-            return search_alignments(self.ranked(prepared, search), search, self._ngram)
+            return search_alignments(self.ranked(prepared, search), search, self._ngram, threads or torch.get_num_threads())
         filled = self.filled(prepared, search)
         return choose_lengths(filled, search, len(prepared.rows), passes(search), rescore)
 

@@ -1,4 +1,4 @@
-"""Prefix beam search against enumeration of all paths."""
+"""Prefix beam search and its slow twin, against each other and against enumeration of all paths."""
 
 import math
 from typing import ClassVar
@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fewstep.search.ctc_beam import CtcBeamOptions, ctc_beam
-from fewstep.vocabulary import BLANK, EOS
+from fewstep.vocabulary import BLANK, EOS, RESERVED
+from kernels import NgramModel
 from kernels.reference import ctc as twin
+from kernels.reference import ctc_beam as slow
 
 A, B = 7, 8
 ROWS = [[0.2, 0.5, 0.3], [0.4, 0.4, 0.2], [0.1, 0.3, 0.6], [0.5, 0.2, 0.3]]
@@ -40,7 +42,11 @@ def candidates(sentences):
 
 
 def search(rows=ROWS, ngram=None, **options):
-    (found,) = ctc_beam(*candidates([rows]), options=CtcBeamOptions(**{"beam_size": EVERY, **options}), ngram=ngram)
+    """Return texts and scores. The native search cannot read a model in Python."""
+    both = [slow.ctc_beam] if ngram else [ctc_beam, slow.ctc_beam]
+    options = CtcBeamOptions(**{"beam_size": EVERY, **options})
+    found, *others = (beam(*candidates([rows]), options=options, ngram=ngram)[0] for beam in both)
+    assert all(other == found for other in others)
     return ["".join("ab"[token - A] for token in one.ids) for one in found], [one.score for one in found]
 
 
@@ -102,6 +108,81 @@ def test_scores_are_divided_by_a_power_of_the_length():
     assert divided == pytest.approx({text: score / (len(text) + 1) ** 0.7 for text, score in plain.items()})
 
 
+WORDS = ["x", "y", "z", "w"]
+
+
+@pytest.fixture(scope="module")
+def language_model():
+    model = NgramModel.estimate(
+        [list("xyzzy"), list("xxw"), list("wyz"), list("zz"), list("yxwxy")], 3, discount_fallback=(0.5, 1.0, 1.5)
+    )
+    return model.for_vocabulary([*RESERVED, *WORDS])
+
+
+@st.composite
+def ranked_slots(draw):
+    """Draw the arguments of the search: random slots of a few candidates, some of them impossible, in batches with padding."""
+    batch, size, width = draw(st.integers(1, 3)), draw(st.integers(0, 7)), draw(st.integers(1, 4))
+    generator = np.random.default_rng(draw(st.integers(0, 2**32)))
+    values = generator.dirichlet([draw(st.sampled_from([0.3, 1.0, 5.0]))] * (width + 1), (batch, size)).astype(np.float32)
+    values[generator.random(values.shape) < 0.1] = 0.0
+    with np.errstate(divide="ignore"):
+        logs = np.log(values)
+    if draw(st.booleans()):
+        logs = np.round(logs)  # many ties
+    order = generator.random((batch, size, 4)).argsort(2)[..., :width] + len(RESERVED)
+    return logs[..., 1:].copy(), order.copy(), logs[..., 0].copy(), generator.integers(0, size + 1, batch)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    arguments=ranked_slots(),
+    beam_size=st.integers(1, 6),
+    weights=st.tuples(st.sampled_from([0.0, 0.4]), st.floats(-1, 1), st.floats(0, 1)),
+)
+def test_the_native_search_equals_its_twin(language_model, arguments, beam_size, weights):
+    ngram_weight, token_bonus, alpha = weights
+    options = CtcBeamOptions(
+        beam_size=beam_size, ngram_weight=ngram_weight, token_bonus=token_bonus, length_penalty=alpha, n_best=3, threads=2
+    )
+    found = ctc_beam(*arguments, options=options, ngram=language_model)
+    assert [[one.ids for one in ranked] for ranked in found] == [
+        [one.ids for one in ranked] for ranked in slow.ctc_beam(*arguments, options=options, ngram=language_model)
+    ]
+    for row, ranked in enumerate(found):
+        (twins,) = slow.ctc_beam(*(array[row : row + 1] for array in arguments), options=options, ngram=language_model)
+        assert [one.score for one in ranked] == pytest.approx([one.score for one in twins])
+        (alone,) = ctc_beam(*(array[row : row + 1] for array in arguments), options=options, ngram=language_model)
+        assert alone == ranked
+
+
+def test_a_prefix_that_was_dropped_and_returns_is_one_entry():
+    # `a` is dropped after the second slot, where `ab` and the empty text are better, and returns in the third.
+    rows = [[0.35, 0.64, 0.01], [0.09, 0.01, 0.9], [0.3, 0.5, 0.2], [0.2, 0.3, 0.5]]
+    for beam_size in (2, 3):
+        search(rows, beam_size=beam_size, n_best=beam_size)
+
+
+def test_equal_tokens_of_a_slot_are_added_up():
+    scores, ids, blanks, lengths = candidates([ROWS])
+    doubled = np.concatenate((scores - np.float32(math.log(2)),) * 2, 2)
+    twice = ctc_beam(doubled, np.concatenate((ids, ids), 2), blanks, lengths, options=CtcBeamOptions(n_best=5))
+    (once,) = ctc_beam(scores, ids, blanks, lengths, options=CtcBeamOptions(n_best=5))
+    assert [one.ids for one in twice[0]] == [one.ids for one in once]
+    assert [one.score for one in twice[0]] == pytest.approx([one.score for one in once], abs=1e-6)
+
+
+def test_ids_outside_of_the_language_model_are_refused(language_model):
+    scores, ids, blanks, lengths = candidates([ROWS])
+    options = CtcBeamOptions(ngram_weight=0.5)
+    with pytest.raises(ValueError, match=r"token_ids: expected 0 to 10, got 11"):
+        ctc_beam(scores, ids + 4, blanks, lengths, options=options, ngram=language_model)
+    with pytest.raises(ValueError, match=r"token_ids: expected 0 to .*, got -1"):
+        ctc_beam(scores, ids - 8, blanks, lengths, options=CtcBeamOptions())
+    with pytest.raises(ValueError, match="beam_size: expected at least 1, got 0"):
+        ctc_beam(scores, ids, blanks, lengths, options=CtcBeamOptions(beam_size=0))
+
+
 @settings(deadline=None)
 @given(slots=st.lists(st.integers(0, 5), min_size=1, max_size=4), seed=st.integers(0, 2**32), alpha=st.floats(0, 1))
 def test_the_best_text_is_that_of_all_paths_whatever_the_padding(slots, seed, alpha):
@@ -136,7 +217,7 @@ def test_other_arrays_are_refused():
     scores, ids, blanks, lengths = candidates([ROWS])
     with pytest.raises(ValueError, match="of the same sizes"):
         ctc_beam(scores[:, :3], ids, blanks, lengths, options=CtcBeamOptions())
-    with pytest.raises(ValueError, match="lengths: expected 0 to 4 slots, got 5 to 5"):
+    with pytest.raises(ValueError, match="lengths: expected 0 to 4 slots, got 5"):
         ctc_beam(scores, ids, blanks, lengths + 1, options=CtcBeamOptions())
     with pytest.raises(TypeError, match="scores: expected float32"):
         ctc_beam(scores.astype(np.float64), ids, blanks, lengths, options=CtcBeamOptions())

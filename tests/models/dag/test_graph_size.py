@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from fewstep.families.dag.config import DagConfig
-from models.dag.graph_size import decoding_factor, fits, graph_lengths
+from fewstep.families.dag.config import DagConfig, DagSearch
+from fewstep.families.dag.graph_size import decoding_factor, vertex_counts
+from models.dag.graph_size import fits, graph_lengths
 
 
 def size(config, source, target, factor):
@@ -35,6 +36,17 @@ def test_a_factor_for_each_sentence():
 def test_decoding_takes_the_middle_of_a_range():
     assert decoding_factor(DagConfig(graph_factor_range=(4.0, 8.0))) == 6.0
     assert decoding_factor(DagConfig(graph_factor=5.0)) == 5.0
+    assert decoding_factor(DagConfig(graph_factor_range=(4.0, 8.0)), DagSearch(graph_factor=4.5)) == 4.5
+
+
+@pytest.mark.parametrize("graph_size", ["source", "predicted", "fixed"])
+@pytest.mark.parametrize("factor", [0.1, 1.9, 4.7, 8.3, 30.5])
+def test_both_sides_of_the_project_round_alike(graph_size, factor):
+    config = DagConfig(graph_size=graph_size, max_vertices=300)
+    counts = vertex_counts(config, factor)
+    lengths = torch.arange(len(counts))
+    expected = graph_lengths(config, lengths, lengths.clamp(min=2), factor).clamp(max=300)
+    assert counts.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize(

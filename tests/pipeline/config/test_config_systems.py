@@ -60,7 +60,7 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (f"{GRAPH}, order: interleaved}}}}", "systems.graph.order: expected one of the keys"),
+        (f"{GRAPH}, ensemble: 2}}}}", "systems.graph.ensemble: expected one of the keys"),
         (f"{GRAPH}, search: outer}}}}", "systems.graph.search: expected 'greedy', 'lookahead'"),
         (
             "systems: {graph: {family: gat}}",

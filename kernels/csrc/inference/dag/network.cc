@@ -18,28 +18,33 @@ constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 constexpr std::size_t STEP = F32_LANES;
 constexpr std::size_t MIN_VERTICES_PER_PART = 8;  // with fewer vertices, synchronisation takes longer
 
-// The most probable target length; the first one wins a tie.
-std::size_t predict_length(const DagNetwork& network, const float* states, std::size_t length) {
+// The target length of a rank, 0 for the most probable one; the first one wins a tie.
+std::size_t predict_length(const DagNetwork& network, const float* states, std::size_t length, std::size_t rank) {
     const std::size_t width = network.network.shape.width;
     std::vector<float> mean(width, 0.0F);
     for (std::size_t position = 0; position < length; ++position)
         for (std::size_t unit = 0; unit < width; ++unit) mean[unit] += states[position * width + unit];
     for (float& value : mean) value /= static_cast<float>(length);
+    std::vector<float> scores;
+    for (std::size_t row = 0; row * width < network.lengths.size(); ++row)
+        scores.push_back(dot(mean.data(), network.lengths.data() + row * width, width));
     std::size_t best = 0;
-    float highest = MINUS_INFINITY;
-    for (std::size_t row = 0; row * width < network.lengths.size(); ++row) {
-        const float score = dot(mean.data(), network.lengths.data() + row * width, width);
-        if (score > highest) highest = score, best = row;
+    for (std::size_t better = 0; better <= rank; ++better) {
+        if (better > 0) scores[best] = MINUS_INFINITY;
+        float highest = MINUS_INFINITY;
+        for (std::size_t row = 0; row < scores.size(); ++row)
+            if (scores[row] > highest) highest = scores[row], best = row;
     }
     return best;
 }
 
 std::vector<std::size_t> vertices_of(const DagNetwork& network, const Sources& sources, const std::vector<std::int64_t>& sizes,
-                                     const float* states) {
+                                     std::size_t length_rank, const float* states) {
     std::vector<std::size_t> vertices;
     for (std::size_t sentence = 0; sentence < sources.rows.size(); ++sentence) {
         const auto length = static_cast<std::size_t>(sources.lengths[sentence]);
-        const std::size_t position = network.lengths.empty() ? sources.rows[sentence] : predict_length(network, states, length);
+        const std::size_t position =
+            network.lengths.empty() ? sources.rows[sentence] : predict_length(network, states, length, length_rank);
         vertices.push_back(static_cast<std::size_t>(sizes[position]));
         states += length * network.network.shape.width;
     }
@@ -64,7 +69,7 @@ void build_group(const DagNetwork& network, const Sources& sources, const std::v
     const Transformer& model = network.network;
     const Buffer encoder_states = model.encoder_states(sources, team);
     const CrossCache cross_cache = model.cross_cache(sources, encoder_states.data(), team);
-    const std::vector<std::size_t> vertices = vertices_of(network, sources, sizes, encoder_states.data());
+    const std::vector<std::size_t> vertices = vertices_of(network, sources, sizes, rules.length_rank, encoder_states.data());
     SequencePass pass(model, vertices, team);
     embed_vertices(model, rules, vertices, pass.x());
     for (std::size_t layer = 0; layer < model.decoder.size(); ++layer)
@@ -161,6 +166,7 @@ const float* Dag::transitions(std::size_t vertex) {
     const float* gates = query + 2 * heads * size;
     const float scale = 1.0F / std::sqrt(static_cast<float>(size));
     const std::size_t next = vertex + 1, start = next / STEP * STEP;
+    const std::size_t end = std::min(vertices_, next + network_.max_transition_length), stop = padded_length(end);
     float *row = transitions_.data() + vertex * padded_, *head_scores = head_scores_.data();
     if (std::exchange(has_transitions_[vertex], 1) != 0) return row;
     std::fill(row, row + padded_, MINUS_INFINITY);
@@ -172,7 +178,7 @@ const float* Dag::transitions(std::size_t vertex) {
         float* scores = head_scores + head * padded_;
         const float *units = query + head * size, *keys = keys_.data() + head * size * padded_;
         F32Vector highest = broadcast(MINUS_INFINITY), sum{};
-        for (std::size_t position = start; position < padded_; position += STEP) {
+        for (std::size_t position = start; position < stop; position += STEP) {
             F32Vector even{}, odd{};
             std::size_t unit = 0;
             for (; unit + 2 <= size; unit += 2) {
@@ -183,22 +189,22 @@ const float* Dag::transitions(std::size_t vertex) {
             store(scores + position, (even + odd) * scale);
         }
         std::fill(scores + start, scores + next, MINUS_INFINITY);
-        std::fill(scores + vertices_, scores + padded_, MINUS_INFINITY);
-        for (std::size_t position = start; position < padded_; position += STEP)
+        std::fill(scores + end, scores + stop, MINUS_INFINITY);
+        for (std::size_t position = start; position < stop; position += STEP)
             highest = vector_max(load(scores + position), highest);
         const float top = horizontal_max(highest);
-        for (std::size_t position = start; position < padded_; position += STEP) sum += vector_exp(load(scores + position) - top);
+        for (std::size_t position = start; position < stop; position += STEP) sum += vector_exp(load(scores + position) - top);
         const float shift = gates[head] - top_gate - std::log(gate_sum) - top - std::log(horizontal_sum(sum));
-        for (std::size_t position = start; position < padded_; position += STEP)
+        for (std::size_t position = start; position < stop; position += STEP)
             store(scores + position, load(scores + position) + shift);
     }
-    for (std::size_t position = start; position < padded_; position += STEP) {
+    for (std::size_t position = start; position < stop; position += STEP) {
         F32Vector highest = load(head_scores + position), sum{};
         for (std::size_t head = 1; head < heads; ++head)
             highest = vector_max(load(head_scores + head * padded_ + position), highest);
         for (std::size_t head = 0; head < heads; ++head) sum += vector_exp(load(head_scores + head * padded_ + position) - highest);
         for (std::size_t lane = 0; lane < STEP; ++lane)
-            if (position + lane >= next && position + lane < vertices_) row[position + lane] = highest[lane] + std::log(sum[lane]);
+            if (position + lane >= next && position + lane < end) row[position + lane] = highest[lane] + std::log(sum[lane]);
     }
     return row;
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "csrc/base/thread_team.h"
@@ -15,7 +16,7 @@ namespace fewstep {
 // The decoder reads BOS, MASK, ..., MASK, EOS with position codes (`network.slot_codes`) and full self-attention. With the state
 // s_i of vertex i, and queries, keys and gates of each head h that are linear in state and position (Huang et al. 2022, section
 // 3.2),
-//     p_h(j | i)    = softmax over j of q_ih k_jh / sqrt(d), for j > i
+//     p_h(j | i)    = softmax over j of q_ih k_jh / sqrt(d), for i < j <= i + max_transition_length
 //     log E(i -> j) = log sum_h softmax_h(gates_i) p_h(j | i)
 //     log P(w | i)  = log softmax of s_i over the target vocabulary
 struct DagNetwork {
@@ -26,7 +27,8 @@ struct DagNetwork {
     PackedMatrix links;             // [2D+H,D] projection of states to queries, keys and gates
     std::vector<float> link_codes;  // [slots,2D+H] contribution of the positions
     std::vector<float> lengths;  // [classes,D] logits of the target length from the mean source state; empty if lengths are given
-    QuantizedMatrix quantized_links;  // empty in float32
+    QuantizedMatrix quantized_links;                                                  // empty in float32
+    std::size_t max_transition_length = std::numeric_limits<std::size_t>::max() / 2;  // next vertices that may follow a vertex
 
     std::size_t link_width() const { return 2 * network.shape.width + network.shape.heads; }
 };
@@ -36,6 +38,7 @@ struct DagRules {
     std::int64_t bos, mask;
     std::size_t num_tokens;           // top tokens per vertex
     ShortlistOptions shortlist = {};  // candidate tokens
+    std::size_t length_rank = 0;      // of the target length that determines the DAG, among the predicted ones
 };
 
 // The DAG of one sentence. Its states [vertices,D] must outlive it. `sentence_shortlist`: candidate tokens, or null for all tokens.
@@ -52,7 +55,7 @@ class Dag {
     // the last one only EOS.
     const float* scores(std::size_t vertex) const { return scores_.data() + vertex * num_tokens_; }
     const std::int64_t* ids(std::size_t vertex) const { return ids_.data() + vertex * num_tokens_; }
-    // log E(vertex -> j) for all j; minus infinity for j <= vertex.
+    // log E(vertex -> j) for all j; minus infinity for j <= vertex and for those too far from it.
     const float* transitions(std::size_t vertex);
 
   private:
