@@ -61,7 +61,7 @@ class SlotDrafter(ABC):
     def propose(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
         log_probs = mask_tokens(self.log_probs(rows, tokens, lengths, widths), self.allowed, rows)
         if self.search.tree_nodes:
-            tree = best_tree(log_probs, widths, self.search.tree_branches, self.search.tree_nodes)
+            tree = best_tree(log_probs.log_softmax(2), widths, self.search.tree_branches, self.search.tree_nodes)
             return Draft(tree.ids, None, tree.parents)
         ids = log_probs.argmax(2) if numbers is None else pick(log_probs.softmax(2), numbers)
         real = torch.arange(ids.size(1), device=ids.device) < widths[:, None]

@@ -77,7 +77,7 @@ struct BoundAggressive {
                 "expected width, top_k and ngram of at least 1, max_logprob_gap of at least 0");
         require(rules.tree_nodes == 0 || (rules.tree_branches >= 1 && rules.top_k == 1 && !rules.adaptive),
                 "tree_nodes: expected tree_branches of at least 1, top_k 1 and blocks that are not adaptive");
-        require(rules.tree_nodes == 0 || rules.proposals != Proposals::LOOKUP && drafter.has_value() && !drafter->autoregressive(),
+        require(rules.tree_nodes == 0 || (rules.proposals != Proposals::LOOKUP && drafter.has_value() && !drafter->autoregressive()),
                 "tree_nodes: expected 0 without a drafter that predicts positions independently of one another");
         require(rules.proposals != Proposals::NETWORK || !drafter.has_value() || !drafter->has_heads() ||
                     static_cast<std::size_t>(rules.width) * drafter->network.shape.width <= drafter->heads.outputs(),
