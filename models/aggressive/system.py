@@ -131,7 +131,7 @@ class AggressiveSystem(TrainedSystem, AggressiveConfig):
             keys = ("norm", "activation", "scale_embeddings", *CODES) if self.initial_weights == "verifier" else ()
             reasons = dict.fromkeys(keys, "to start from its weights")
         if self.on_verifier:
-            reasons["decoder_layers"] = "to be a part on top of it"
+            reasons["decoder_layers"] = "to be a layer on top of it" if self.drafting == "autoregressive" else "to read its states"
         return reasons | {"max_positions": "to end where its greedy outputs end"}
 
 
