@@ -16,7 +16,11 @@ from models.aggressive.model import AggressiveModel
 
 
 def draft_only(
-    model: AggressiveModel | DraftHead | MedusaHeads, source: Tensor, source_lengths: Tensor, search: AggressiveSearch, limits: Tensor
+    model: AggressiveModel | DraftHead | MedusaHeads,
+    source: Tensor,
+    source_lengths: Tensor,
+    search: AggressiveSearch,
+    limits: Tensor,
 ) -> State:
     """Write block after block until one contains EOS. A drafter that writes token after token has blocks of one token.
 

@@ -100,7 +100,13 @@ class MedusaDrafter(SlotDrafter):
     is no draft before the first pass."""
 
     def __init__(
-        self, model: MedusaHeads, source: Tensor, source_lengths: Tensor, search: AggressiveSearch, slots: int, linked: Tensor | None
+        self,
+        model: MedusaHeads,
+        source: Tensor,
+        source_lengths: Tensor,
+        search: AggressiveSearch,
+        slots: int,
+        linked: Tensor | None,
     ) -> None:
         """Start with a batch; `slots` is the maximum output length."""
         self.model, self.search = model, search

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fewstep.config.network import NetworkConfig
 from models.training.config import TrainingConfig
 from stages.artifacts import System, Tables, Text, Tokens, Trained, Vocabulary
-from stages.score.tasks import TASKS, TaskName
+from stages.score.tasks import TaskName, validation_quality
 from stages.stage import Implementation, Stage
 
 
@@ -44,8 +44,7 @@ class TrainConfig:
     @property
     def metric(self) -> str:
         """Name of the metric of decoded validation outputs."""
-        drafts = self.training.validation_metric == "tokens_per_pass"
-        return "tokens_per_pass" if drafts else TASKS[self.task].metric
+        return validation_quality(self.training, self.task)
 
 
 STAGE: Stage[TrainInputs, TrainConfig, Trained] = Stage(

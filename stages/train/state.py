@@ -140,8 +140,7 @@ class TrainingFiles:
                 "averaged": averaged,
                 "stopped_early": progress.update < self._config.updates,
                 "validations": [
-                    {"update": found.update, "loss": found.loss, config.metric: found.quality}
-                    for found in progress.validations
+                    {"update": found.update, "loss": found.loss, config.metric: found.quality} for found in progress.validations
                 ],
                 **facts,
             }

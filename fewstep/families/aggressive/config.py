@@ -211,7 +211,9 @@ class AggressiveSearch(LimitedSearch):
         if network.drafting != "medusa":
             return
         if self.strategy == "draft":
-            yield Problem(("strategy",), "a strategy that verifies for drafting: medusa, whose heads read the verifier", self.strategy)
+            yield Problem(
+                ("strategy",), "a strategy that verifies for drafting: medusa, whose heads read the verifier", self.strategy
+            )
         if self.draft_width is not None and self.draft_width > network.draft_width:
             yield Problem(("draft_width",), f"at most the drafter's {network.draft_width} heads", self.draft_width)
 

@@ -60,7 +60,9 @@ def _head(config: AggressiveConfig, arrays: Arrays) -> Drafter:
 
 def _medusa(config: AggressiveConfig, arrays: Arrays) -> Drafter:
     return Drafter(
-        arrays={name: array for name, array in arrays.items() if not name.startswith(("encoder.layers.", "decoder.layers.", "medusa."))},
+        arrays={
+            name: array for name, array in arrays.items() if not name.startswith(("encoder.layers.", "decoder.layers.", "medusa."))
+        },
         shape=shape_of(replace(config, encoder_layers=0, decoder_layers=0)),
         shares_encoder=True,
         shares_words=True,

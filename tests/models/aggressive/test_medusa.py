@@ -53,7 +53,9 @@ def batch_of(count, length):
     st.sampled_from([0, 0, 1, 2, 5, 12]),
     st.sampled_from([1, 2, 5, 60]),
     st.integers(1, 12),
-    st.sampled_from([{}, {"draft_precision": "int8"}, {"draft_shortlist": Shortlist(tokens=9, links=3)}, {"min_tokens_per_pass": 1.5}]),
+    st.sampled_from(
+        [{}, {"draft_precision": "int8"}, {"draft_shortlist": Shortlist(tokens=9, links=3)}, {"min_tokens_per_pass": 1.5}]
+    ),
     st.sampled_from(["float32", "int8"]),
 )
 def test_native_drafts_leave_greedy_decoding_as_it_is_to_the_last_bit(kind, width, nodes, branches, count, options, precision):
@@ -160,7 +162,9 @@ def test_validation_in_training_counts_passes_of_the_verifier():
     verifier, model = DRAFTERS["medusa"]
     inputs, decoder = sources(12), DraftDecoder(model, verifier)
     found = run(decoder, inputs, search())
-    assert [one.ids for one in found] == [one.ids for one in run(AggressiveDecoder(model, verifier), inputs, search(strategy="greedy"))]
+    assert [one.ids for one in found] == [
+        one.ids for one in run(AggressiveDecoder(model, verifier), inputs, search(strategy="greedy"))
+    ]
     assert sum(one.steps for one in found) < sum(len(one.ids) + 1 for one in found)
 
 

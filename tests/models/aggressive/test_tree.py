@@ -136,7 +136,9 @@ def test_trees_write_what_a_table_writes_greedily(seed, nodes, width, limit):
     search = AggressiveSearch(min_tokens_per_pass=0.0, tree_nodes=nodes)
     limits = torch.full((SENTENCES,), limit)
     drafter = RandomTrees(seed, nodes, limit)
-    state = draft_and_verify(TreeTable(SENTENCES, limit, nodes), drafter, limits, search, width, [[row] for row in range(SENTENCES)])
+    state = draft_and_verify(
+        TreeTable(SENTENCES, limit, nodes), drafter, limits, search, width, [[row] for row in range(SENTENCES)]
+    )
     for row, found in enumerate(state.hypotheses()):
         text, ended = written(row, limit)
         assert (tuple(found.ids), bool(state.ended[row])) == (text, ended)
