@@ -28,7 +28,7 @@ class Draft(NamedTuple):
     log_probs: Tensor | None
     """The distributions [R,W,V] from which the ids were drawn. None: each id had probability 1."""
     parents: Tensor | None = None
-    """The parents [R,N] of the nodes of a tree (`models.aggressive.tree.DraftTree`), whose tokens are `ids` [R,N]. None: a chain."""
+    """The parents [R,N] of the nodes of a tree (`DraftTree`), whose tokens are `ids` [R,N]. None: a chain."""
 
 
 class Drafter(Protocol):

@@ -14,7 +14,6 @@ from models.aggressive.model import AggressiveModel, fits
 from models.family import Family, Loss
 from models.training.batch import Batch
 
-
 NETWORKS: dict[str, type[AggressiveModel] | type[DraftHead] | type[MedusaHeads]] = {
     "parallel": AggressiveModel,
     "autoregressive": DraftHead,

@@ -1,5 +1,5 @@
-"""Validation in training: loss on the validation tokens, and the quality of outputs: BLEU or ROUGE-L of greedy ones, or for a drafter
-the tokens that a pass of its verifier writes. All workers take part."""
+"""Validation in training: loss on the validation tokens, and BLEU or ROUGE-L of greedy outputs, or for a drafter the tokens that a
+pass of its verifier writes. All workers take part."""
 
 from __future__ import annotations
 

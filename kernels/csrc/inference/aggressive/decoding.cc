@@ -215,7 +215,8 @@ class DraftAndVerify {
         if (state.fell_back || rules_.proposals == Proposals::NOTHING) return;
         ++state.blocks, state.tokens_from_blocks += state.size() - before;
         if (rules_.adaptive)
-            state.width = std::clamp<std::int64_t>(num_accepted == num_drafted ? state.width + 2 : state.width - 1, 1, rules_.width);
+            state.width =
+                std::clamp<std::int64_t>(num_accepted == num_drafted ? state.width + 2 : state.width - 1, 1, rules_.width);
         state.fell_back = state.blocks >= MIN_TRIAL_BLOCKS && static_cast<double>(state.tokens_from_blocks) <
                                                                   rules_.min_tokens_per_pass * static_cast<double>(state.blocks);
     }
@@ -233,9 +234,9 @@ class DraftAndVerify {
     std::vector<std::int64_t> slots_, drafts_;  // by row: its slot, and the token drafted after it, or -1 (also in a tree)
     std::vector<std::size_t> path_;             // accepted nodes of a tree, from the root on
     std::vector<float> path_states_;
-    std::vector<std::size_t> sentence_end_;     // by row: the first row of the next sentence
-    std::vector<Shortlist> shortlists_;         // of the verifier, by sentence; empty: no shortlists
-    std::vector<TokenRules> shortlist_rules_;   // in terms of indices in them
+    std::vector<std::size_t> sentence_end_;    // by row: the first row of the next sentence
+    std::vector<Shortlist> shortlists_;        // of the verifier, by sentence; empty: no shortlists
+    std::vector<TokenRules> shortlist_rules_;  // in terms of indices in them
     TopTokens top_tokens_, sentence_top_tokens_;
     AggressiveTimes times_;
 };

@@ -42,9 +42,9 @@ struct DraftRules {
     bool adaptive = false;   // the next block is two tokens wider after an accepted block, else one narrower, within 1 to k
     std::size_t tree_nodes = 0, tree_branches = 4;  // tokens of a draft tree (0: chains), and candidates of each position
     ShortlistOptions draft_shortlist;               // candidates of the drafter
-    float confidence = 0.0F;           // an autoregressive drafter ends a block whose probability is below this
-    bool int8 = false;                 // the drafter multiplies in int8
-    std::int64_t ngram = 3;            // maximum order of n-gram look-up
+    float confidence = 0.0F;                        // an autoregressive drafter ends a block whose probability is below this
+    bool int8 = false;                              // the drafter multiplies in int8
+    std::int64_t ngram = 3;                         // maximum order of n-gram look-up
     std::size_t top_k = 1;         // beta: a drafted token is accepted if its log-probability is at least that of the beta-th best
     float max_logprob_gap = 0.0F;  // tau: and at most this far below the best
     bool require_top1_eos = true;  // a drafted eos is accepted only if it is the best token

@@ -44,7 +44,8 @@ DraftTree best_tree(std::span<const std::int64_t> tokens, std::span<const float>
         for (std::size_t index = 0; index < level.size(); ++index)
             for (std::size_t rank = 0; rank < branches && level[index].token != eos; ++rank)
                 if (tokens[start + rank] >= 0 && probabilities[start + rank] > 0.0F)
-                    next.push_back({tokens[start + rank], first + index, level[index].score + std::log(probabilities[start + rank])});
+                    next.push_back(
+                        {tokens[start + rank], first + index, level[index].score + std::log(probabilities[start + rank])});
         std::stable_sort(next.begin(), next.end(), better);
         next.resize(std::min(next.size(), nodes));
         first = all.size() + 1;

@@ -55,8 +55,8 @@ void Proposer::draft(const std::vector<SentenceState*>& active) {
         if (state->draft.parents.empty()) truncate(state->draft.tokens);
 }
 
-// Choose the most probable tokens of each state into `chosen_`, and their probabilities if `probabilities_` has the size. The rows of
-// the requests are contiguous: `rows` rows each, or with 0 as many as its width.
+// Choose the most probable tokens of each state into `chosen_`, and their probabilities if `probabilities_` has the size. The rows
+// of the requests are contiguous: `rows` rows each, or with 0 as many as its width.
 void Proposer::choose_tokens(const float* hidden, std::span<const std::int64_t> slots, std::size_t rows) {
     chosen_.resize(slots.size() * num_choices_);
     if (!shortlists_.empty()) return choose_from_shortlists(hidden, slots, rows);
@@ -77,9 +77,9 @@ void Proposer::choose_from_shortlists(const float* hidden, std::span<const std::
     for (const DraftRequest& request : requests_) {
         const Shortlist& list = shortlists_[request.sentence];
         const std::size_t count = rows > 0 ? rows : static_cast<std::size_t>(request.width);
-        const std::span<float> probabilities =
-            probabilities_.empty() ? std::span<float>()
-                                   : std::span(probabilities_).subspan(row * num_choices_, count * num_choices_);
+        const std::span<float> probabilities = probabilities_.empty()
+                                                   ? std::span<float>()
+                                                   : std::span(probabilities_).subspan(row * num_choices_, count * num_choices_);
         choose_from(list.floats(), rules_.int8 ? &list.int8() : nullptr, list.tokens(),
                     hidden + row * drafter_->network.shape.width, slots.subspan(row, count),
                     std::span(chosen_).subspan(row * num_choices_, count * num_choices_), probabilities);

@@ -152,7 +152,8 @@ void BlockDecoder::keep_path(std::size_t sentence, std::size_t first, std::span<
     for (std::size_t layer = 0; layer < model_.decoder.size(); ++layer) {
         float* cache = cached(layer, sentence) + first * 2 * width_;
         for (std::size_t position = 0; position < path.size(); ++position)  // a row never moves behind its place
-            if (path[position] != position) std::copy_n(cache + path[position] * 2 * width_, 2 * width_, cache + position * 2 * width_);
+            if (path[position] != position)
+                std::copy_n(cache + path[position] * 2 * width_, 2 * width_, cache + position * 2 * width_);
     }
 }
 
@@ -165,7 +166,8 @@ void BlockDecoder::attend_to_tree(const Block& block, const Part& part, const fl
         while (path.back() > 0) path.push_back(block.parents[path.back() - 1]);
         visible_slots.clear();
         for (std::size_t slot = 0; slot < block.first; ++slot) visible_slots.push_back(cache + slot * 2 * width_);
-        for (std::size_t above = path.size(); above-- > 0;) visible_slots.push_back(cache + (block.first + path[above]) * 2 * width_);
+        for (std::size_t above = path.size(); above-- > 0;)
+            visible_slots.push_back(cache + (block.first + path[above]) * 2 * width_);
         part.workspace.attention.attend(queries + row * wide_width_, wide_width_, 1, visible_slots, {}, mixed + row * width_);
     }
 }

@@ -238,9 +238,9 @@ void top_k_tokens(const Vocabulary& vocabulary, const float* states, std::span<c
     map_to_vocabulary(vocabulary, result);
 }
 
-void best_allowed_tokens(const PackedMatrix& vocabulary, const Int8Matrix* int8, const float* states, std::span<const std::int64_t> slots,
-                   std::size_t num_tokens, std::size_t top_k, const TokenRules& rules, std::span<std::int64_t> best, std::span<float> probabilities,
-                   Buffer& logits, ThreadTeam& team) {
+void best_allowed_tokens(const PackedMatrix& vocabulary, const Int8Matrix* int8, const float* states,
+                         std::span<const std::int64_t> slots, std::size_t num_tokens, std::size_t top_k, const TokenRules& rules,
+                         std::span<std::int64_t> best, std::span<float> probabilities, Buffer& logits, ThreadTeam& team) {
     const std::size_t width = int8 != nullptr ? int8->inputs() : vocabulary.inputs(),
                       num_outputs = int8 != nullptr ? int8->outputs() : vocabulary.outputs();
     const std::size_t panels = (num_tokens + PackedMatrix::panel_width() - 1) /

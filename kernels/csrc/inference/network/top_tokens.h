@@ -61,8 +61,8 @@ void top_k_tokens(const Vocabulary& vocabulary, const float* states, std::span<c
 // The `top_k` most probable tokens [rows,top_k] of each row among the first `num_tokens`, best first; -1 where none is allowed. If
 // `probabilities` [rows,top_k] is not empty, it receives the probabilities among these tokens, banned ones excluded. `int8`: the
 // vocabulary in int8, used instead of `vocabulary` unless null.
-void best_allowed_tokens(const PackedMatrix& vocabulary, const Int8Matrix* int8, const float* states, std::span<const std::int64_t> slots,
-                   std::size_t num_tokens, std::size_t top_k, const TokenRules& rules, std::span<std::int64_t> best, std::span<float> probabilities,
-                   Buffer& logits, ThreadTeam& team);
+void best_allowed_tokens(const PackedMatrix& vocabulary, const Int8Matrix* int8, const float* states,
+                         std::span<const std::int64_t> slots, std::size_t num_tokens, std::size_t top_k, const TokenRules& rules,
+                         std::span<std::int64_t> best, std::span<float> probabilities, Buffer& logits, ThreadTeam& team);
 
 }  // namespace fewstep
