@@ -144,11 +144,16 @@ def _cpu_seconds(pid: int) -> float:
     return 0.0
 
 
-def measure(pairs: int, cpus: int, steps_measured: Sequence[str], folder: Path) -> dict[str, Any]:
-    """Run on `pairs` pairs; return seconds, pairs a second and peak MiB by step, and the digest of the clean text."""
+def write_text(pairs: int, folder: Path) -> dict[str, Path]:
+    """Write `pairs` pairs of sentences; return the file of each side."""
     files = {side: folder / f"{pairs}.{side}" for side in ("source", "target")}
-    for seed, (_, path) in enumerate(files.items(), 1):
+    for seed, path in enumerate(files.values(), 1):
         write_side(path, pairs, seed)
+    return files
+
+
+def measure(files: dict[str, Path], pairs: int, cpus: int, steps_measured: Sequence[str], folder: Path) -> dict[str, Any]:
+    """Run on `pairs` pairs; return seconds, pairs a second and peak MiB by step, and the digest of the clean text."""
     size = sum(path.stat().st_size for path in files.values())
     store = folder / f"store-{pairs}"
     config = {
@@ -197,8 +202,7 @@ def measure(pairs: int, cpus: int, steps_measured: Sequence[str], folder: Path) 
         }
     result["store_bytes"] = sum(p.stat().st_size for p in store.rglob("*") if p.is_file() and not p.is_symlink())
     shutil.rmtree(store)
-    for used in (*files.values(), path):
-        used.unlink()
+    path.unlink()
     return result
 
 
@@ -222,11 +226,14 @@ def main() -> None:
     results = []
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for pairs in args.pairs:
+            files = write_text(pairs, Path(folder))
             for cpus in args.cpus:
-                results.append(measure(pairs, cpus, args.steps, Path(folder)))
+                results.append(measure(files, pairs, cpus, args.steps, Path(folder)))
                 print(*row(results[-1]), file=sys.stderr, flush=True)
             if len({result["corpus_sha256"] for result in results if result["pairs"] == pairs}) > 1:
                 raise SystemExit(f"{pairs} pairs: the bytes of the clean text depend on the number of workers")
+            for path in files.values():
+                path.unlink()
     publish(
         args,
         section="The machinery",

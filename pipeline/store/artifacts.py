@@ -120,7 +120,8 @@ class Store:
         if self._verified_stamps(directory) == stamps:
             return
         _compare(directory, manifest, file_digest)
-        durable.sync_tree(directory, skip=(RECORDS,), disk=self.host.disk)  # it may have been copied here without a sync
+        # It may have been copied here without a sync. The attempt that has just committed it may still remove what is skipped.
+        durable.sync_tree(directory, skip=(RECORDS, CHECKPOINTS, STOP), disk=self.host.disk)
         self._write_verified_stamps(directory, stamps)
 
     def verify_all(self) -> Iterator[tuple[Path, str | None]]:

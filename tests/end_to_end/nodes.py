@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -46,11 +48,35 @@ class Nodes:
             return self._cluster.add_node(num_cpus=cpus, resources=resources, env_vars=environment)
 
     def kill(self, node: Any) -> None:
-        """Kill a node as if its machine lost power."""
+        """Kill a node as if its machine lost power: its workers too, which would otherwise write until they miss it."""
+        workers = {pid for processes in node.all_processes.values() for process in processes for pid in _below(process.process.pid)}
         self._cluster.remove_node(node, allow_graceful=False)
+        for pid in workers:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        while any(map(_runs, workers)):  # a killed process may still finish a call
+            time.sleep(0.05)
 
     def close(self) -> None:
         self._cluster.shutdown()
+
+
+def _below(root: int) -> Iterator[int]:
+    """Yield the processes that descend from one."""
+    for path in Path(f"/proc/{root}/task").glob("*/children"):
+        with suppress(OSError):  # the thread has just ended
+            for child in path.read_text().split():
+                yield int(child)
+                yield from _below(int(child))
+
+
+def _runs(pid: int) -> bool:
+    """Return whether a thread of a process is left that is not a zombie."""
+    states = []
+    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):  # the thread has just ended
+            states.append(path.read_text().rsplit(")", 1)[1].split()[0])
+    return any(state not in "ZX" for state in states)
 
 
 @contextmanager
