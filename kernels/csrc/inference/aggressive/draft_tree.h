@@ -24,7 +24,7 @@ struct DraftTree {
 };
 
 // Build the tree of the `nodes` paths with the highest products of probabilities. `tokens` and `probabilities` [positions,branches]
-// are the candidates of each position, best first; negative tokens are none. Nothing follows eos. Ties keep the parent.
+// are the candidates of each position, best first; negative tokens are left out. Nothing follows eos. Ties keep the parent.
 DraftTree best_tree(std::span<const std::int64_t> tokens, std::span<const float> probabilities, std::size_t branches,
                     std::size_t nodes, std::int64_t eos);
 
