@@ -19,7 +19,15 @@ SIZES: dict[str, dict[str, Any]] = {
 
 TYPICAL_LENGTH = 25
 """Tokens of a target, where an estimate needs a length."""
-LATER_KEYS = ("activation", "sinusoids", "scale_embeddings", "position_offset", "logits_bias")
+LATER_KEYS = (
+    "activation",
+    "sinusoids",
+    "scale_embeddings",
+    "position_offset",
+    "logits_bias",
+    "train_verifier",
+    "head_loss_decay",
+)
 """Keys of networks that descriptions hold only where they differ from the default, so that a network which earlier versions could
 train has the description that they gave it."""
 

@@ -49,6 +49,11 @@ class Drafter:
     features: F32 | None = None
     """[D,D] W of a decoder that writes token after token (EAGLE, Li et al. 2024): slot t carries the token of slot t - 1 and W s,
     where s is the state that this token was predicted from, the verifier's or, for a drafted token, the drafter's own."""
+    heads: F32 | None = None
+    """[k D,D] W of k heads on the verifier (Medusa, Cai et al. 2024): head i drafts the i-th token of a block from h + SiLU(W_i h +
+    b_i), where h is the verifier's state that the last token was predicted from. The drafter's own layers are not read."""
+    heads_bias: F32 | None = None
+    """[k D] b of the heads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +69,11 @@ class DraftOptions:
     """Maximum tokens of a block (k)."""
     adaptive: bool = False
     """Make the next block two tokens wider after a block that was accepted as a whole and one narrower otherwise, from 1 to k."""
+    tree_nodes: int = 0
+    """Draft trees of this number of tokens, the paths of highest probability (SpecInfer, Miao et al. 2024); 0: chains. Not for a
+    drafter that writes token after token, and only with `top_k` 1 and without `adaptive`."""
+    tree_branches: int = 4
+    """Number of best tokens of each position that a tree chooses from."""
     shortlist_tokens: int = 0
     """Draft among at most this many of the drafter's frequent tokens; 0: among all tokens."""
     shortlist_links: int = 0
@@ -168,6 +178,8 @@ class AggressiveTransformer:
             mask=-1 if drafter is not None and drafter.copy_queries is not None else 4 if drafter is None else drafter.mask,
             copy_queries=_flat(None if drafter is None else drafter.copy_queries),
             features=_flat(None if drafter is None else drafter.features),
+            heads=_flat(None if drafter is None else drafter.heads),
+            heads_bias=_flat(None if drafter is None else drafter.heads_bias),
             **lexicon_arguments(None if drafter is None else drafter.lexicon),
             **{f"verifier_{name}": part for name, part in lexicon_arguments(lexicon).items()},
             precision=precision,
@@ -200,6 +212,8 @@ class AggressiveTransformer:
             verify=drafts.verify,
             width=drafts.width,
             adaptive=drafts.adaptive,
+            tree_nodes=drafts.tree_nodes,
+            tree_branches=drafts.tree_branches,
             draft_shortlist_tokens=drafts.shortlist_tokens,
             draft_shortlist_links=drafts.shortlist_links,
             confidence=drafts.confidence,
@@ -254,3 +268,7 @@ def _check_pair(drafter: Drafter, sizes: Mapping[str, int], shape: TransformerSh
             f"features: expected [{shape.width},{shape.width}] for a drafter as wide as its verifier ({shape.width}), "
             f"got {list(features.shape)} and {width}"
         )
+    heads, bias = drafter.heads, drafter.heads_bias
+    if heads is not None and (bias is None or width != shape.width or heads.shape != (bias.size, width) or bias.size % width):
+        got = f"{list(heads.shape)} and {None if bias is None else list(bias.shape)}"
+        raise ValueError(f"heads: expected [k {shape.width},{shape.width}] and a bias of [k {shape.width}], got {got}")

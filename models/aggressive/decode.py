@@ -23,6 +23,7 @@ from fewstep.translation import Hypothesis
 from models.aggressive.draft_only import draft_only
 from models.aggressive.engines import engines_for
 from models.aggressive.head import DraftHead
+from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel
 from models.aggressive.system import VERIFIER_FAMILY
 from models.aggressive.verifier import Autoregressive, as_verifier, codes_of
@@ -34,18 +35,20 @@ from models.common.layers.linear import pack
 from models.common.sources import source_tensors
 from models.family import family_named
 
-Network = AggressiveModel | DraftHead
+Network = AggressiveModel | DraftHead | MedusaHeads
 
 
 class DraftDecoder:
-    """A drafter without a verifier, whose weights may change. With any search it writes block after block until one contains
-    EOS."""
+    """A drafter whose weights may change. Without a verifier it writes block after block, with any search, until one contains EOS;
+    with a verifier its drafts are verified as `AggressiveDecoder` does."""
 
     memory_errors = MEMORY_ERRORS
 
-    def __init__(self, model: Network) -> None:
+    def __init__(self, model: Network, verifier: nn.Module | None = None) -> None:
+        """Raises ValueError for a verifier that does not fit the drafter."""
         self.model = model
         self.record = DraftRecord()
+        self.pair = None if verifier is None else AggressiveDecoder(model, verifier)
 
     @property
     def system_parts(self) -> SystemParts:
@@ -64,6 +67,8 @@ class DraftDecoder:
 
     def decode(self, prepared: Sources, search: AggressiveSearch, threads: int | None = None) -> list[list[Hypothesis]]:
         """Return the hypothesis of each source."""
+        if self.pair is not None:
+            return self.pair.decode(prepared, search, threads)
         if not prepared.rows:
             return []
         limits = max_output_lengths(search.output_limits, prepared.lengths, self.model.config.max_positions)
@@ -97,6 +102,8 @@ class AggressiveDecoder:
         With `frozen` the weights must not change any more; engines may then copy them. `native` is the runtime's decoder of the
         same networks, if it was loaded. Raises ValueError for networks that do not fit each other."""
         self.model, self.verifier = model, as_verifier(verifier)
+        if model.config.train_verifier:
+            take_trained_weights(self.verifier, model)
         self.draft_system, self.lexicon = draft_system, lexicon
         self.record = DraftRecord()
         check_pair(model, self.verifier)
@@ -142,6 +149,18 @@ class AggressiveDecoder:
         return family_named(VERIFIER_FAMILY).functions.decoder(self.verifier).score(sources, targets)
 
 
+def take_trained_weights(verifier: Backbone, model: Network) -> None:
+    """Replace the verifier's weights by those that were trained with the heads (`train_verifier`).
+
+    Raises ValueError for a verifier with other tensors, such as start vectors.
+    """
+    own = model.state_dict()
+    try:
+        verifier.load_state_dict({name: own[name] for name in verifier.state_dict()})
+    except (KeyError, RuntimeError) as error:
+        raise ValueError(f"verifier: expected the network that the heads were trained with, got another one: {error}") from error
+
+
 def check_pair(model: Network, verifier: Backbone) -> None:
     """Raise ValueError for networks with vocabularies of other sizes or with other `max_positions`, and for a drafter whose shared
     parameters are not those of the verifier."""
@@ -155,7 +174,7 @@ def check_pair(model: Network, verifier: Backbone) -> None:
 def load(directory: Path, description: Mapping[str, Any], search: SearchConfig, device: str) -> AggressiveDecoder:
     """Load the decoder of a system directory, ready for `search`. Raises BundleError."""
     model = make_model(directory, description, device)
-    assert isinstance(model, AggressiveModel | DraftHead)
+    assert isinstance(model, Network)
     network = make_model(directory / VERIFIER, runtime.verifier_description(directory), device)
     draft_system: runtime.DraftSystem | None = None
     if (directory / DRAFTER).exists():

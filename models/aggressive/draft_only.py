@@ -8,20 +8,31 @@ from torch import Tensor
 from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.families.aggressive.options import block_width
 from fewstep.vocabulary import EOS
-from models.aggressive.drafters import network_drafter
+from models.aggressive.drafters import MedusaDrafter, network_drafter
 from models.aggressive.head import DraftHead
 from models.aggressive.loop import State
+from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel
 
 
 def draft_only(
-    model: AggressiveModel | DraftHead, source: Tensor, source_lengths: Tensor, search: AggressiveSearch, limits: Tensor
+    model: AggressiveModel | DraftHead | MedusaHeads,
+    source: Tensor,
+    source_lengths: Tensor,
+    search: AggressiveSearch,
+    limits: Tensor,
 ) -> State:
-    """Write block after block until one contains EOS. A drafter that writes token after token has blocks of one token."""
+    """Write block after block until one contains EOS. A drafter that writes token after token has blocks of one token.
+
+    Raises ValueError for heads, which read the verifier's states.
+    """
+    if isinstance(model, MedusaHeads):
+        raise ValueError("strategy: expected one that verifies for drafting: medusa, got draft")
     width = 1 if isinstance(model, DraftHead) else block_width(search, model.config)
     state = State(limits, width)
     drafter = network_drafter(model, source, source_lengths, search, int(limits.max()))
     rows = torch.arange(len(limits), device=limits.device)
+    assert not isinstance(drafter, MedusaDrafter)
     while len(rows):
         lengths = state.lengths[rows]
         widths = torch.minimum(state.widths[rows], limits[rows] - lengths)

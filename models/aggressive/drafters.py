@@ -1,7 +1,8 @@
-"""Sources of drafts in torch: a block decoder, a draft head, and the continuation of the last n-gram in a text."""
+"""Sources of drafts in torch: a block decoder, a draft head, heads, and the continuation of the last n-gram in a text."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -12,8 +13,10 @@ from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.vocabulary import BOS, EOS, PAD
 from models.aggressive.common_tokens import draft_mask
 from models.aggressive.head import DraftHead
+from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel, Source, sequences
 from models.aggressive.rules import ban
+from models.aggressive.tree import best_tree
 from models.common.layers.attention import Memory
 
 
@@ -24,6 +27,8 @@ class Draft(NamedTuple):
     """The proposed tokens [R,W], -1 where nothing is proposed."""
     log_probs: Tensor | None
     """The distributions [R,W,V] from which the ids were drawn. None: each id had probability 1."""
+    parents: Tensor | None = None
+    """The parents [R,N] of the nodes of a tree (`DraftTree`), whose tokens are `ids` [R,N]. None: a chain."""
 
 
 class Drafter(Protocol):
@@ -42,7 +47,28 @@ class Drafter(Protocol):
         ...
 
 
-class BlockDrafter:
+class SlotDrafter(ABC):
+    """A drafter that predicts the tokens of a block independently of one another."""
+
+    allowed: Tensor | None
+    """The tokens [B,V] that may be drafted; None: all."""
+    search: AggressiveSearch
+
+    @abstractmethod
+    def log_probs(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
+        """Return the log-probabilities [R,W,V], minus infinity at banned tokens."""
+
+    def propose(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
+        log_probs = mask_tokens(self.log_probs(rows, tokens, lengths, widths), self.allowed, rows)
+        if self.search.tree_nodes:
+            tree = best_tree(log_probs.log_softmax(2), widths, self.search.tree_branches, self.search.tree_nodes)
+            return Draft(tree.ids, None, tree.parents)
+        ids = log_probs.argmax(2) if numbers is None else pick(log_probs.softmax(2), numbers)
+        real = torch.arange(ids.size(1), device=ids.device) < widths[:, None]
+        return Draft(torch.where(real, ids, -1), None if numbers is None else log_probs.log_softmax(2))
+
+
+class BlockDrafter(SlotDrafter):
     """A block decoder for a batch of sources."""
 
     def __init__(
@@ -68,11 +94,39 @@ class BlockDrafter:
         selected = positions.clamp(max=ids.size(1) - 1)[:, :, None].expand(-1, -1, states.size(2))
         return ban(self.model.logits(states.gather(1, selected)).float().log_softmax(2), self.search, positions)
 
+
+class MedusaDrafter(SlotDrafter):
+    """Heads on the verifier for a batch of sources. They read the state from which the verifier predicted the last token, so there
+    is no draft before the first pass."""
+
+    def __init__(
+        self,
+        model: MedusaHeads,
+        source: Tensor,
+        source_lengths: Tensor,
+        search: AggressiveSearch,
+        slots: int,
+        linked: Tensor | None,
+    ) -> None:
+        """Start with a batch; `slots` is the maximum output length."""
+        self.model, self.search = model, search
+        self.allowed = draft_mask(model.words, linked, source, source_lengths, search)
+        self.states = torch.zeros((len(source), slots + 1, model.config.width), device=source.device)
+
+    def observe(self, rows: Tensor, slots: Tensor, states: Tensor) -> None:
+        """Store the verifier's states."""
+        self.states[rows[:, None], slots.clamp(max=self.states.size(1) - 1)] = states
+
+    def log_probs(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
+        """Return the log-probabilities [R,W,V], minus infinity at banned tokens."""
+        width = int(widths.max())
+        states = self.model.drafting_states(self.states[rows, (lengths - 1).clamp(min=0)])[:, :width]
+        positions = lengths[:, None] + torch.arange(width, device=rows.device)
+        return ban(self.model.logits(states).float().log_softmax(2), self.search, positions)
+
     def propose(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
-        log_probs = mask_tokens(self.log_probs(rows, tokens, lengths, widths), self.allowed, rows)
-        ids = log_probs.argmax(2) if numbers is None else pick(log_probs.softmax(2), numbers)
-        real = torch.arange(ids.size(1), device=ids.device) < widths[:, None]
-        return Draft(torch.where(real, ids, -1), None if numbers is None else log_probs.log_softmax(2))
+        draft = super().propose(rows, tokens, lengths, widths, numbers)
+        return draft._replace(ids=draft.ids.masked_fill(lengths[:, None] == 0, -1))
 
 
 class HeadDrafter:
@@ -128,19 +182,21 @@ def mask_tokens(log_probs: Tensor, allowed: Tensor | None, rows: Tensor) -> Tens
 
 
 def network_drafter(
-    model: AggressiveModel | DraftHead,
+    model: AggressiveModel | DraftHead | MedusaHeads,
     source: Tensor,
     source_lengths: Tensor,
     search: AggressiveSearch,
     slots: int,
     linked: Tensor | None = None,
-) -> BlockDrafter | HeadDrafter:
+) -> BlockDrafter | HeadDrafter | MedusaDrafter:
     """Return the drafter of a batch.
 
     `slots` is the maximum output length; `linked` [U,L] are the translations of each source token for shortlists.
     """
     if isinstance(model, DraftHead):
         return HeadDrafter(model, source, source_lengths, search, slots, linked)
+    if isinstance(model, MedusaHeads):
+        return MedusaDrafter(model, source, source_lengths, search, slots, linked)
     return BlockDrafter(model, source, source_lengths, search, linked)
 
 

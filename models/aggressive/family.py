@@ -6,21 +6,30 @@ from torch import nn
 
 from fewstep.config.network import Sizes
 from fewstep.families.aggressive.config import AggressiveConfig
-from models.aggressive import head_loss, loss
+from models.aggressive import head_loss, loss, medusa_loss
 from models.aggressive.decode import DraftDecoder, load
 from models.aggressive.head import DraftHead
+from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel, fits
 from models.family import Family, Loss
 from models.training.batch import Batch
 
+NETWORKS: dict[str, type[AggressiveModel] | type[DraftHead] | type[MedusaHeads]] = {
+    "parallel": AggressiveModel,
+    "autoregressive": DraftHead,
+    "medusa": MedusaHeads,
+}
 
-def build(config: AggressiveConfig, sizes: Sizes) -> AggressiveModel | DraftHead:
+
+def build(config: AggressiveConfig, sizes: Sizes) -> AggressiveModel | DraftHead | MedusaHeads:
     """Return a newly initialised network. Raises ValueError for sizes that do not fit each other."""
-    return (AggressiveModel if config.drafting == "parallel" else DraftHead)(config, sizes)
+    return NETWORKS[config.drafting](config, sizes)
 
 
 def objective(model: nn.Module, batch: Batch, update: int, label_smoothing: float) -> Loss:
-    """Return the loss of a block drafter (`models.aggressive.loss`) or of a draft head (`models.aggressive.head_loss`)."""
+    """Return the loss of a block drafter (`models.aggressive.loss`), a draft head (`head_loss`) or of heads (`medusa_loss`)."""
+    if isinstance(model, MedusaHeads):
+        return medusa_loss.loss(model, batch, label_smoothing)
     if isinstance(model, DraftHead):
         return head_loss.loss(model, batch, label_smoothing)
     return loss.loss(model, batch, update, label_smoothing)

@@ -17,7 +17,7 @@ def loss(network: DraftHead, batch: Batch, label_smoothing: float) -> Loss:
     difference.) Statistics: `nll` (without smoothing), `correct` (tokens that the network ranks first).
     """
     source = network.read(batch.source, batch.source_lengths)
-    states = network.states(batch.target, network.verifier_states(batch.target, source), source.head)
+    states = network.states(batch.target, network.verifier_states(batch.target, source.verifier), source.head)
     rows, slots = (torch.arange(states.size(1), device=states.device) < batch.target_lengths[:, None]).nonzero(as_tuple=True)
     labels = batch.target[rows, slots]
     if network.training:

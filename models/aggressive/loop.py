@@ -19,6 +19,7 @@ from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS, PAD
 from models.aggressive.drafters import Draft, Drafter, pick
 from models.aggressive.rules import ban
+from models.aggressive.tree import DraftTree, accepted_path, depths
 from models.aggressive.verifier import Verifying
 from models.training.seeds import seed_of
 
@@ -60,6 +61,10 @@ class State:
         going: Tensor = ~self.ended & (self.lengths < self.limits)
         return going
 
+    def last_tokens(self, rows: Tensor) -> Tensor:
+        """Return the last token [R,1] of each output; any token for an empty one."""
+        return self.tokens[rows, (self.lengths[rows] - 1).clamp(min=0)][:, None]
+
     def hypotheses(self) -> list[Hypothesis]:
         """Return the hypothesis of each sentence."""
         scores = self.scores / (self.lengths + self.ended).clamp(min=1)
@@ -84,31 +89,18 @@ def draft_and_verify(
 ) -> State:
     """Decode a batch; `limits` [B] are maximum output lengths in tokens with EOS. Without a drafter every pass writes one token.
 
-    In the mode `exact` every pass has `width` + 1 queries per sentence, with or without drafts.
+    In the mode `exact` every pass has the same number of queries per sentence, with or without drafts: `width` + 1, or with trees
+    `tree_nodes` + 1.
     """
     state = State(limits, width)
     numbers = random_numbers(sources, search, int(limits.max())).to(limits.device) if search.strategy == "sample" else None
     rows = torch.arange(len(limits), device=limits.device)
     while len(rows):
         draft = _draft(state, rows, drafter, search, width, numbers)
-        counts = (draft.ids >= 0).long().cumprod(1).sum(1)
-        queries = width + 1 if search.mode == "exact" else int(counts.max()) + 1
-        ids = torch.nn.functional.pad(draft.ids, (0, max(0, queries - draft.ids.size(1))), value=-1)[:, :queries]
-        lengths = state.lengths[rows]
-        last = state.tokens[rows, (lengths - 1).clamp(min=0)]
-        offsets = torch.arange(queries, device=rows.device)
-        slots = torch.where(offsets <= counts[:, None], lengths[:, None] + offsets, verifying.padding)
-        states = verifying.step(torch.cat((last[:, None], ids[:, :-1].clamp(min=0)), 1), slots)
-        if drafter is not None:
-            drafter.observe(rows, slots, states)
-        logits = verifying.logits(states).float()
-        if numbers is None:
-            verification = verify(ban(logits.log_softmax(2), search, slots), ids, search)
+        if draft.parents is not None:
+            verify_tree(verifying, drafter, state, rows, DraftTree(draft.ids, draft.parents), search)
         else:
-            verification = verify_by_rejection_sampling(
-                ban(logits / search.sampling.temperature, search, slots).log_softmax(2), ids, draft.log_probs, numbers[rows], slots
-            )
-        _write(state, rows, ids, counts, verification, search)
+            _verify_chain(verifying, drafter, state, rows, draft, search, max(width, search.tree_nodes), numbers)
         going = state.going()[rows]
         if not bool(going.all()):
             remaining = going.nonzero()[:, 0]
@@ -116,6 +108,54 @@ def draft_and_verify(
             if len(rows):
                 verifying.select(remaining)
     return state
+
+
+def _verify_chain(
+    verifying: Verifying,
+    drafter: Drafter | None,
+    state: State,
+    rows: Tensor,
+    draft: Draft,
+    search: AggressiveSearch,
+    width: int,
+    numbers: Tensor | None,
+) -> None:
+    """Verify a chain of drafts and write what is accepted."""
+    counts = (draft.ids >= 0).long().cumprod(1).sum(1)
+    queries = width + 1 if search.mode == "exact" else int(counts.max()) + 1
+    ids = torch.nn.functional.pad(draft.ids, (0, max(0, queries - draft.ids.size(1))), value=-1)[:, :queries]
+    lengths = state.lengths[rows]
+    offsets = torch.arange(queries, device=rows.device)
+    slots = torch.where(offsets <= counts[:, None], lengths[:, None] + offsets, verifying.padding)
+    states = verifying.step(torch.cat((state.last_tokens(rows), ids[:, :-1].clamp(min=0)), 1), slots)
+    if drafter is not None:
+        drafter.observe(rows, slots, states)
+    logits = verifying.logits(states).float()
+    if numbers is None:
+        verification = verify(ban(logits.log_softmax(2), search, slots), ids, search)
+    else:
+        verification = verify_by_rejection_sampling(
+            ban(logits / search.sampling.temperature, search, slots).log_softmax(2), ids, draft.log_probs, numbers[rows], slots
+        )
+    _write(state, rows, ids, counts, counts, verification, search)
+
+
+def verify_tree(
+    verifying: Verifying, drafter: Drafter | None, state: State, rows: Tensor, tree: DraftTree, search: AggressiveSearch
+) -> None:
+    """Verify a tree of drafts in one pass, write the path that greedy decoding takes in it, and keep the path in the cache."""
+    lengths, levels = state.lengths[rows], depths(tree)
+    states = verifying.step_tree(torch.cat((state.last_tokens(rows), tree.ids.clamp(min=0)), 1), lengths, tree)
+    log_probs = ban(verifying.logits(states).float().log_softmax(2), search, lengths[:, None] + levels)
+    path = accepted_path(tree, log_probs.argmax(2), int(levels.max()) + 1)
+    along = path.nodes[:, :, None]
+    verifying.keep(lengths, path.nodes)
+    if drafter is not None:
+        slots = lengths[:, None] + torch.arange(path.nodes.size(1), device=rows.device)
+        drafter.observe(rows, slots, states.gather(1, along.expand(-1, -1, states.size(2))))
+    verification = verify(log_probs.gather(1, along.expand(-1, -1, log_probs.size(2))), path.ids, search)
+    counts = (path.ids >= 0).long().cumprod(1).sum(1)
+    _write(state, rows, path.ids, counts, (tree.ids >= 0).sum(1), verification, search)
 
 
 def _draft(
@@ -135,6 +175,8 @@ def _draft(
     draft = drafter.propose(rows[drafting], state.tokens[rows[drafting]], lengths[drafting], widths[drafting], drawn)
     ids = torch.full((len(rows), draft.ids.size(1)), -1, device=rows.device)
     ids[drafting] = draft.ids
+    if draft.parents is not None:  # without banned tokens, and without children of EOS
+        return Draft(ids, None, torch.zeros_like(ids).index_copy(0, drafting, draft.parents))
     log_probs = draft.log_probs
     if log_probs is not None and len(drafting) < len(rows):
         log_probs = log_probs.new_zeros((len(rows), *log_probs.shape[1:])).index_copy(0, drafting, log_probs)
@@ -191,8 +233,19 @@ def verify_by_rejection_sampling(
     return Verification(accepted, own, scores, torch.full_like(p_x, torch.inf))
 
 
-def _write(state: State, rows: Tensor, ids: Tensor, counts: Tensor, verification: Verification, search: AggressiveSearch) -> None:
-    """Append the accepted drafts and the verifier's own token after them, up to the first EOS."""
+def _write(
+    state: State,
+    rows: Tensor,
+    ids: Tensor,
+    counts: Tensor,
+    drafted: Tensor,
+    verification: Verification,
+    search: AggressiveSearch,
+) -> None:
+    """Append the accepted ones of `counts` [R] drafts [R,Q] and the verifier's own token after them, up to the first EOS.
+
+    `drafted` [R] are the numbers of verified tokens: `counts`, or the size of a tree that the drafts are a path of.
+    """
     offsets = torch.arange(ids.size(1), device=rows.device)
     accepted = verification.accepted.long().cumprod(1).bool()
     inside = offsets <= accepted.sum(1)[:, None]
@@ -210,6 +263,7 @@ def _write(state: State, rows: Tensor, ids: Tensor, counts: Tensor, verification
     state.lengths[rows] = lengths + tokens.sum(1)
     state.ended[rows] = (ends.bool() & inside).any(1)
     state.steps[rows] += 1
+    state.drafted[rows] += drafted
     _count(state, rows, counts, accepted & inside, inside, tokens.sum(1), search)
 
 
@@ -221,7 +275,6 @@ def _count(
     offsets = torch.arange(width, device=rows.device)
     state.proposed[rows, :width] += (inside[:, :width] & (offsets < counts[:, None])).long()
     state.accepted_at[rows, :width] += accepted[:, :width].long()
-    state.drafted[rows] += counts
     num_accepted = accepted.sum(1)
     state.accepted[rows] += num_accepted
     if search.strategy == "greedy":

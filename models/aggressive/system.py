@@ -41,6 +41,7 @@ class AggressiveSystem(TrainedSystem, AggressiveConfig):
 
     network_type: ClassVar = AggressiveConfig
     search_type: ClassVar = AggressiveSearch
+    training_presets: ClassVar = {"validation_metric": "tokens_per_pass"}
 
     family: Literal["aggressive"]
     """Family of models."""
@@ -61,7 +62,8 @@ class AggressiveSystem(TrainedSystem, AggressiveConfig):
     copied_weights: Literal["all", "encoder"] = "encoder"
     """Weights of the verifier or the teacher that training starts from, unless `initial_weights` is random: those of the encoder
     and of the embeddings, as in the paper, since a causal decoder computes something else than a parallel one (`encoder`); or
-    those of the decoder as well (`all`). An autoregressive drafter starts from the verifier's last layer in any case."""
+    those of the decoder as well (`all`). An autoregressive drafter starts from the verifier's last layer in any case, and heads
+    from its network."""
     search: Annotated[dict[str, AggressiveSearch], MinLen(1)] = field(
         default_factory=lambda: labelled(AggressiveSearch(), AggressiveSearch(strategy="gad++"))
     )
@@ -72,7 +74,7 @@ class AggressiveSystem(TrainedSystem, AggressiveConfig):
     def network(self) -> AggressiveConfig:
         """The network alone."""
         network = part(self, AggressiveConfig)
-        return replace(network, copied_weights="all") if self.drafting == "autoregressive" else network
+        return replace(network, copied_weights="all") if self.on_verifier else network
 
     @property
     def companions(self) -> dict[str, str]:
@@ -114,8 +116,8 @@ class AggressiveSystem(TrainedSystem, AggressiveConfig):
         if (order.step_size, order.arrangement) != (1, "l2r"):
             got = f"{name!r}, which writes {order.step_size} in the arrangement {order.arrangement}"
             yield Problem(("verifier",), "a system that writes one token a step from left to right", got)
-        if self.drafting == "autoregressive" and (order.start, order.target_positions) != ("zero", "absolute"):
-            expected = "a system whose slots have position codes alone, for drafting: autoregressive"
+        if self.on_verifier and (order.start, order.target_positions) != ("zero", "absolute"):
+            expected = f"a system whose slots have position codes alone, for drafting: {self.drafting}"
             yield Problem(("verifier",), expected, f"{name!r}")
         for key, reason in self._equal_options().items():
             if getattr(self, key) != getattr(network, key):
@@ -128,8 +130,8 @@ class AggressiveSystem(TrainedSystem, AggressiveConfig):
         else:
             keys = ("norm", "activation", "scale_embeddings", *CODES) if self.initial_weights == "verifier" else ()
             reasons = dict.fromkeys(keys, "to start from its weights")
-        if self.drafting == "autoregressive":
-            reasons["decoder_layers"] = "to be a layer on top of it"
+        if self.on_verifier:
+            reasons["decoder_layers"] = "to be a layer on top of it" if self.drafting == "autoregressive" else "to read its states"
         return reasons | {"max_positions": "to end where its greedy outputs end"}
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import Any, Protocol, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fewstep.config.network import NetworkConfig
 from fewstep.families.aggressive.pair import check_verifier
+from models.aggressive.tree import DraftTree, ancestors, depths
 from models.common.layers.attention import Memory
 from models.common.layers.backbone import Backbone
 from models.common.layers.embeddings import embed
@@ -61,15 +63,22 @@ class Verifying:
     """
 
     def __init__(
-        self, network: Backbone, source: Tensor, source_lengths: Tensor, slots: int, allowed: Tensor | None = None
+        self,
+        network: Backbone,
+        source: Tensor,
+        source_lengths: Tensor,
+        slots: int,
+        allowed: Tensor | None = None,
+        tree_nodes: int = 0,
     ) -> None:
-        """Encode sources [B,S] with EOS; `slots` is the maximum output length, `allowed` [B,V] a shortlist (None: all tokens)."""
+        """Encode sources [B,S] with EOS; `slots` is the maximum output length, `allowed` [B,V] a shortlist (None: all tokens), and
+        `tree_nodes` the largest number of tokens of a draft tree, which may need entries behind the last slot."""
         config = cast(Autoregressive, network).config
         self.network, self.allowed = network, allowed
         self.memories: list[Memory] = network.encode(source, source_lengths)
         self.codes = codes_of(network)
-        self.padding = slots
-        shape = (config.decoder_layers, 2, source.size(0), config.heads, slots + 1, config.width // config.heads)
+        self.padding = slots + tree_nodes
+        shape = (config.decoder_layers, 2, source.size(0), config.heads, self.padding + 1, config.width // config.heads)
         self.cache = torch.zeros(shape, device=source.device)
         self.slots = torch.empty((0, 0), dtype=torch.int64, device=source.device)
         self._layers: list[Any] = [_LayerCache(self, layer) for layer in range(config.decoder_layers)]
@@ -79,12 +88,39 @@ class Verifying:
 
         Slots equal to `padding` are padding.
         """
-        self.slots = slots
+        return self._states(tokens, slots, slots, torch.arange(self.padding + 1, device=slots.device) <= slots[:, :, None])
+
+    def step_tree(self, tokens: Tensor, lengths: Tensor, tree: DraftTree) -> Tensor:
+        """Return the states [R,Q,D] of the nodes of trees, which carry the tokens [R,Q], behind `lengths` [R] written tokens.
+
+        Node n occupies entry `lengths` + n of the cache until `keep`; it stands at the slot that its depth gives, and attends to
+        the entries of the written tokens, of its ancestors and of itself.
+        """
+        nodes = torch.arange(tokens.size(1), device=tokens.device)
+        entries = lengths[:, None] + nodes
+        entries = torch.where(F.pad(tree.ids >= 0, (1, 0), value=True), entries, self.padding)
+        seen = (torch.arange(self.padding + 1, device=tokens.device) < lengths[:, None, None]).expand(-1, len(nodes), -1).clone()
+        within = (lengths[:, None] + nodes)[:, None].expand(-1, len(nodes), -1)
+        seen.scatter_(2, within, ancestors(tree))
+        return self._states(tokens, entries, lengths[:, None] + depths(tree), seen)
+
+    def _states(self, tokens: Tensor, entries: Tensor, slots: Tensor, seen: Tensor) -> Tensor:
+        """Return the states [R,Q,D] of slots [R,Q], kept in entries [R,Q] of the cache, that attend to entries `seen` [R,Q,N]."""
+        self.slots = entries
         carried = embed(tokens, self.network.target_embedding) * (slots > 0)[:, :, None]
         x = carried + self.codes[slots.clamp(max=len(self.codes) - 1)]
-        seen = torch.arange(self.padding + 1, device=slots.device) <= slots[:, :, None]
         states: Tensor = self.network.decoder(x, self.memories, seen[:, None], caches=self._layers)
         return states
+
+    def keep(self, lengths: Tensor, nodes: Tensor) -> None:
+        """Move the keys and values of a path of nodes [R,P], from the root on, to the slots behind `lengths` [R] tokens."""
+        offsets = torch.arange(nodes.size(1), device=nodes.device)
+        source, target = (
+            (lengths[:, None] + part)[None, None, :, None, :, None].expand(*self.cache.shape[:2], -1, self.cache.size(3), -1, 1)
+            for part in (nodes, offsets)
+        )
+        shape = (*source.shape[:-1], self.cache.size(5))
+        self.cache.scatter_(4, target.expand(shape), self.cache.gather(4, source.expand(shape)))
 
     def logits(self, states: Tensor) -> Tensor:
         """Return the logits [R,Q,V] of states [R,Q,D], minus infinity for tokens that are not allowed."""

@@ -19,7 +19,7 @@ class Validation(NamedTuple):
     loss: float
     """Loss per target token, in nats, without label smoothing if the family reports it."""
     quality: float | None
-    """BLEU or ROUGE-L of greedy outputs, 0 to 100; None if no outputs were decoded."""
+    """BLEU or ROUGE-L of greedy outputs, 0 to 100, or tokens a pass of the verifier; None if no outputs were decoded."""
     epoch: int = 0
     """Number of complete passes over the training text before it."""
 

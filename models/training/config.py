@@ -52,11 +52,11 @@ class TrainingConfig:
     """Updates between two lines of training metrics."""
     validate_every: Annotated[int, Ge(1)] = 500
     """Updates between two validations; each gives a candidate for keeping and averaging."""
-    validation_metric: Literal["loss", "bleu", "rougeL"] = "bleu"
-    """Metric that the best candidates are chosen by: validation loss (lowest), or BLEU or ROUGE-L of greedy outputs (highest), by
-    the task."""
+    validation_metric: Literal["loss", "bleu", "rougeL", "tokens_per_pass"] = "bleu"
+    """Metric that the best candidates are chosen by: validation loss (lowest); BLEU or ROUGE-L of greedy outputs (highest), by the
+    task; or, for a drafter, the mean number of tokens that a pass of its verifier writes (highest)."""
     validation_sentences: Annotated[int, Ge(0)] = 500
-    """Number of validation sources, from the top, that are decoded for BLEU or ROUGE-L; 0: none (the metric must be loss)."""
+    """Number of validation sources, from the top, that are decoded for the other metrics; 0: none (the metric must be loss)."""
     patience: Annotated[int, Ge(0)] = 0
     """Validations without a new best after which training stops early; 0: it never stops early."""
     patience_epochs: Annotated[int, Ge(0)] = 0

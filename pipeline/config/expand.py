@@ -130,11 +130,22 @@ def _trained(node: Node, defaults: Node, leave: tuple[str, ...] = ()) -> Node:
     if not isinstance(node.value, dict) or not FOREIGN.isdisjoint(node.map) or family is None:
         return node
     hidden = {*leave, *(SIZES["tiny"] if "size" in node.map else ()), *_foreign(family)}
-    merged = _over(defaults.with_value({k: v for k, v in defaults.map.items() if k not in hidden}), node)
+    usual = {key: value for key, value in defaults.map.items() if key not in hidden}
+    if "training" in usual:
+        usual["training"] = _without_task_metric(usual["training"], family)
+    merged = _over(defaults.with_value(usual), node)
     size = merged.map.get("size")
     preset = {**SIZES.get("tiny" if size is None else str(size.value), {}), **family.presets}
     filled = {key: Node(value, (size or merged).where, (*node.path, key)) for key, value in preset.items()}
     return _with_training_presets(merged.with_value({**filled, **merged.map}), family)
+
+
+def _without_task_metric(training: Node, family: type[TrainedSystem]) -> Node:
+    """Drop the metric of outputs from the defaults of `training`, for a family whose candidates are compared by another metric."""
+    metric = training.map.get("validation_metric")
+    if metric is None or metric.value == "loss" or "validation_metric" not in family.training_presets:
+        return training
+    return training.with_value({key: value for key, value in training.map.items() if key != "validation_metric"})
 
 
 def _foreign(family: type[TrainedSystem]) -> set[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from fewstep.config.search import LimitedSearch, SearchConfig
+from fewstep.system.format import VERIFIER
 from models.family import family_named
 from models.stepwise.system import StepwiseTeacher
 from models.training.recipe import TrainedSystem
@@ -308,7 +309,9 @@ def train_system(flow: Flow, name: str, settings: TrainedSystem, sources: Source
     tables = sources.tables[settings.table_text] if settings.table_text else None
     weights = {other: built.trained for other, built in earlier.items() if built.trained} | companions
     initial = _initial_weights(settings, weights, sources.teachers)
-    trained = _train(flow, name, settings, sources.encoded, data, initial, tables)
+    drafts = settings.training.validation_metric == "tokens_per_pass"
+    verifier = companions[VERIFIER] if drafts else None
+    trained = _train(flow, name, settings, sources.encoded, data, initial, tables, verifier)
     inputs = system.SystemInputs(trained, sources.encoded.vocabulary, tables=tables, companions=companions)
     return replace(bundle_and_tune(flow, name, settings, inputs, data, sources), trained=trained, distilled=distilled)
 
@@ -340,8 +343,9 @@ def _train(
     data: TrainingData,
     initial: Trained | System | None = None,
     tables: Tables | None = None,
+    verifier: System | None = None,
 ) -> Trained:
-    inputs = train.TrainInputs(data, encoded.validation, encoded.texts.validation, encoded.vocabulary, initial, tables)
+    inputs = train.TrainInputs(data, encoded.validation, encoded.texts.validation, encoded.vocabulary, initial, tables, verifier)
     return flow.steps.add(train.STAGE, name, inputs, stage_configs.train_config(flow.config, settings))
 
 

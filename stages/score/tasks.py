@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from models.training.config import TrainingConfig
+
 TaskName = Literal["translation", "summarization"]
 
 
@@ -33,3 +35,8 @@ class Task:
 TRANSLATION = Task("translation", "bleu", ("bleu", "chrf"), "sentence", "sent/s", "translations")
 SUMMARIZATION = Task("summarization", "rougeL", ("rouge1", "rouge2", "rougeL"), "document", "doc/s", "summaries")
 TASKS: dict[str, Task] = {task.name: task for task in (TRANSLATION, SUMMARIZATION)}
+
+
+def validation_quality(recipe: TrainingConfig, task: TaskName) -> str:
+    """Return the name of the metric of decoded validation outputs in a training: the task's, or tokens a pass for a drafter."""
+    return "tokens_per_pass" if recipe.validation_metric == "tokens_per_pass" else TASKS[task].metric

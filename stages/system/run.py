@@ -21,7 +21,7 @@ from models.training.finite import NotFiniteError
 from stages.artifacts import CHECKPOINTS
 from stages.context import Context, StepContext
 from stages.errors import ArtifactError, unwritable
-from stages.score.tasks import TASKS, TaskName
+from stages.score.tasks import TaskName, validation_quality
 from stages.system import SystemConfig, SystemInputs
 from stages.tune.chosen import with_tuned_options
 
@@ -88,7 +88,7 @@ def _weights(inputs: SystemInputs, config: SystemConfig, network: dict[str, Any]
 def _mean(trained: Path, recipe: TrainingConfig, task: TaskName) -> dict[str, Tensor]:
     """The mean of the candidates that `recipe` selects, which are among those that the training kept."""
     found = json.loads((trained / "training.json").read_text(encoding="utf-8"))["validations"]
-    validations = [averaging.Validation(one["update"], one["loss"], one[TASKS[task].metric]) for one in found]
+    validations = [averaging.Validation(one["update"], one["loss"], one[validation_quality(recipe, task)]) for one in found]
     return averaging.mean([load_file(trained / "kept" / f"{update}.safetensors") for update in averaging.kept(recipe, validations)])
 
 

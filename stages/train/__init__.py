@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fewstep.config.network import NetworkConfig
 from models.training.config import TrainingConfig
 from stages.artifacts import System, Tables, Text, Tokens, Trained, Vocabulary
-from stages.score.tasks import TaskName
+from stages.score.tasks import TaskName, validation_quality
 from stages.stage import Implementation, Stage
 
 
@@ -22,6 +22,8 @@ class TrainInputs:
     """Network whose weights initialise those with the same name and shape."""
     tables: Tables | None = None
     """Candidate tables with which validation decodes, for a family that uses them."""
+    verifier: System | None = None
+    """The system that verifies a drafter's drafts, where validation counts tokens a pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,11 @@ class TrainConfig:
     """Language code of the target, which determines the tokeniser of validation BLEU (13a for most languages)."""
     task: TaskName = "translation"
     """Task of the training; determines the metric of greedy outputs in validation."""
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric of decoded validation outputs."""
+        return validation_quality(self.training, self.task)
 
 
 STAGE: Stage[TrainInputs, TrainConfig, Trained] = Stage(

@@ -30,7 +30,6 @@ from models.training.seeds import seed_of
 from models.training.worker import TrainingWorker
 from stages.context import WorkerContext
 from stages.errors import DataError, StageError, TransientError
-from stages.score.tasks import TASKS
 from stages.train import TrainConfig, TrainInputs
 from stages.train.meter import Meter, finite, perplexity
 from stages.train.state import TrainingFiles
@@ -161,7 +160,7 @@ class Worker:
         if self.training_worker.rank == 0:
             self.files.save_candidate(found.update, self.model)
             line = {"valid_loss": found.loss, "valid_perplexity": perplexity(found.loss)}
-            metric = TASKS[self.job.config.task].metric
+            metric = self.job.config.metric
             self.job.context.metrics(
                 found.update, finite(line if found.quality is None else {**line, f"valid_{metric}": found.quality})
             )

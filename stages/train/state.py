@@ -26,7 +26,6 @@ from models.training.worker import TrainingWorker
 from stages.artifacts import CHECKPOINTS
 from stages.context import Context
 from stages.errors import ArtifactError, unwritable
-from stages.score.tasks import TASKS
 from stages.train import TrainConfig
 
 START = Position()
@@ -141,8 +140,7 @@ class TrainingFiles:
                 "averaged": averaged,
                 "stopped_early": progress.update < self._config.updates,
                 "validations": [
-                    {"update": found.update, "loss": found.loss, TASKS[config.task].metric: found.quality}
-                    for found in progress.validations
+                    {"update": found.update, "loss": found.loss, config.metric: found.quality} for found in progress.validations
                 ],
                 **facts,
             }

@@ -1,7 +1,9 @@
-"""Validation in training: loss on the validation tokens, and BLEU or ROUGE-L of greedy outputs. All workers take part."""
+"""Validation in training: loss on the validation tokens, and BLEU or ROUGE-L of greedy outputs, or for a drafter the tokens that a
+pass of its verifier writes. All workers take part."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,13 +12,17 @@ from torch import Tensor, nn
 
 from fewstep import CandidateTables
 from fewstep.decoding import batches, decode_sentences
+from fewstep.system.description import read_description
+from fewstep.system.format import BundleError
 from fewstep.vocabulary import vocabulary_digest
+from models.bundle.weights import make_model
 from models.family import family_named
 from models.training.averaging import Validation
 from models.training.batch import plan
 from models.training.parallel import all_gather, all_reduce
 from models.training.seeds import seed_of
 from models.training.worker import TrainingWorker
+from stages.artifacts import System
 from stages.decoding.sentences import read_sentences
 from stages.errors import ArtifactError, DataError
 from stages.score.metrics import Comparison, score
@@ -51,6 +57,7 @@ class Validator:
         self._prepare_quality(inputs)
 
     def _prepare_quality(self, inputs: TrainInputs) -> None:
+        self._verifier: dict[str, nn.Module] = {}
         count = self._config.training.validation_sentences
         self._pieces = processor(inputs.vocabulary.path, "target")
         language = self._config.target_language
@@ -62,6 +69,9 @@ class Validator:
         self._metric = TASKS[self._config.task].metric
         score(self._metric, ["text"], [["text"]], self._how)
         self._search: Any = family_named(self._config.family).search.for_network(self._config.network)
+        if inputs.verifier is not None:
+            self._verifier = _verifier(inputs.verifier, self._training_worker.device)
+            self._search = replace(self._search, mode="fast", min_tokens_per_pass=0.0)
         if self._config.task == "summarization":
             # An untrained network would write as much as it reads.
             self._search = self._search.with_max_tokens(int(self._pool.target.lengths.max()) + 1)
@@ -96,16 +106,27 @@ class Validator:
         return sums
 
     def _quality(self, model: nn.Module) -> float:
-        """The metric of the task. A source that the network cannot take has an empty output."""
-        decoder: Any = self._family.decoder(model, **self._tables)
+        """The metric of the task, or tokens a pass. A source that the network cannot take has an empty output, in no pass."""
+        decoder: Any = self._family.decoder(model, **self._tables, **self._verifier)
         lengths = [len(source) if self._fits(len(source), 0) else 0 for source in self._sources]
         own_batches = batches(lengths, BATCH_TOKENS)[self._training_worker.rank :: self._training_worker.world_size]
         rows = [row for batch in own_batches for row in batch]
         found = decode_sentences(decoder, [self._sources[row] for row in rows], self._search, batch_tokens=BATCH_TOKENS)
-        own = {row: ranked[0].ids for row, ranked in zip(rows, found, strict=True)}
-        ids = {row: found for part in all_gather(self._training_worker, own) for row, found in part.items()}
+        own = {row: (ranked[0].ids, ranked[0].steps) for row, ranked in zip(rows, found, strict=True)}
+        outputs = {row: found for part in all_gather(self._training_worker, own) for row, found in part.items()}
+        if self._verifier:
+            return sum(len(ids) for ids, _ in outputs.values()) / max(1, sum(steps for _, steps in outputs.values()))
+        ids = {row: ids for row, (ids, _) in outputs.items()}
         texts = [str(self._pieces.decode(ids.get(row, []))) for row in range(len(self._references))]
         return float(score(self._metric, texts, self._references, self._how)["score"])
+
+
+def _verifier(system: System, device: str) -> dict[str, nn.Module]:
+    """The network of a system that verifies drafts, as an argument of the decoder. Raises ArtifactError for a damaged system."""
+    try:
+        return {"verifier": make_model(system.path, read_description(system.path), device)}
+    except BundleError as error:
+        raise ArtifactError(f"{error}; remove the artifact and run again") from error
 
 
 def _tables(inputs: TrainInputs) -> dict[str, CandidateTables]:

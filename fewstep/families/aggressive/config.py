@@ -24,20 +24,29 @@ BLOCK_OPTIONS = (
     "glancing_updates",
 )
 """The options that apply only to drafters with empty slots."""
+HEAD_OPTIONS = ("train_verifier", "head_loss_decay")
+"""The options that apply only to heads."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AggressiveConfig(NetworkConfig):
-    """A drafter: a Transformer whose decoder reads the tokens so far with empty slots behind them, and fills all slots at once, or
-    a layer on top of the verifier that writes token after token."""
+    """A drafter: a Transformer whose decoder reads the tokens so far with empty slots behind them, and fills all slots at once; a
+    layer on top of the verifier that writes token after token; or heads on top of the verifier, one for each of the next tokens."""
 
-    drafting: Literal["parallel", "autoregressive"] = "parallel"
+    drafting: Literal["parallel", "autoregressive", "medusa"] = "parallel"
     """The way in which the slots of a block are filled: all at once (`parallel`, as in the paper), or one after the other
     (`autoregressive`; EAGLE, Li et al. 2024), by one layer that reads the previous token and the state from which the verifier
-    predicted it, or the layer's own state where that token was drafted. An autoregressive drafter has the verifier's sizes,
-    `encoder` is shared, and the options of empty slots do not apply."""
+    predicted it, or the layer's own state where that token was drafted; or all at once by `draft_width` heads that read the
+    verifier's last state and cost no pass of their own (`medusa`; blockwise parallel decoding, Stern et al. 2018; Medusa, Cai et
+    al. 2024). Autoregressive drafters and heads have the verifier's sizes, `encoder` is shared, and the options of empty slots do
+    not apply."""
     draft_width: Annotated[int, Ge(1)] = 8
     """Number of tokens in a block (k), in training and, unless a search states another, in decoding."""
+    train_verifier: bool = False
+    """Train the network under the heads as well (`drafting: medusa` only): drafts are accepted more often, and outputs are those
+    of the trained network instead of the verifier's."""
+    head_loss_decay: Annotated[float, Ge(0), Le(1)] = 0.8
+    """Weight of the loss of head i + 1 relative to that of head i (`drafting: medusa` only)."""
     draft_width_range: tuple[int, int] | None = None
     """Lowest and highest width of blocks in training, which draws the width of each sentence uniformly between them: an adaptive
     width needs a drafter that was trained with all of these. Empty: always `draft_width`."""
@@ -73,10 +82,15 @@ class AggressiveConfig(NetworkConfig):
         return self.draft_width_range or (self.draft_width, self.draft_width)
 
     @property
+    def on_verifier(self) -> bool:
+        """Whether the drafter is a part on top of the verifier's network."""
+        return self.drafting != "parallel"
+
+    @property
     def training_rows(self) -> float:
         """The slots of half a target and of a block for each prefix, relative to a target of typical length, with one more pass
         forward for glancing."""
-        if self.drafting == "autoregressive":
+        if self.on_verifier:
             return 1.0
         rows = self.prefixes * (0.5 + sum(self.widths) / 2 / TYPICAL_LENGTH)
         return rows * 4 / 3 if self.glancing_ratio else rows
@@ -88,16 +102,13 @@ class AggressiveConfig(NetworkConfig):
         if not 1 <= low <= high < self.max_positions or self.draft_width >= self.max_positions:
             expected = f"two widths from 1 to less than max_positions ({self.max_positions}), the lower one first"
             yield Problem(("draft_width_range",), expected, f"[{low}, {high}]")
-        if self.drafting == "autoregressive":
-            yield from self._autoregressive_problems()
-
-    def _autoregressive_problems(self) -> Iterator[Problem]:
-        if self.encoder != "shared":
-            yield Problem(("encoder",), "shared with drafting: autoregressive", self.encoder)
+        if self.on_verifier and self.encoder != "shared":
+            yield Problem(("encoder",), f"shared with drafting: {self.drafting}", self.encoder)
+        unused = (*(BLOCK_OPTIONS if self.on_verifier else ()), *(HEAD_OPTIONS if self.drafting != "medusa" else ()))
         defaults = {field.name: field.default for field in fields(AggressiveConfig)}
-        for key in BLOCK_OPTIONS:
+        for key in unused:
             if getattr(self, key) != defaults[key]:
-                expected = f"{defaults[key]} (it does not apply to drafting: autoregressive)"
+                expected = f"{defaults[key]} (it does not apply to drafting: {self.drafting})"
                 yield Problem((key,), expected, getattr(self, key))
 
 
@@ -121,6 +132,12 @@ class AggressiveSearch(LimitedSearch):
     """Number of tokens drafted at a time (k). Empty: the width in training."""
     adaptive: bool = False
     """Draft two more tokens after a block that was accepted in full, one fewer otherwise, between 1 and `draft_width`."""
+    tree_nodes: Annotated[int, Ge(0)] = 0
+    """Number of tokens in a draft tree, which has several candidates for a position and is verified in one pass (SpecInfer, Miao et
+    al. 2024): the paths of at most `draft_width` tokens with the highest products of the drafter's probabilities. The output is
+    that of `gad` with any drafts. Not for autoregressive drafters, `lookup` and `system`. 0: a chain of tokens."""
+    tree_branches: Annotated[int, Ge(1)] = 4
+    """Number of best tokens of each position that a tree chooses from (`tree_nodes` only); more than the vocabulary has: all."""
     draft_shortlist: Shortlist | None = None
     """A lexical shortlist that the drafter chooses from: the most frequent tokens of its training text, and those that its
     candidate tables link to the source tokens. Empty: all tokens."""
@@ -172,8 +189,9 @@ class AggressiveSearch(LimitedSearch):
         """Yield the options that are not valid with one another, with the network (None: not known) or with the system's parts."""
         if self.drafter == "system" and parts.drafter is False:
             yield Problem(("drafter",), "network or lookup for a system without a `drafter_system`", self.drafter)
-        if self.confidence and network is not None and cast(AggressiveConfig, network).drafting == "parallel":
-            yield Problem(("confidence",), "0 for a drafter that fills blocks at once", self.confidence)
+        if network is not None:
+            yield from self._drafter_problems(cast(AggressiveConfig, network))
+        yield from self._tree_problems()
         if self.strategy == "gad++" and parts.target_size is not None and self.top_k > parts.target_size:
             yield Problem(("top_k",), f"at most the vocabulary's {parts.target_size}", self.top_k)
         yield from self.shortlist_problems(parts)
@@ -184,6 +202,30 @@ class AggressiveSearch(LimitedSearch):
             links = self.draft_shortlist.links
             yield Problem(("draft_shortlist", "links"), "0 for a system without candidate tables", links)
         yield from self._precision_problems()
+
+    def _drafter_problems(self, network: AggressiveConfig) -> Iterator[Problem]:
+        if self.confidence and network.drafting != "autoregressive":
+            yield Problem(("confidence",), "0 for a drafter that fills blocks at once", self.confidence)
+        if self.tree_nodes and network.drafting == "autoregressive":
+            yield Problem(("tree_nodes",), "0 for a drafter that writes token after token", self.tree_nodes)
+        if network.drafting != "medusa":
+            return
+        if self.strategy == "draft":
+            yield Problem(
+                ("strategy",), "a strategy that verifies for drafting: medusa, whose heads read the verifier", self.strategy
+            )
+        if self.draft_width is not None and self.draft_width > network.draft_width:
+            yield Problem(("draft_width",), f"at most the drafter's {network.draft_width} heads", self.draft_width)
+
+    def _tree_problems(self) -> Iterator[Problem]:
+        if not self.tree_nodes:
+            return
+        if self.strategy != "gad":
+            yield Problem(("tree_nodes",), f"0 with the strategy {self.strategy}; trees are verified by gad", self.tree_nodes)
+        if self.looks_up:
+            yield Problem(("tree_nodes",), f"0 with drafter: {self.drafter}, which has one continuation", self.tree_nodes)
+        if self.adaptive:
+            yield Problem(("adaptive",), "false with tree_nodes", self.adaptive)
 
     def _precision_problems(self) -> Iterator[Problem]:
         if self.draft_precision not in ("float32", "int8"):

@@ -150,6 +150,8 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig) 
     lexicon = load_lexicon(directory, description, sizes)
     precision = cast(AggressiveSearch, search).verifier_precision
     try:
+        if config.train_verifier:
+            verifier_arrays |= {name: arrays[name] for name in verifier_arrays if name in arrays}
         check_pair(config, sizes, arrays, verifier, verifier_sizes, verifier_arrays)
         return NativeDecoder(
             config,

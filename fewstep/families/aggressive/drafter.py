@@ -20,17 +20,23 @@ if TYPE_CHECKING:
 
 __all__ = ["common_tokens", "drafter_of"]
 
+OWN_WEIGHTS = {"parallel": (), "autoregressive": ("features.weight",), "medusa": ("medusa.weight", "medusa.bias")}
+"""Names of weights that no other network has, by the kind of drafting."""
+
 
 def drafter_of(config: AggressiveConfig, arrays: Arrays, joint: bool, linked: Ints | None) -> Drafter:
     """Return the drafter with these arrays; `joint`: source and target share one vocabulary.
 
     `linked` [U,L] are the translations of each source token for its shortlists. Raises ValueError for missing arrays.
     """
-    needed = ["words.counts", *(["features.weight"] if config.drafting == "autoregressive" else [])]
+    needed = ["words.counts", *OWN_WEIGHTS[config.drafting]]
     needed += ["copy_queries"] if config.soft_copy and config.drafting == "parallel" else []
     if missing := [name for name in needed if name not in arrays]:
         raise ValueError(f"drafter: arrays: missing {', '.join(missing)}")
-    drafter = _head(config, arrays) if config.drafting == "autoregressive" else _block_decoder(config, arrays, joint)
+    if config.drafting == "medusa":
+        drafter = _medusa(config, arrays)
+    else:
+        drafter = _head(config, arrays) if config.drafting == "autoregressive" else _block_decoder(config, arrays, joint)
     return replace(drafter, lexicon=Lexicon(common_tokens(arrays["words.counts"]), linked))
 
 
@@ -49,6 +55,19 @@ def _head(config: AggressiveConfig, arrays: Arrays) -> Drafter:
         shares_encoder=True,
         shares_words=True,
         features=arrays["features.weight"],
+    )
+
+
+def _medusa(config: AggressiveConfig, arrays: Arrays) -> Drafter:
+    return Drafter(
+        arrays={
+            name: array for name, array in arrays.items() if not name.startswith(("encoder.layers.", "decoder.layers.", "medusa."))
+        },
+        shape=shape_of(replace(config, encoder_layers=0, decoder_layers=0)),
+        shares_encoder=True,
+        shares_words=True,
+        heads=arrays["medusa.weight"],
+        heads_bias=arrays["medusa.bias"],
     )
 
 

@@ -44,6 +44,8 @@ def draft_options(search: AggressiveSearch, width: int) -> DraftOptions:
         verify=search.strategy != "draft",
         width=width,
         adaptive=search.adaptive,
+        tree_nodes=search.tree_nodes,
+        tree_branches=search.tree_branches,
         **shortlist_sizes(search.draft_shortlist),
         confidence=search.confidence,
         precision="int8" if search.draft_precision == "int8" else "float32",

@@ -30,8 +30,8 @@ class _Ordered(Protocol):
 def is_shared(name: str, config: AggressiveConfig, joint: bool) -> bool:
     """Return whether a drafter's weights of this name are those of the verifier, which are not trained. `joint`: source and target
     share one vocabulary."""
-    if config.drafting == "autoregressive":
-        return not name.startswith(("features.", "head.", "words."))
+    if config.on_verifier:
+        return not config.train_verifier and not name.startswith(("features.", "head.", "medusa.", "words."))
     table = "target_embedding" if joint else "source_embedding"
     return config.encoder == "shared" and name.startswith(("encoder.", "source_positions.", table))
 
@@ -75,5 +75,5 @@ def check_pair(
             f"they share differ, first {different[0]}; train the drafter with `initial_weights: verifier`, from this verifier"
         )
     slots = tensors["slot_codes"][:expected], others["slot_codes"][:expected]
-    if config.drafting == "autoregressive" and not equal(*slots):
-        raise ValueError("verifier: expected slots with position codes only for an autoregressive drafter, got start vectors too")
+    if config.on_verifier and not config.train_verifier and not equal(*slots):
+        raise ValueError("verifier: expected slots with position codes only for a drafter on top of it, got start vectors too")

@@ -75,6 +75,14 @@ struct BoundAggressive {
         require(threads >= 1, "threads: expected at least 1" + got(threads));
         require(rules.width >= 1 && rules.top_k >= 1 && rules.ngram >= 1 && rules.max_logprob_gap >= 0.0F,
                 "expected width, top_k and ngram of at least 1, max_logprob_gap of at least 0");
+        require(rules.tree_nodes == 0 || (rules.tree_branches >= 1 && rules.top_k == 1 && !rules.adaptive),
+                "tree_nodes: expected tree_branches of at least 1, top_k 1 and blocks that are not adaptive");
+        require(
+            rules.tree_nodes == 0 || (rules.proposals != Proposals::LOOKUP && drafter.has_value() && !drafter->autoregressive()),
+            "tree_nodes: expected 0 without a drafter that predicts positions independently of one another");
+        require(rules.proposals != Proposals::NETWORK || !drafter.has_value() || !drafter->has_heads() ||
+                    static_cast<std::size_t>(rules.width) * drafter->network.shape.width <= drafter->heads.outputs(),
+                "width: expected at most the number of heads" + got(rules.width));
         require(lengths.size() == ids.shape(0) && limits.size() == ids.shape(0),
                 "lengths, limits: expected one for each row of sources");
         require_limits(limits);
@@ -118,15 +126,18 @@ struct BoundAggressive {
     }
 
     nb::tuple run(const Table& ids, const Ids& lengths, const Ids& limits, std::vector<std::vector<std::int64_t>> hints,
-                  const std::string& proposals, bool verify, std::int64_t width, bool adaptive, std::size_t draft_shortlist_tokens,
-                  std::size_t draft_shortlist_links, float confidence, bool int8, std::int64_t ngram, std::size_t top_k,
-                  float max_logprob_gap, bool require_top1_eos, double min_tokens_per_pass, double alpha, bool gnmt,
-                  std::size_t shortlist_tokens, std::size_t shortlist_links, std::vector<std::int64_t> banned, std::int64_t bos,
-                  std::int64_t eos, std::int64_t min_tokens, int threads) const {
+                  const std::string& proposals, bool verify, std::int64_t width, bool adaptive, std::size_t tree_nodes,
+                  std::size_t tree_branches, std::size_t draft_shortlist_tokens, std::size_t draft_shortlist_links,
+                  float confidence, bool int8, std::int64_t ngram, std::size_t top_k, float max_logprob_gap, bool require_top1_eos,
+                  double min_tokens_per_pass, double alpha, bool gnmt, std::size_t shortlist_tokens, std::size_t shortlist_links,
+                  std::vector<std::int64_t> banned, std::int64_t bos, std::int64_t eos, std::int64_t min_tokens,
+                  int threads) const {
         const Proposals proposals_kind = proposals_of(proposals);
         const DraftRules rules{proposals_kind,
                                width,
                                adaptive,
+                               tree_nodes,
+                               tree_branches,
                                {draft_shortlist_tokens, draft_shortlist_links},
                                confidence,
                                int8,
@@ -153,7 +164,8 @@ struct BoundAggressive {
             for (const std::int64_t token : hint)
                 require(token >= 0 && token < static_cast<std::int64_t>(verifier.shape.target_vocabulary),
                         "hints: expected ids of the target's vocabulary" + got(token));
-        require(verify || drafter.has_value(), "verify: expected true without a drafter");
+        require(verify || (drafter.has_value() && !drafter->has_heads()),
+                "verify: expected true without a drafter, and for heads, which read the verifier");
         Aggressive result;
         {
             const nb::gil_scoped_release release;
@@ -176,9 +188,9 @@ struct BoundAggressive {
 BoundAggressive* make(const std::map<std::string, Array>& verifier, const Sizes& verifier_shape,
                       const std::map<std::string, Array>& drafter, const Sizes& drafter_shape, bool shares_encoder,
                       bool shares_words, const std::string& sight, bool codes_in_layers, bool last_token, std::int64_t mask,
-                      const Vector<float>& copy_queries, const Vector<float>& features, const Ids& common_tokens,
-                      const LinkedTokens& linked_tokens, const Ids& verifier_common_tokens,
-                      const LinkedTokens& verifier_linked_tokens, const std::string& precision) {
+                      const Vector<float>& copy_queries, const Vector<float>& features, const Vector<float>& heads,
+                      const Vector<float>& heads_bias, const Ids& common_tokens, const LinkedTokens& linked_tokens,
+                      const Ids& verifier_common_tokens, const LinkedTokens& verifier_linked_tokens, const std::string& precision) {
     const Precision verifier_precision = precision_of(precision);
     const bool drafts = !drafter.empty();
     require(!drafts || mask < static_cast<std::int64_t>(drafter_shape.at("target_vocabulary")),
@@ -196,19 +208,20 @@ BoundAggressive* make(const std::map<std::string, Array>& verifier, const Sizes&
     bound->network->lexicon = std::move(lexicon);
     const bool shares_logits = shares_words && bound->verifier.logits_bias.empty();  // a drafter has no logits bias
     if (shares_logits) bound->network->vocabulary = PackedMatrix();
-    Drafter& bound_drafter =
-        bound->drafter.emplace(Drafter{*bound->network,
-                                       shares_logits ? bound->verifier.vocabulary : bound->network->vocabulary,
-                                       shares_encoder,
-                                       sight_of(sight),
-                                       codes_in_layers,
-                                       last_token,
-                                       mask,
-                                       {copy_queries.data(), copy_queries.data() + copy_queries.size()},
-                                       features.size() == 0 ? PackedMatrix() : PackedMatrix(features.data(), nullptr, width, width),
-                                       rows_of(*bound->network, bound->network->lexicon.common_tokens),
-                                       {},
-                                       {}});
+    Drafter& bound_drafter = bound->drafter.emplace(
+        Drafter{*bound->network,
+                shares_logits ? bound->verifier.vocabulary : bound->network->vocabulary,
+                shares_encoder,
+                sight_of(sight),
+                codes_in_layers,
+                last_token,
+                mask,
+                {copy_queries.data(), copy_queries.data() + copy_queries.size()},
+                features.size() == 0 ? PackedMatrix() : PackedMatrix(features.data(), nullptr, width, width),
+                heads.size() == 0 ? PackedMatrix() : PackedMatrix(heads.data(), heads_bias.data(), heads_bias.size(), width),
+                rows_of(*bound->network, bound->network->lexicon.common_tokens),
+                {},
+                {}});
     for (const DecoderLayer& layer : bound->network->decoder) bound_drafter.int8_layers.emplace_back(layer, Precision::INT8);
     if (bound_drafter.autoregressive()) bound_drafter.int8_features = Int8Matrix(bound_drafter.features);
     Lexicon& drafter_lexicon = bound->network->lexicon;
@@ -224,13 +237,14 @@ BoundAggressive* make(const std::map<std::string, Array>& verifier, const Sizes&
 void bind_aggressive(nb::module_& module) {
     nb::class_<BoundAggressive>(module, "AggressiveTransformer")
         .def("run", &BoundAggressive::run, "sources"_a, "lengths"_a, "limits"_a, "hints"_a, nb::kw_only(), "proposals"_a,
-             "verify"_a, "width"_a, "adaptive"_a, "draft_shortlist_tokens"_a, "draft_shortlist_links"_a, "confidence"_a, "int8"_a,
-             "ngram"_a, "top_k"_a, "max_logprob_gap"_a, "require_top1_eos"_a, "min_tokens_per_pass"_a, "alpha"_a, "gnmt"_a,
-             "shortlist_tokens"_a, "shortlist_links"_a, "banned"_a, "bos"_a, "eos"_a, "min_tokens"_a, "threads"_a);
+             "verify"_a, "width"_a, "adaptive"_a, "tree_nodes"_a, "tree_branches"_a, "draft_shortlist_tokens"_a,
+             "draft_shortlist_links"_a, "confidence"_a, "int8"_a, "ngram"_a, "top_k"_a, "max_logprob_gap"_a, "require_top1_eos"_a,
+             "min_tokens_per_pass"_a, "alpha"_a, "gnmt"_a, "shortlist_tokens"_a, "shortlist_links"_a, "banned"_a, "bos"_a, "eos"_a,
+             "min_tokens"_a, "threads"_a);
     module.def("make_aggressive", make, "verifier"_a, "verifier_shape"_a, "drafter"_a, "drafter_shape"_a, nb::kw_only(),
                "shares_encoder"_a, "shares_words"_a, "sight"_a, "codes_in_layers"_a, "last_token"_a, "mask"_a, "copy_queries"_a,
-               "features"_a, "common_tokens"_a, "linked_tokens"_a, "verifier_common_tokens"_a, "verifier_linked_tokens"_a,
-               "precision"_a);
+               "features"_a, "heads"_a, "heads_bias"_a, "common_tokens"_a, "linked_tokens"_a, "verifier_common_tokens"_a,
+               "verifier_linked_tokens"_a, "precision"_a);
 }
 
 }  // namespace fewstep

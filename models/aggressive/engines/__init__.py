@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fewstep.families.aggressive.decoder import NativeDecoder
     from fewstep.sources import Ints, Sources
     from models.aggressive.head import DraftHead
+    from models.aggressive.medusa import MedusaHeads
     from models.aggressive.model import AggressiveModel
     from models.common.layers.backbone import Backbone
 
@@ -40,7 +41,7 @@ class AggressiveEngine(Engine, Protocol):
 
 
 def engines_for(
-    model: AggressiveModel | DraftHead,
+    model: AggressiveModel | DraftHead | MedusaHeads,
     verifier: Backbone,
     lexicon: Lexicon | None,
     *,

@@ -13,6 +13,7 @@ from fewstep.families.aggressive.decoder import NativeDecoder
 from fewstep.families.aggressive.record import Drafting
 from fewstep.sources import Ints, Sources
 from models.aggressive.head import DraftHead
+from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel
 from models.aggressive.verifier import Autoregressive
 from models.common.layers.backbone import Backbone
@@ -44,7 +45,7 @@ class NativeEngine:
         return self.decoder.search(prepared, search, limits, hints, threads or torch.get_num_threads())
 
 
-def native_decoder(model: AggressiveModel | DraftHead, verifier: Backbone, lexicon: Lexicon | None) -> NativeDecoder:
+def native_decoder(model: AggressiveModel | DraftHead | MedusaHeads, verifier: Backbone, lexicon: Lexicon | None) -> NativeDecoder:
     """Return the runtime's decoder for copies of a finished drafter and verifier on the CPU in float32."""
     config = cast(Autoregressive, verifier).config
     return NativeDecoder(model.config, native_arrays(model), model.sizes, config, native_arrays(verifier), lexicon=lexicon)

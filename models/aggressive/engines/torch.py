@@ -16,6 +16,7 @@ from models.aggressive.draft_only import draft_only
 from models.aggressive.drafters import Drafter, LookupDrafter, network_drafter
 from models.aggressive.head import DraftHead
 from models.aggressive.loop import draft_and_verify
+from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel
 from models.aggressive.verifier import Verifying
 from models.common.inference import inference_mode
@@ -27,7 +28,7 @@ from models.common.sources import source_tensors
 class TorchEngine:
     """A drafter and its verifier in evaluation mode and float32."""
 
-    def __init__(self, model: AggressiveModel | DraftHead, verifier: Backbone, lexicon: Lexicon | None) -> None:
+    def __init__(self, model: AggressiveModel | DraftHead | MedusaHeads, verifier: Backbone, lexicon: Lexicon | None) -> None:
         self._model, self._verifier, self._lexicon = model, verifier, lexicon
 
     def problems(self, search: AggressiveSearch, network: AggressiveConfig) -> list[Problem]:
@@ -57,6 +58,6 @@ class TorchEngine:
                 drafter = LookupDrafter(hints, search.ngram)
             elif search.strategy != "greedy":
                 drafter = network_drafter(self._model, *source, search, slots, linked_tokens(self._lexicon))
-            verifying = Verifying(self._verifier, *source, slots, allowed)
+            verifying = Verifying(self._verifier, *source, slots, allowed, search.tree_nodes)
             state = draft_and_verify(verifying, drafter, row_limits, search, width, prepared.rows)
             return Drafting(state.hypotheses(), {})

@@ -56,7 +56,7 @@ def _teacher(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
     if not _is_wrong(("teacher",), pruned):
         yield from placed(("teacher",), teacher.problems())
     yield from _lengths(("teacher",), teacher.network, teacher.training, config)
-    yield from _metric(("teacher", "training"), teacher.training, config)
+    yield from _metric(("teacher", "training"), teacher.training, TASKS[config.task].metric, config.task)
 
 
 def _foreign_teacher(config: RunConfig) -> Iterator[Rule]:
@@ -111,7 +111,8 @@ def _trained(path: KeyPath, system: TrainedSystem, config: RunConfig, pruned: Se
         yield from placed(path, system.problems())
         yield from _companions(path, system, config, pruned)
     yield from _lengths(path, system.network, system.training, config)
-    yield from _metric((*path, "training"), system.training, config)
+    metric = system.training_presets.get("validation_metric", TASKS[config.task].metric)
+    yield from _metric((*path, "training"), system.training, metric, config.task)
     yield from _initial_weights(path, system, config)
     if system.data in ("distilled", "mixed") and not _distils(config):
         expected = f"a teacher (or distillation: {{from: DIRECTORY}}) for {system.data!r}"
@@ -222,10 +223,12 @@ def _lengths(path: KeyPath, network: NetworkConfig, training: TrainingConfig, co
             yield broken((*path, "training", key), expected, value, CUT)
 
 
-def _metric(path: KeyPath, training: TrainingConfig, config: RunConfig) -> Iterator[Rule]:
-    metric, wanted = TASKS[config.task].metric, training.validation_metric
+def _metric(path: KeyPath, training: TrainingConfig, metric: str, task: str) -> Iterator[Rule]:
+    """Allow the loss and the metric of decoded validation outputs."""
+    wanted = training.validation_metric
     if wanted not in ("loss", metric):
-        yield broken((*path, "validation_metric"), f"loss or {metric} with task {config.task}", repr(wanted), ("task",))
+        reason = "for a drafter" if metric == "tokens_per_pass" else f"with task {task}"
+        yield broken((*path, "validation_metric"), f"loss or {metric} {reason}", repr(wanted), ("task",))
 
 
 def _networks(config: RunConfig, name: str) -> int:

@@ -28,9 +28,11 @@ def _training_cells(report: Mapping[str, Any], metric: str) -> list[str]:
     validations = report.get("validations", [])
     losses = [float(found["loss"]) for found in validations]
     qualities = [float(found[metric]) for found in validations if found.get(metric) is not None]
+    passes = [float(found["tokens_per_pass"]) for found in validations if found.get("tokens_per_pass") is not None]
     updates = f"{report.get('updates', 0):,}" + (" (stopped early)" if report.get("stopped_early") else "")
     averaged = ", ".join(f"{update:,}" for update in report.get("averaged", []))
-    best = [number(max(qualities, default=None), 2), number(min(losses, default=None), 3)]
+    quality = f"{max(passes):.2f} tokens a pass" if passes else number(max(qualities, default=None), 2)
+    best = [quality, number(min(losses, default=None), 3)]
     return [updates, str(report.get("epochs", "-")), *best, averaged or "-"]
 
 

@@ -9,6 +9,7 @@ from fewstep.config.network import Sizes
 from fewstep.families.aggressive.config import AggressiveConfig
 from fewstep.families.stepwise.config import StepwiseConfig
 from models.aggressive.head import DraftHead
+from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel
 from models.stepwise.model import StepwiseModel
 
@@ -52,6 +53,15 @@ def head_of(verifier, seed=2, **changes):
     options = {"decoder_layers": 2, "drafting": "autoregressive", "encoder": "shared", **changes}
     model = DraftHead(dataclasses.replace(DRAFTER, **options), verifier.sizes)
     torch.nn.init.xavier_uniform_(model.features.weight)
+    return _lent(sharpen(model, seed), verifier)
+
+
+def heads_of(verifier, seed=2, **changes):
+    """Return heads on top of `verifier`, with random weights."""
+    torch.manual_seed(seed)
+    options = {"decoder_layers": 2, "drafting": "medusa", "encoder": "shared", **changes}
+    model = MedusaHeads(dataclasses.replace(DRAFTER, **options), verifier.sizes)
+    torch.nn.init.xavier_uniform_(model.medusa.weight, gain=3.0)
     return _lent(sharpen(model, seed), verifier)
 
 

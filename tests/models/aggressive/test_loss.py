@@ -306,7 +306,7 @@ def test_a_head_carries_the_states_that_its_verifier_writes_from_and_learns_noth
     model = head_of(verifier, dropout=0.5).train()
     batch = batch_of(12, 9)
     expected = verifier.hidden(batch.target, verifier.encode(batch.source, batch.source_lengths))
-    found = model.verifier_states(batch.target, model.read(batch.source, batch.source_lengths))
+    found = model.verifier_states(batch.target, model.encode(batch.source, batch.source_lengths))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
     head_loss(model, batch, 0.1).total.backward()
     trained = {name for name, weight in model.named_parameters() if weight.grad is not None}
@@ -344,7 +344,7 @@ def test_the_loss_of_a_head_is_that_of_its_next_tokens():
     model = head_of(verifier_of())
     batch = batch_of(7, 9)
     source = model.read(batch.source, batch.source_lengths)
-    states = model.states(batch.target, model.verifier_states(batch.target, source), source.head)
+    states = model.states(batch.target, model.verifier_states(batch.target, source.verifier), source.head)
     scores = model.logits(states).log_softmax(2)
     real = torch.arange(scores.size(1)) < batch.target_lengths[:, None]
     chosen = scores.gather(2, batch.target[:, :, None])[:, :, 0]

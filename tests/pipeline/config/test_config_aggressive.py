@@ -68,6 +68,26 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
             "systems.drafts.encoder: expected shared with drafting: autoregressive, got separate",
         ),
         (
+            ", verifier: plain, drafting: medusa}}",
+            "systems.drafts.encoder: expected shared with drafting: medusa, got separate",
+        ),
+        (
+            ", verifier: plain, train_verifier: true}}",
+            "systems.drafts.train_verifier: expected False (it does not apply to drafting: parallel), got true",
+        ),
+        (
+            ", verifier: plain, drafting: medusa, encoder: shared, draft_width: 3, search: {gad: {draft_width: 4}}}}",
+            "systems.drafts.search.gad.draft_width: expected at most the drafter's 3 heads, got 4",
+        ),
+        (
+            ", verifier: plain, search: {gad++: {tree_nodes: 4}}}}",
+            "systems.drafts.search.gad++.tree_nodes: expected 0 with the strategy gad++",
+        ),
+        (
+            ", verifier: plain, training: {validation_metric: bleu}}}",
+            "systems.drafts.training.validation_metric: expected loss or tokens_per_pass for a drafter, got 'bleu'",
+        ),
+        (
             ", verifier: plain, monolingual: more.en}}",
             "systems.drafts.monolingual: expected no file with data: distilled, got more.en",
         ),
@@ -143,7 +163,8 @@ def test_a_drafter_is_planned_behind_its_verifier_wherever_it_stands(tmp_path: P
     steps = {step.name: step for step in build_plan(load(tmp_path, text), Store(tmp_path / "store")).steps}
     assert {"system:plain/default", "encode:distilled"} <= set(steps["train:drafts"].needs)
     assert {"system:plain/default", "system:graph", "train:drafts"} <= set(steps["system:drafts"].needs)
-    assert not [need for need in steps["train:chance"].needs if need.startswith("system:")]
+    verifying = [need for need in steps["train:chance"].needs if need.startswith("system:")]
+    assert verifying == ["system:auto/default"], "its validation counts tokens a pass of this verifier"
     assert "system:auto/default" in steps["system:chance"].needs
     assert {"decode:drafts/gad:test", "decode:drafts/gad-system:test"} <= set(steps)
     assert next(name for name in steps if name.startswith("decode:")).startswith("decode:drafts/")
@@ -194,3 +215,11 @@ def test_drafters_with_links_have_tables_of_what_they_learn_from(tmp_path: Path)
         assert f"lattice:{name}/shortlist" in steps[f"system:{name}"].needs
         assert f"lattice:{name}/shortlist" not in steps[f"train:{name}"].needs
     assert not [name for name in steps if "three/shortlist" in name]
+
+
+def test_drafters_are_compared_by_tokens_a_pass_whatever_the_other_systems_are_compared_by(tmp_path: Path) -> None:
+    for metric, expected in (("bleu", "tokens_per_pass"), ("loss", "loss")):
+        text = f"defaults: {{training: {{validation_metric: {metric}}}}}\n{DRAFTER}, verifier: plain}}}}"
+        systems = load(tmp_path, text).systems
+        found = {name: systems[name].training.validation_metric for name in ("plain", "drafts")}
+        assert found == {"plain": metric, "drafts": expected}

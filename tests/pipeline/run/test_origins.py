@@ -9,7 +9,8 @@ from typing import Any, cast
 from pipeline.plan.fingerprint import canonical
 from pipeline.plan.step import Step
 from pipeline.run.origins import origins
-from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.artifacts import Store
+from pipeline.store.manifest import Manifest
 from stages.artifacts import ExternalFile
 
 

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,9 +15,12 @@ import torch.distributed as dist
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+import fewstep
+from fewstep.config.network import NetworkConfig
+from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
 from fewstep.families.dag.config import DagConfig
 from fewstep.families.lattice.config import LatticeModelConfig
-from fewstep.families.stepwise.config import StepwiseConfig
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.bundle import weights
 from models.bundle.directory import load_model
 from models.family import family_named
@@ -26,8 +29,8 @@ from models.training import checkpoint
 from models.training.config import TrainingConfig
 from models.training.precision import has_bf16
 from models.training.worker import TrainingWorker
-from stages import align, encode, lattice, train, vocabulary
-from stages.artifacts import Links, Tables, Text, Tokens, Trained, Vocabulary
+from stages import align, encode, lattice, system, train, vocabulary
+from stages.artifacts import Links, System, Tables, Text, Tokens, Trained, Vocabulary
 from stages.context import StepContext
 from stages.errors import ArtifactError, DataError, StageError, TransientError
 from stages.shards import read_shards, write_shards
@@ -553,3 +556,43 @@ def test_the_precision_follows_the_device():
 def test_the_precision_follows_the_gpu(monkeypatch, supported, precision):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: supported)
     assert with_precision(replace(RECIPE, precision="auto"), "cuda:0").precision == precision
+
+
+@pytest.mark.parametrize("train_verifier", [False, True])
+def test_heads_are_chosen_by_the_tokens_that_a_pass_of_their_verifier_writes(inputs, straight, tmp_path, train_verifier):
+    """The candidates that are averaged are those with the most tokens a pass, and the system verifies with the right network."""
+    trained = Trained(straight, "trained")
+    greedy = {"greedy": StepwiseSearch()}
+    described = {"source_language": "en", "target_language": "de"}
+    system.STAGE.run(
+        system.SystemInputs(trained, inputs.vocabulary),
+        system.SystemConfig(name="verifier", family="stepwise", searches=greedy, **described),
+        make_work(tmp_path / "verifier"),
+    )
+    verifier = System(tmp_path / "verifier", "verifier")
+    sizes = {field.name: getattr(NETWORK, field.name) for field in fields(NetworkConfig)}
+    network = AggressiveConfig(**sizes, drafting="medusa", encoder="shared", draft_width=2, train_verifier=train_verifier)
+    recipe = replace(RECIPE, validation_metric="tokens_per_pass")
+    given = replace(inputs, initial=trained, verifier=verifier)
+    train.STAGE.run(given, TrainConfig(family="aggressive", network=network, training=recipe), make_work(tmp_path / "heads"))
+    report = json.loads((tmp_path / "heads" / "training.json").read_text())
+    passes = {found["update"]: found["tokens_per_pass"] for found in report["validations"]}
+    assert report["averaged"] == sorted(sorted(passes, key=lambda update: (passes[update], update))[-2:])
+    assert all(0.5 < value <= 3 for value in passes.values()), "a pass writes up to two drafts and a token of the verifier"
+    searches = {
+        "gad": AggressiveSearch(),
+        "gad-tree_nodes4": AggressiveSearch(tree_nodes=4),
+        "greedy": AggressiveSearch(strategy="greedy"),
+    }
+    system.STAGE.run(
+        system.SystemInputs(Trained(tmp_path / "heads", "heads"), inputs.vocabulary, companions={"verifier": verifier}),
+        system.SystemConfig(
+            name="heads", family="aggressive", searches=searches, averaging=replace(recipe, num_averaged=1), **described
+        ),
+        make_work(tmp_path / "system"),
+    )
+    texts = ["one two three", "five six seven one", "four"]
+    loaded = fewstep.load(tmp_path / "system")
+    outputs = {label: loaded.translate(texts, search=label) for label in searches}
+    assert outputs["gad"] == outputs["gad-tree_nodes4"] == outputs["greedy"]
+    assert (outputs["gad"] == fewstep.load(verifier.path).translate(texts)) != train_verifier

@@ -73,8 +73,10 @@ class DraftAndVerify {
             else
                 build_shortlist(part.sources.sentence(item - num_draft_items), item - num_draft_items);
         });
-        verifier_decoder_.emplace(verifier_, std::move(verifier_cache), part.limits, Sight::CAUSAL, false,
-                                  verifier_.quantized_decoder, team_);
+        std::vector<std::int64_t> entries = part.limits;  // a tree may need entries behind the last slot
+        for (std::int64_t& count : entries) count += static_cast<std::int64_t>(rules_.tree_nodes);
+        verifier_decoder_.emplace(verifier_, std::move(verifier_cache), entries, Sight::CAUSAL, false, verifier_.quantized_decoder,
+                                  team_);
         proposer_.emplace(states_, part, drafter, std::move(drafter_cache), std::move(shortlists), hints, token_rules_, rules_);
     }
 
@@ -91,14 +93,14 @@ class DraftAndVerify {
         float* x = verifier_decoder_->inputs(rows);
         for (const SentenceState* state : active) {
             const std::size_t first = state->tokens.size(), count = state->draft.size() + 1;
-            blocks_.push_back({state->sentence, first, count, count});
-            for (std::size_t position = 0; position < count; ++position, x += width) {
-                const std::int64_t input_token = position > 0 ? state->draft[position - 1]
-                                                 : first > 0  ? state->tokens[first - 1]
-                                                              : -1;
-                verifier_decoder_->embed(input_token, first + position, x);
-                slots_.push_back(static_cast<std::int64_t>(first + position));
-                drafts_.push_back(position < state->draft.size() ? state->draft[position] : -1);
+            const DraftTree& draft = state->draft;
+            blocks_.push_back({state->sentence, first, count, count, draft.parents});
+            for (std::size_t node = 0; node < count; ++node, x += width) {
+                const std::int64_t input_token = node > 0 ? draft.tokens[node - 1] : first > 0 ? state->tokens[first - 1] : -1;
+                const std::size_t slot = first + draft.depth(node);
+                verifier_decoder_->embed(input_token, slot, x);
+                slots_.push_back(static_cast<std::int64_t>(slot));
+                drafts_.push_back(draft.parents.empty() && node < draft.size() ? draft.tokens[node] : -1);
             }
             sentence_end_.insert(sentence_end_.end(), count, slots_.size());
         }
@@ -137,12 +139,43 @@ class DraftAndVerify {
     void accept(const std::vector<SentenceState*>& active) {
         std::size_t row = 0;
         for (SentenceState* state : active) {
-            const std::size_t count = state->draft.size() + 1, before = state->tokens.size();
-            accept(*state, row);
-            const std::size_t num_written = state->tokens.size() - before;
-            proposer_->observe(state->sentence, before, num_written, verifier_states_ + row * verifier_.shape.width);
+            const std::size_t count = state->draft.size() + 1, before = state->tokens.size(), width = verifier_.shape.width;
+            if (!state->draft.parents.empty()) {
+                accept_path(*state, row);
+            } else {
+                accept(*state, row);
+                proposer_->observe(state->sentence, before, state->tokens.size() - before, verifier_states_ + row * width);
+            }
             row += count;
         }
+    }
+
+    // Follow the verifier's own tokens from the root of a tree, whose rows begin at `first_row`, as far as they are drafted.
+    void accept_path(SentenceState& state, std::size_t first_row) {
+        const std::size_t before = state.tokens.size(), width = verifier_.shape.width;
+        const std::int64_t size = state.size();
+        path_.assign(1, 0);
+        std::int64_t num_accepted = 0;
+        while (true) {
+            const std::size_t node = path_.back(), row = first_row + node;
+            const float* best = top_tokens_.scores.data() + row * num_ranked();
+            const std::int64_t own = top_tokens_.ids[row * num_ranked()];
+            const std::size_t child = state.draft.child(node, own);
+            if (state.draft.has_children(node)) {
+                ++state.proposed_by_slot[path_.size() - 1];
+                state.accepted_by_slot[path_.size() - 1] += child > 0;
+            }
+            num_accepted += child > 0;
+            state.write(own, token_rules_.eos, best[0], best);
+            if (child == 0 || !state.unfinished()) break;
+            path_.push_back(child);
+        }
+        verifier_decoder_->keep_path(state.sentence, before, path_);
+        path_states_.resize(path_.size() * width);
+        for (std::size_t position = 0; position < path_.size(); ++position)
+            std::copy_n(verifier_states_ + (first_row + path_[position]) * width, width, path_states_.data() + position * width);
+        proposer_->observe(state.sentence, before, state.tokens.size() - before, path_states_.data());
+        count_pass(state, size, num_accepted);
     }
 
     // Return whether the drafted token of a row is accepted. Scores are float32 log-probabilities.
@@ -158,25 +191,32 @@ class DraftAndVerify {
     void accept(SentenceState& state, std::size_t row) {
         const std::int64_t before = state.size();
         const std::size_t width = state.draft.size();
-        std::size_t num_accepted = 0;
+        std::int64_t num_accepted = 0;
         for (std::size_t position = 0; position <= width && state.unfinished(); ++position, ++row) {
             const float* best = top_tokens_.scores.data() + row * num_ranked();
             const bool accepted = position < width && accepts(row);
             if (position < width) ++state.proposed_by_slot[position], state.accepted_by_slot[position] += accepted;
             num_accepted += accepted;
             const std::int64_t own = top_tokens_.ids[row * num_ranked()];
-            if (accepted && state.draft[position] != own)
-                state.write(state.draft[position], token_rules_.eos, top_tokens_.given_scores[row], best);
+            if (accepted && state.draft.tokens[position] != own)
+                state.write(state.draft.tokens[position], token_rules_.eos, top_tokens_.given_scores[row], best);
             else
                 state.write(own, token_rules_.eos, best[0], best);
             if (!accepted) break;
         }
+        count_pass(state, before, num_accepted);
+    }
+
+    // Count a pass that began with `before` tokens, and adapt or stop drafting.
+    void count_pass(SentenceState& state, std::int64_t before, std::int64_t num_accepted) {
+        const auto num_drafted = static_cast<std::int64_t>(state.draft.size());
         ++state.steps;
-        state.num_drafted += static_cast<std::int64_t>(width), state.num_accepted += static_cast<std::int64_t>(num_accepted);
+        state.num_drafted += num_drafted, state.num_accepted += num_accepted;
         if (state.fell_back || rules_.proposals == Proposals::NOTHING) return;
         ++state.blocks, state.tokens_from_blocks += state.size() - before;
         if (rules_.adaptive)
-            state.width = std::clamp<std::int64_t>(num_accepted == width ? state.width + 2 : state.width - 1, 1, rules_.width);
+            state.width =
+                std::clamp<std::int64_t>(num_accepted == num_drafted ? state.width + 2 : state.width - 1, 1, rules_.width);
         state.fell_back = state.blocks >= MIN_TRIAL_BLOCKS && static_cast<double>(state.tokens_from_blocks) <
                                                                   rules_.min_tokens_per_pass * static_cast<double>(state.blocks);
     }
@@ -191,10 +231,12 @@ class DraftAndVerify {
     std::optional<Proposer> proposer_;
     const float* verifier_states_ = nullptr;  // of the last pass
     std::vector<Block> blocks_;
-    std::vector<std::int64_t> slots_, drafts_;  // by row: its slot, and its drafted token or -1
-    std::vector<std::size_t> sentence_end_;     // by row: the first row of the next sentence
-    std::vector<Shortlist> shortlists_;         // of the verifier, by sentence; empty: no shortlists
-    std::vector<TokenRules> shortlist_rules_;   // in terms of indices in them
+    std::vector<std::int64_t> slots_, drafts_;  // by row: its slot, and the token drafted after it, or -1 (also in a tree)
+    std::vector<std::size_t> path_;             // accepted nodes of a tree, from the root on
+    std::vector<float> path_states_;
+    std::vector<std::size_t> sentence_end_;    // by row: the first row of the next sentence
+    std::vector<Shortlist> shortlists_;        // of the verifier, by sentence; empty: no shortlists
+    std::vector<TokenRules> shortlist_rules_;  // in terms of indices in them
     TopTokens top_tokens_, sentence_top_tokens_;
     AggressiveTimes times_;
 };

@@ -12,7 +12,7 @@
 namespace fewstep {
 
 // A block drafter, which reads the prefix followed by empty slots and fills these in one pass; or, with `features`, an
-// autoregressive drafter (EAGLE, Li et al. 2024).
+// autoregressive drafter (EAGLE, Li et al. 2024); or, with `heads`, heads on the verifier's states (Medusa, Cai et al. 2024).
 struct Drafter {
     const Transformer& network;
     const PackedMatrix& vocabulary;   // its own, or the verifier's if they are shared
@@ -24,12 +24,14 @@ struct Drafter {
     std::vector<float> copy_queries;  // [slots,D] of the soft copy
     PackedMatrix features;     // [D,D] W: the input of slot t is the token of slot t - 1 plus W times the state that generated it;
                                // empty: a block drafter
+    PackedMatrix heads;        // [k D,D] W and b of k heads: head i predicts from h + SiLU(W_i h + b_i); empty: another drafter
     PackedMatrix common_rows;  // rows of the vocabulary of the lexicon's common tokens, eos first
     // The same in int8, because drafts need not be exact.
     std::vector<QuantizedLayer> int8_layers;
     Int8Matrix int8_features;
 
     bool autoregressive() const { return features.outputs() > 0; }
+    bool has_heads() const { return heads.outputs() > 0; }
 };
 
 enum class Proposals { NETWORK, LOOKUP, NOTHING };
@@ -38,10 +40,11 @@ struct DraftRules {
     Proposals proposals = Proposals::NETWORK;
     std::int64_t width = 5;  // maximum tokens of a block (k)
     bool adaptive = false;   // the next block is two tokens wider after an accepted block, else one narrower, within 1 to k
-    ShortlistOptions draft_shortlist;  // candidates of the drafter
-    float confidence = 0.0F;           // an autoregressive drafter ends a block whose probability is below this
-    bool int8 = false;                 // the drafter multiplies in int8
-    std::int64_t ngram = 3;            // maximum order of n-gram look-up
+    std::size_t tree_nodes = 0, tree_branches = 4;  // tokens of a draft tree (0: chains), and candidates of each position
+    ShortlistOptions draft_shortlist;               // candidates of the drafter
+    float confidence = 0.0F;                        // an autoregressive drafter ends a block whose probability is below this
+    bool int8 = false;                              // the drafter multiplies in int8
+    std::int64_t ngram = 3;                         // maximum order of n-gram look-up
     std::size_t top_k = 1;         // beta: a drafted token is accepted if its log-probability is at least that of the beta-th best
     float max_logprob_gap = 0.0F;  // tau: and at most this far below the best
     bool require_top1_eos = true;  // a drafted eos is accepted only if it is the best token

@@ -146,6 +146,37 @@ const float* AutoregressiveDrafter::states(std::span<const DraftPosition> positi
     return hidden;
 }
 
+HeadDrafter::HeadDrafter(const Drafter& drafter, std::size_t sentences, ThreadTeam& team)
+    : drafter_(drafter), team_(team), width_(drafter.network.shape.width) {
+    last_states_.reserve(sentences * width_);
+}
+
+void HeadDrafter::observe(std::size_t sentence, const float* hidden) {
+    std::copy_n(hidden, width_, last_states_.data() + sentence * width_);
+}
+
+const float* HeadDrafter::states(std::span<const DraftRequest> requests) {
+    slots_.clear();
+    const std::size_t outputs = drafter_.heads.outputs();
+    inputs_.reserve(requests.size() * width_), residuals_.reserve(requests.size() * outputs);
+    float* input = inputs_.data();
+    for (const DraftRequest& request : requests) {
+        std::copy_n(last_states_.data() + request.sentence * width_, width_, input);
+        input += width_;
+        for (std::int64_t offset = 0; offset < request.width; ++offset)
+            slots_.push_back(static_cast<std::int64_t>(request.prefix->size()) + offset);
+    }
+    drafter_.heads.multiply(inputs_.data(), width_, requests.size(), residuals_.data(), outputs, Epilogue::SWISH, team_);
+    hidden_.reserve(slots_.size() * width_);
+    float* output = hidden_.data();
+    for (std::size_t index = 0; index < requests.size(); ++index) {
+        const float *state = inputs_.data() + index * width_, *residual = residuals_.data() + index * outputs;
+        for (std::int64_t head = 0; head < requests[index].width; ++head)
+            for (std::size_t unit = 0; unit < width_; ++unit) *output++ = state[unit] + *residual++;
+    }
+    return hidden_.data();
+}
+
 namespace {
 
 // A text with bos in front.

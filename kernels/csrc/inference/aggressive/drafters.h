@@ -77,6 +77,25 @@ class AutoregressiveDrafter {
     std::vector<Block> blocks_;
 };
 
+// Heads for a part of the batch. They read the verifier's state that generated the last token of a sentence.
+class HeadDrafter {
+  public:
+    HeadDrafter(const Drafter& drafter, std::size_t sentences, ThreadTeam& team);
+
+    // Set the verifier's state [D] that generated the last token of a sentence.
+    void observe(std::size_t sentence, const float* hidden);
+    // Return the states [sum of widths,D] of the slots after the prefixes, which are not empty; `slots()` are their positions.
+    const float* states(std::span<const DraftRequest> requests);
+    std::span<const std::int64_t> slots() const { return slots_; }
+
+  private:
+    const Drafter& drafter_;
+    ThreadTeam& team_;
+    std::size_t width_;
+    Buffer last_states_, inputs_, residuals_, hidden_;
+    std::vector<std::int64_t> slots_;
+};
+
 // Draft up to `width` tokens that follow the longest suffix n-gram (up to order `longest`) of the prefix elsewhere: in `hint`, at
 // the match nearest to the current position, else in the prefix, at its last earlier match. Both texts begin with `bos`.
 void lookup_draft(const std::vector<std::int64_t>& hint, const std::vector<std::int64_t>& prefix, std::int64_t bos,

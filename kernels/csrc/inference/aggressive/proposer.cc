@@ -16,7 +16,10 @@ Proposer::Proposer(std::vector<SentenceState>& states, const BatchPart& part, co
       rules_(rules),
       shortlists_(std::move(shortlists)) {
     if (rules.proposals != Proposals::NETWORK) return;
-    if (drafter->autoregressive())
+    if (rules.tree_nodes > 0) num_choices_ = std::min(rules.tree_branches, drafter->vocabulary.outputs());
+    if (drafter->has_heads())
+        head_drafter_.emplace(*drafter, states.size(), team_);
+    else if (drafter->autoregressive())
         autoregressive_drafter_.emplace(*drafter, std::move(cross_cache), part.limits, rules.int8, team_);
     else
         block_drafter_.emplace(*drafter, part.sources, std::move(cross_cache), part.limits, rules.int8, team_);
@@ -24,6 +27,7 @@ Proposer::Proposer(std::vector<SentenceState>& states, const BatchPart& part, co
 
 void Proposer::observe(std::size_t sentence, std::size_t first, std::size_t count, const float* hidden) {
     if (autoregressive_drafter_) autoregressive_drafter_->observe(sentence, first, count, hidden);
+    if (head_drafter_ && count > 0) head_drafter_->observe(sentence, hidden + (count - 1) * drafter_->network.shape.width);
 }
 
 // One token less than the limit allows, because the verifier adds one.
@@ -35,32 +39,33 @@ std::int64_t Proposer::draft_length(const SentenceState& state) const {
 void Proposer::draft(const std::vector<SentenceState*>& active) {
     requests_.clear();
     for (SentenceState* state : active) {
-        state->draft.clear();
+        state->draft = {};
         const std::int64_t width = draft_length(*state);
-        if (width < 1) continue;
+        if (width < 1 || (head_drafter_ && state->tokens.empty())) continue;
         if (rules_.proposals == Proposals::NETWORK)
             requests_.push_back({state->sentence, &state->tokens, width});
         else
-            lookup_draft(hints_[indices_[state->sentence]], state->tokens, rules_.bos, rules_.ngram, width, state->draft);
+            lookup_draft(hints_[indices_[state->sentence]], state->tokens, rules_.bos, rules_.ngram, width, state->draft.tokens);
     }
     if (autoregressive_drafter_)
         draft_autoregressively();
     else if (!requests_.empty())
         draft_blocks();
-    for (SentenceState* state : active) truncate(state->draft);
+    for (SentenceState* state : active)
+        if (state->draft.parents.empty()) truncate(state->draft.tokens);
 }
 
-// Choose the most probable token of each state into `chosen_`, and its probability if `probabilities_` has the size. The rows of
-// the requests are contiguous: `rows` rows each, or with 0 as many as its width.
+// Choose the most probable tokens of each state into `chosen_`, and their probabilities if `probabilities_` has the size. The rows
+// of the requests are contiguous: `rows` rows each, or with 0 as many as its width.
 void Proposer::choose_tokens(const float* hidden, std::span<const std::int64_t> slots, std::size_t rows) {
-    chosen_.resize(slots.size());
+    chosen_.resize(slots.size() * num_choices_);
     if (!shortlists_.empty()) return choose_from_shortlists(hidden, slots, rows);
     const Lexicon& lexicon = drafter_->network.lexicon;
     const std::vector<std::int64_t>& common_rows = lexicon.common_tokens;
     if (rules_.draft_shortlist.tokens == 0 || common_rows.empty()) {
         const std::size_t num_tokens = drafter_->vocabulary.outputs();
-        return argmax_tokens(drafter_->vocabulary, nullptr, hidden, slots, num_tokens, token_rules_, chosen_, probabilities_,
-                             logits_, team_);
+        return best_allowed_tokens(drafter_->vocabulary, nullptr, hidden, slots, num_tokens, num_choices_, token_rules_, chosen_,
+                                   probabilities_, logits_, team_);
     }
     const Int8Matrix* int8 = rules_.int8 ? &lexicon.common_int8 : nullptr;
     const std::size_t num_common = std::min(rules_.draft_shortlist.tokens, common_rows.size());
@@ -72,11 +77,12 @@ void Proposer::choose_from_shortlists(const float* hidden, std::span<const std::
     for (const DraftRequest& request : requests_) {
         const Shortlist& list = shortlists_[request.sentence];
         const std::size_t count = rows > 0 ? rows : static_cast<std::size_t>(request.width);
-        const std::span<float> probabilities =
-            probabilities_.empty() ? std::span<float>() : std::span(probabilities_).subspan(row, count);
+        const std::span<float> probabilities = probabilities_.empty()
+                                                   ? std::span<float>()
+                                                   : std::span(probabilities_).subspan(row * num_choices_, count * num_choices_);
         choose_from(list.floats(), rules_.int8 ? &list.int8() : nullptr, list.tokens(),
-                    hidden + row * drafter_->network.shape.width, slots.subspan(row, count), std::span(chosen_).subspan(row, count),
-                    probabilities);
+                    hidden + row * drafter_->network.shape.width, slots.subspan(row, count),
+                    std::span(chosen_).subspan(row * num_choices_, count * num_choices_), probabilities);
         row += count;
     }
 }
@@ -86,21 +92,34 @@ void Proposer::choose_from(const PackedMatrix& matrix, const Int8Matrix* int8, s
                            const float* hidden, std::span<const std::int64_t> slots, std::span<std::int64_t> chosen,
                            std::span<float> probabilities) {
     const TokenRules rules{{}, 0, token_rules_.min_tokens};
-    argmax_tokens(matrix, int8, hidden, slots, tokens.size(), rules, chosen, probabilities, logits_, team_);
+    best_allowed_tokens(matrix, int8, hidden, slots, tokens.size(), num_choices_, rules, chosen, probabilities, logits_, team_);
     for (std::int64_t& token : chosen)
         if (token >= 0) token = tokens[static_cast<std::size_t>(token)];
 }
 
 // Draft all slots of the requested blocks in one pass.
 void Proposer::draft_blocks() {
-    const float* hidden = block_drafter_->states(requests_);
-    choose_tokens(hidden, block_drafter_->slots(), 0);
+    const float* hidden = head_drafter_ ? head_drafter_->states(requests_) : block_drafter_->states(requests_);
+    const std::span<const std::int64_t> slots = head_drafter_ ? head_drafter_->slots() : block_drafter_->slots();
+    probabilities_.resize(rules_.tree_nodes > 0 ? slots.size() * num_choices_ : 0);
+    choose_tokens(hidden, slots, 0);
     std::size_t row = 0;
     for (const DraftRequest& request : requests_) {
-        states_[request.sentence].draft.assign(chosen_.begin() + static_cast<std::ptrdiff_t>(row),
-                                               chosen_.begin() + static_cast<std::ptrdiff_t>(row) + request.width);
+        SentenceState& state = states_[request.sentence];
+        rules_.tree_nodes > 0 ? draft_tree(state, row, request.width) : draft_chain(state, row, request.width);
         row += static_cast<std::size_t>(request.width);
     }
+}
+
+void Proposer::draft_chain(SentenceState& state, std::size_t row, std::int64_t width) const {
+    const auto first = chosen_.begin() + static_cast<std::ptrdiff_t>(row);
+    state.draft.tokens.assign(first, first + width);
+}
+
+void Proposer::draft_tree(SentenceState& state, std::size_t row, std::int64_t width) const {
+    const std::size_t first = row * num_choices_, count = static_cast<std::size_t>(width) * num_choices_;
+    state.draft = best_tree(std::span(chosen_).subspan(first, count), std::span(probabilities_).subspan(first, count), num_choices_,
+                            rules_.tree_nodes, token_rules_.eos);
 }
 
 // Draft the requested blocks token by token, as long as their probability is high enough.
@@ -109,14 +128,14 @@ void Proposer::draft_autoregressively() {
     while (!requests_.empty()) {
         positions_.clear(), slots_.clear();
         for (const DraftRequest& request : requests_) {
-            positions_.push_back({request.sentence, request.prefix, &states_[request.sentence].draft});
+            positions_.push_back({request.sentence, request.prefix, &states_[request.sentence].draft.tokens});
             slots_.push_back(static_cast<std::int64_t>(positions_.back().slot()));
         }
         probabilities_.resize(rules_.confidence > 0.0F ? requests_.size() : 0);
         choose_tokens(autoregressive_drafter_->states(positions_), slots_, 1);
         std::size_t row = 0;
         std::erase_if(requests_, [&](const DraftRequest& request) {
-            std::vector<std::int64_t>& draft = states_[request.sentence].draft;
+            std::vector<std::int64_t>& draft = states_[request.sentence].draft.tokens;
             draft.push_back(chosen_[row]);
             if (!probabilities_.empty()) likelihoods_[request.sentence] *= probabilities_[row];
             const bool likely = likelihoods_[request.sentence] >= rules_.confidence;

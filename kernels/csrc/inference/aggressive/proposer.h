@@ -22,7 +22,7 @@ class Proposer {
 
     // Draft for the active sentences; drafts may be empty.
     void draft(const std::vector<SentenceState*>& active);
-    // Pass the verifier's states of a sentence's slots from `first` on, whose tokens are final.
+    // Pass the verifier's states [count,D] of a sentence's slots from `first` on, whose tokens are final.
     void observe(std::size_t sentence, std::size_t first, std::size_t count, const float* hidden);
 
   private:
@@ -32,6 +32,8 @@ class Proposer {
     void choose_from(const PackedMatrix& matrix, const Int8Matrix* int8, std::span<const std::int64_t> tokens, const float* hidden,
                      std::span<const std::int64_t> slots, std::span<std::int64_t> chosen, std::span<float> probabilities);
     void draft_blocks();
+    void draft_chain(SentenceState& state, std::size_t row, std::int64_t width) const;
+    void draft_tree(SentenceState& state, std::size_t row, std::int64_t width) const;
     void draft_autoregressively();
     void truncate(std::vector<std::int64_t>& draft) const;
 
@@ -44,11 +46,13 @@ class Proposer {
     const DraftRules& rules_;
     std::optional<BlockDrafter> block_drafter_;
     std::optional<AutoregressiveDrafter> autoregressive_drafter_;
+    std::optional<HeadDrafter> head_drafter_;
+    std::size_t num_choices_ = 1;  // tokens that are chosen for each slot
     std::vector<Shortlist> shortlists_;
     std::vector<DraftRequest> requests_;
     std::vector<DraftPosition> positions_;
-    std::vector<float> likelihoods_, probabilities_;  // by sentence: of its block; by row
-    std::vector<std::int64_t> slots_, chosen_;        // by row: its slot and its token
+    std::vector<float> likelihoods_, probabilities_;  // by sentence: of its block; by row and choice
+    std::vector<std::int64_t> slots_, chosen_;        // by row: its slot; by row and choice: its tokens
     Buffer logits_;
 };
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "csrc/inference/aggressive/decoding.h"
+#include "csrc/inference/aggressive/draft_tree.h"
 #include "csrc/inference/network/batch_partition.h"
 
 namespace fewstep {
@@ -35,7 +36,8 @@ struct SentenceState {
     double score = 0.0, margin = std::numeric_limits<double>::infinity();
     std::int64_t steps = 0, blocks = 0, tokens_from_blocks = 0, num_drafted = 0, num_accepted = 0;
     bool ended = false, fell_back = false;
-    std::vector<std::int64_t> tokens, draft;
+    std::vector<std::int64_t> tokens;
+    DraftTree draft;
     std::vector<std::int64_t> proposed_by_slot, accepted_by_slot;
 
     std::int64_t size() const { return static_cast<std::int64_t>(tokens.size()); }

@@ -65,7 +65,7 @@ const float* BlockDecoder::states(std::span<const Block> blocks) {
     const Part whole{blocks, rows, x_.data(), normed_.data(), mixed_.data(), wide_.data(), workspaces_[0], team_};
     // The causal rows of one sentence pass through the rest of a layer in parts: the threads synchronise once a layer instead of
     // once a product.
-    const bool parted = blocks.size() == 1 && sight_ == Sight::CAUSAL && blocks[0].num_outputs == rows;
+    const bool parted = blocks.size() == 1 && blocks[0].parents.empty() && sight_ == Sight::CAUSAL && blocks[0].num_outputs == rows;
     const std::size_t parts = parted ? std::clamp<std::size_t>(rows / MIN_ROWS_PER_PART, 1, workspaces_.size()) : 1;
     for (std::size_t layer = 0; layer < model_.decoder.size(); ++layer) {
         if (codes_in_layers_ && layer > 0) add_codes(blocks);
@@ -148,6 +148,30 @@ void BlockDecoder::cache_keys_values(std::size_t layer, const Part& part) {
     }
 }
 
+void BlockDecoder::keep_path(std::size_t sentence, std::size_t first, std::span<const std::size_t> path) {
+    for (std::size_t layer = 0; layer < model_.decoder.size(); ++layer) {
+        float* cache = cached(layer, sentence) + first * 2 * width_;
+        for (std::size_t position = 0; position < path.size(); ++position)  // a row never moves behind its place
+            if (path[position] != position)
+                std::copy_n(cache + path[position] * 2 * width_, 2 * width_, cache + position * 2 * width_);
+    }
+}
+
+// The rows of a tree see their own paths in order, so their sums are those of the path alone.
+void BlockDecoder::attend_to_tree(const Block& block, const Part& part, const float* cache, const float* queries, float* mixed) {
+    std::vector<const float*>& visible_slots = part.workspace.visible_slots;
+    std::vector<std::size_t> path;
+    for (std::size_t row = 0; row < block.count; ++row) {
+        path.assign(1, row);
+        while (path.back() > 0) path.push_back(block.parents[path.back() - 1]);
+        visible_slots.clear();
+        for (std::size_t slot = 0; slot < block.first; ++slot) visible_slots.push_back(cache + slot * 2 * width_);
+        for (std::size_t above = path.size(); above-- > 0;)
+            visible_slots.push_back(cache + (block.first + path[above]) * 2 * width_);
+        part.workspace.attention.attend(queries + row * wide_width_, wide_width_, 1, visible_slots, {}, mixed + row * width_);
+    }
+}
+
 // Each query attends only to its visible slots, so its sums and their order do not depend on the other queries.
 void BlockDecoder::attend_to_slots(std::size_t layer, const Part& part, bool last) {
     const float* queries = part.wide;
@@ -155,6 +179,11 @@ void BlockDecoder::attend_to_slots(std::size_t layer, const Part& part, bool las
     std::vector<const float*>& visible_slots = part.workspace.visible_slots;
     for (const Block& block : part.blocks) {
         const float* cache = cached(layer, block.sentence);
+        if (!block.parents.empty()) {
+            attend_to_tree(block, part, cache, queries, mixed);
+            queries += block.count * wide_width_, mixed += block.count * width_;
+            continue;
+        }
         const std::size_t end = block.first + block.count, num_outputs = end - block.num_outputs;
         visible_slots.clear();
         for (std::size_t slot = block.first; slot < end; ++slot, queries += wide_width_) {

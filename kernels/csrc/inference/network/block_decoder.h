@@ -11,9 +11,12 @@
 namespace fewstep {
 
 // Slots [first, first + count) of a sentence. The keys and values of earlier slots are cached; states are returned for the last
-// `num_outputs` slots.
+// `num_outputs` slots. With `parents` the rows of a causal block are the nodes of a tree, breadth-first: the first row is the root,
+// row n > 0 follows row `parents[n - 1]`, and each row sees the earlier slots, the rows above it and itself. Row n then occupies
+// entry first + n of the cache until `keep_path`.
 struct Block {
     std::size_t sentence, first, count, num_outputs;
+    std::span<const std::size_t> parents = {};
 };
 
 // The slots visible to a slot. CAUSAL: those up to itself. PREFIX: for output slots those of the block and before it, for other
@@ -32,6 +35,8 @@ class BlockDecoder {
     float* inputs(std::size_t rows);
     // Compute states [sum of num_outputs,D] from the inputs of all slots of the blocks.
     const float* states(std::span<const Block> blocks);
+    // Move the keys and values of the rows `path` of a tree, ascending from row 0, to the entries from `first` on.
+    void keep_path(std::size_t sentence, std::size_t first, std::span<const std::size_t> path);
 
     // The input of a slot: embedding(token), scaled, + position code (token -1: position code only).
     void embed(std::int64_t token, std::size_t slot, float* x) const;
@@ -64,6 +69,7 @@ class BlockDecoder {
     std::size_t finish_layer(std::size_t layer, const Part& part);
     void cache_keys_values(std::size_t layer, const Part& part);
     void attend_to_slots(std::size_t layer, const Part& part, bool last);
+    void attend_to_tree(const Block& block, const Part& part, const float* cache, const float* queries, float* mixed);
     void attend_to_source(std::size_t layer, const Part& part, bool last);
     void keep_output_rows(const Part& part);
 

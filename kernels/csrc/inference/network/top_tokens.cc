@@ -238,15 +238,17 @@ void top_k_tokens(const Vocabulary& vocabulary, const float* states, std::span<c
     map_to_vocabulary(vocabulary, result);
 }
 
-void argmax_tokens(const PackedMatrix& vocabulary, const Int8Matrix* int8, const float* states, std::span<const std::int64_t> slots,
-                   std::size_t num_tokens, const TokenRules& rules, std::span<std::int64_t> argmax, std::span<float> probabilities,
-                   Buffer& logits, ThreadTeam& team) {
+void best_allowed_tokens(const PackedMatrix& vocabulary, const Int8Matrix* int8, const float* states,
+                         std::span<const std::int64_t> slots, std::size_t num_tokens, std::size_t top_k, const TokenRules& rules,
+                         std::span<std::int64_t> best, std::span<float> probabilities, Buffer& logits, ThreadTeam& team) {
     const std::size_t width = int8 != nullptr ? int8->inputs() : vocabulary.inputs(),
                       num_outputs = int8 != nullptr ? int8->outputs() : vocabulary.outputs();
     const std::size_t panels = (num_tokens + PackedMatrix::panel_width() - 1) /
                                PackedMatrix::panel_width();  // that contain the first `num_tokens` outputs
     logits.reserve(std::min(slots.size(), ROWS_PER_BLOCK) * num_outputs);
     Int8Matrix::Scratch values;
+    std::vector<float> scores(top_k);
+    std::fill(best.begin(), best.end(), -1);
     for (std::size_t start = 0; start < slots.size(); start += ROWS_PER_BLOCK) {
         const std::size_t end = std::min(slots.size(), start + ROWS_PER_BLOCK);
         const float* block_states = states + start * width;
@@ -260,10 +262,12 @@ void argmax_tokens(const PackedMatrix& vocabulary, const Int8Matrix* int8, const
             float* x = logits.data() + (row - start) * num_outputs;
             for (const std::int64_t token : rules.banned) x[token] = MINUS_INFINITY;
             if (slots[row] < rules.min_tokens) x[rules.eos] = MINUS_INFINITY;
-            float max_of = MINUS_INFINITY;
-            argmax[row] = -1;
-            insert_top_k(x, num_tokens, 1, &max_of, &argmax[row]);
-            if (!probabilities.empty() && argmax[row] >= 0) probabilities[row] = 1.0F / sum_of_exponentials(x, num_tokens, max_of);
+            std::fill(scores.begin(), scores.end(), MINUS_INFINITY);
+            insert_top_k(x, num_tokens, top_k, scores.data(), &best[row * top_k]);
+            if (probabilities.empty() || best[row * top_k] < 0) continue;
+            const float sum = sum_of_exponentials(x, num_tokens, scores[0]);
+            for (std::size_t rank = 0; rank < top_k; ++rank)
+                probabilities[row * top_k + rank] = std::exp(scores[rank] - scores[0]) / sum;
         }
     }
 }

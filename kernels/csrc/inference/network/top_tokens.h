@@ -58,11 +58,11 @@ void top_k_tokens(const Vocabulary& vocabulary, const float* states, std::span<c
                   std::span<const std::int64_t> given, std::size_t top_k, const TokenRules& rules,
                   const std::function<std::size_t(std::size_t)>& next, TopTokens& result, ThreadTeam& team);
 
-// The most probable token of each row among the first `num_tokens`; -1 if none is allowed. If `probabilities` is not empty, it
-// receives the probability among these tokens, banned ones excluded. `bytes`: the vocabulary in int8, used instead of `vocabulary`
-// unless null.
-void argmax_tokens(const PackedMatrix& vocabulary, const Int8Matrix* int8, const float* states, std::span<const std::int64_t> slots,
-                   std::size_t num_tokens, const TokenRules& rules, std::span<std::int64_t> argmax, std::span<float> probabilities,
-                   Buffer& logits, ThreadTeam& team);
+// The `top_k` most probable tokens [rows,top_k] of each row among the first `num_tokens`, best first; -1 where none is allowed. If
+// `probabilities` [rows,top_k] is not empty, it receives the probabilities among these tokens, banned ones excluded. `int8`: the
+// vocabulary in int8, used instead of `vocabulary` unless null.
+void best_allowed_tokens(const PackedMatrix& vocabulary, const Int8Matrix* int8, const float* states,
+                         std::span<const std::int64_t> slots, std::size_t num_tokens, std::size_t top_k, const TokenRules& rules,
+                         std::span<std::int64_t> best, std::span<float> probabilities, Buffer& logits, ThreadTeam& team);
 
 }  // namespace fewstep
