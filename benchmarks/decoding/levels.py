@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.decoding.base_size import Decode, by_drafts, by_graph, by_lattice, natively
+from benchmarks.decoding.random_systems import Decode, by_drafts, by_graph, by_lattice, natively
 from benchmarks.decoding.networks import VOCABULARY, sentences
 from benchmarks.record import publish
 from fewstep.config.network import SIZES
