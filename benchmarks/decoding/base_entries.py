@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from benchmarks.decoding.bergamot_entry import by_bergamot
 from benchmarks.decoding.networks import VOCABULARY, Layers
 from benchmarks.decoding.random_systems import (
     SHORTLIST,
@@ -29,7 +30,7 @@ from fewstep.families.lattice.config import LatticeSearch
 from fewstep.families.parallel.config import ParallelSearch
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 
-QUICK = ("ctranslate2", "autoregressive", "interleaved-sa", "graph x4 lookahead", "lattice 16", "ctc")
+QUICK = ("ctranslate2", "bergamot", "autoregressive", "interleaved-sa", "graph x4 lookahead", "lattice 16", "ctc")
 """The entries of a quick run begin with one of these."""
 
 
@@ -42,12 +43,13 @@ class Entry(NamedTuple):
     """The cost of a sentence."""
 
 
-def entries(size: str, tokens: int, batches: tuple[int, ...]) -> dict[str, Entry]:
-    """Return the systems by name, CTranslate2 first. A new family adds its systems here."""
+def entries(size: str, tokens: int, batches: tuple[int, ...], bergamot: str | None = None) -> dict[str, Entry]:
+    """Return the systems by name, CTranslate2 first. `bergamot` is an interpreter with that package. A new family adds its systems here."""
     net = Network(SIZES[size]["width"], SIZES[size]["feed_forward"], tokens + 1, VOCABULARY[size], shortlist_size(tokens))
     limits: dict[str, Any] = {"output_limits": OutputLimits(min_tokens=tokens, max_tokens=tokens)}
     return {
         **_ctranslate2(size, tokens, net, limits),
+        **(_bergamot(size, tokens, net, max(batches), bergamot) if bergamot else {}),
         **_stepwise(size, tokens, net, limits),
         **_graphs(size, net),
         **_lattices(size, tokens, net, batches),
@@ -75,6 +77,16 @@ def _ctranslate2(size: str, tokens: int, net: Network, limits: dict[str, Any]) -
         mapped = partial(by_ctranslate2_map, size, layers, search, "int8")
         found[f"{name} vocabulary map"] = Entry(mapped, stepwise(net, layers, tokens, 1))
     return found
+
+
+def _bergamot(size: str, tokens: int, net: Network, batch: int, python: str) -> dict[str, Entry]:
+    depth = full_depth(size)
+    return {
+        f"bergamot {_named(layers)}": Entry(
+            partial(by_bergamot, python, size, layers, tokens, batch), stepwise(net, layers, tokens, 1)
+        )
+        for layers in (depth, (depth[0], 1))
+    }
 
 
 def _stepwise(size: str, tokens: int, net: Network, limits: dict[str, Any]) -> dict[str, Entry]:

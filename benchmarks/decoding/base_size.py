@@ -1,14 +1,15 @@
 """All families and CTranslate2 in int8 at Transformer-base size, where arithmetic and not Python dominates, in turns in one run.
 
     python -m benchmarks.decoding.base_size [--size base] [--batches 1 8 32] [--threads 1 2] [--rounds 5] [--quick] [--only graph]
-        [--json FILE] [--roofline FILE]
+        [--bergamot PYTHON] [--json FILE] [--roofline FILE]
 
 Networks have random weights and read 27 tokens. Base has layers of 512 units and a vocabulary of 32,000, and `6-1` is six layers of
 the encoder and one of the decoder; `--size tiny` has 4-4 layers of 128 units and a vocabulary of 8,000, as for Multi30k. Systems
-choose among a shortlist, CTranslate2 among all tokens or those of a vocabulary map of the same tokens. Stepwise networks, verifiers
-and CTranslate2 write 27 tokens; targets whose length is predicted are as long as their sources. The path through a graph is random
-and does not affect its cost; lattices are as long as those of trained tables. The cost of drafting depends on the number of accepted
-drafts, so both ends are measured: all accepted (verifier and drafter are biased towards the same token) and none.
+choose among a shortlist; CTranslate2 among all tokens, or those of a vocabulary map of the same tokens. With `--bergamot` Marian's
+decoder for CPUs takes part as well, from text to text. Stepwise networks, verifiers and these two write 27 tokens; targets whose
+length is predicted are as long as their sources. The path through a graph is random and does not affect its cost; lattices are as
+long as those of trained tables. The cost of drafting depends on the number of accepted drafts, so both ends are measured: all are
+accepted (verifier and drafter are biased towards the same token), or none.
 
 A decode starts with lists of ids and ends with lists of ids, without rescoring. In each round the entries take turns (A B C A B C).
 A cell is the median of the rounds in milliseconds a sentence, by one thread / by two. Memory is what a system and a batch of the
@@ -29,6 +30,7 @@ import torch
 
 from benchmarks.decoding import machine_limits, peak_memory
 from benchmarks.decoding.base_entries import Entry, chosen, entries
+from benchmarks.decoding.bergamot_entry import Bergamot
 from benchmarks.decoding.machine_limits import Limits
 from benchmarks.decoding.networks import VOCABULARY, sentences
 from benchmarks.decoding.roofline import least_seconds, sentence_bytes, sentence_products
@@ -43,14 +45,12 @@ SECTION = "All systems beside CTranslate2"
 
 def main() -> None:
     arguments = _arguments()
-    found = entries(arguments.size, arguments.tokens, tuple(arguments.batches))
+    found = entries(arguments.size, arguments.tokens, tuple(arguments.batches), arguments.bergamot)
     if arguments.memory_of:
         print(_memory(found[arguments.memory_of], arguments))
         return
     kept = chosen(found, arguments.only, quick=arguments.quick)
-    limits = {count: machine_limits.measure(count) for count in arguments.threads}
-    for count, limit in limits.items():
-        print(f"{count} threads: {_limit(limit)}", file=sys.stderr, flush=True)
+    before = [machine_limits.measure(count) for count in arguments.threads]
     memory = {} if arguments.quick else _memories(kept, arguments)
     began = time.perf_counter()
     decoders = {name: entry.make() for name, entry in kept.items()}
@@ -58,6 +58,8 @@ def main() -> None:
     results = measure(
         decoders, arguments.batches, arguments.threads, arguments.tokens, VOCABULARY[arguments.size], arguments.rounds
     )
+    after = [machine_limits.measure(count) for count in arguments.threads]
+    limits = {count: Limits(*map(max, *pair)) for count, *pair in zip(arguments.threads, before, after, strict=True)}
     medians: Medians = {(row["entry"], row["threads"], row["batch"]): row["median"] for row in results}
     _publish_times(arguments, list(kept), medians, memory, results)
     _publish_roofline(arguments, kept, medians, limits)
@@ -65,6 +67,7 @@ def main() -> None:
 
 def _memories(kept: Mapping[str, Entry], arguments: argparse.Namespace) -> dict[str, float | None]:
     began, options = time.perf_counter(), ["--size", arguments.size, "--tokens", str(arguments.tokens)]
+    options += ["--bergamot", arguments.bergamot] if arguments.bergamot else []
     options += ["--batches", *map(str, arguments.batches), "--threads", *map(str, arguments.threads)]
     found = {name: peak_memory.in_process(PROGRAM, options, name) for name in kept}
     print(f"memory measured in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
@@ -78,6 +81,8 @@ def _memory(entry: Entry, arguments: argparse.Namespace) -> float:
     before, decode = peak_memory.resident_mib("VmRSS"), entry.make()
     peak_memory.settle()
     decode(sentences(max(arguments.batches), arguments.tokens, VOCABULARY[arguments.size]))
+    if isinstance(decode, Bergamot):
+        return peak_memory.resident_mib("VmHWM", decode.worker(max(arguments.threads)).id_)
     return peak_memory.resident_mib("VmHWM") - before
 
 
@@ -178,6 +183,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="Timed rounds. Default: 5, with --quick 3.")
     parser.add_argument("--only", nargs="+", default=[""], help="Only entries whose names contain one of these.")
     parser.add_argument("--quick", action="store_true", help="A system of each kind, without memory.")
+    parser.add_argument("--bergamot", metavar="PYTHON", help="An interpreter with the package bergamot, for its entries.")
     parser.add_argument("--json", type=Path, help="Write the table of times to this file.")
     parser.add_argument("--roofline", type=Path, help="Write the table of limits to this file.")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)

@@ -8,12 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-STATUS = Path("/proc/self/status")
 
-
-def resident_mib(field: str) -> float:
-    """Return `VmRSS`, the present memory of this process, or `VmHWM`, its peak, in MiB."""
-    line = next(line for line in STATUS.read_text(encoding="ascii").splitlines() if line.startswith(f"{field}:"))
+def resident_mib(field: str, process: int | str = "self") -> float:
+    """Return `VmRSS`, the present memory of a process, or `VmHWM`, its peak, in MiB."""
+    lines = Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines()
+    line = next(line for line in lines if line.startswith(f"{field}:"))
     return int(line.split()[1]) / 1024
 
 
