@@ -44,7 +44,10 @@ class Entry(NamedTuple):
 
 
 def entries(size: str, tokens: int, batches: tuple[int, ...], bergamot: str | None = None) -> dict[str, Entry]:
-    """Return the systems by name, CTranslate2 first. `bergamot` is an interpreter with that package. A new family adds its systems here."""
+    """Return the systems by name, CTranslate2 first; `bergamot` is an interpreter with that package (None: without it).
+
+    A new family adds its systems here.
+    """
     net = Network(SIZES[size]["width"], SIZES[size]["feed_forward"], tokens + 1, VOCABULARY[size], shortlist_size(tokens))
     limits: dict[str, Any] = {"output_limits": OutputLimits(min_tokens=tokens, max_tokens=tokens)}
     return {
@@ -163,7 +166,7 @@ def _passes(search: ParallelSearch, objective: str, count: int) -> ParallelSearc
     return replace(search, strategy="mask-predict", iterations=count) if objective == "cmlm" else search
 
 
-def chosen(found: dict[str, Entry], only: Sequence[str], *, quick: bool) -> dict[str, Entry]:
+def chosen(found: dict[str, Entry], only: Sequence[str], *, quick: bool = False) -> dict[str, Entry]:
     """Return the entries whose names contain one of `only`, and with `quick` those of the quick run alone. Raises ValueError if
     none is left."""
     kept = {name: entry for name, entry in found.items() if any(part in name for part in only)}
