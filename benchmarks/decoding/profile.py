@@ -3,7 +3,7 @@
     python -m benchmarks.decoding.profile [--size base] [--batches 1 32] [--seconds 3] [--only graph] [--json FILE]
 
 Each entry of `benchmarks.decoding.base_size` decodes on one thread while perf samples this process; native functions are grouped
-into parts by their names. The extension must have its symbols: configure it with `-DCMAKE_STRIP=/bin/true`. CTranslate2 and
+into parts by their names. The extension must have its symbols: configure it with `-DCMAKE_BUILD_TYPE=RelWithDebInfo`. CTranslate2 and
 bergamot have none, and are left out.
 """
 
@@ -27,12 +27,12 @@ from benchmarks.decoding.rounds import Decode
 from benchmarks.record import publish
 
 PARTS = {
-    "8-bit products": r"gemm|packed|int8|quantiz|epilogue|dequant|Matrix|product",
-    "attention": r"atten|softmax|pack_keys|keys|transpose",
-    "normalisation": r"norm",
-    "ranking of tokens": r"top_tokens|top_k|shortlist|rank|Tokens|log_sum|threshold",
-    "search": r"walk|viterbi|beam|lattice|dag|graph|prefix|search|slots|draft|propos|joint|step",
-    "copies and allocation": r"mem(move|set|cpy)|malloc|free|new|alloc|page|vector<",
+    "8-bit products": r"gemm|Gemm|Int8Matrix|quantiz|Quantiz",
+    "attention": r"[Aa]tten|score_positions|softmax|pack_keys|transpose",
+    "normalisation": r"LayerNorm|moments",
+    "ranking of tokens": r"rank|top_k|[Tt]op_?[Tt]okens|[Ss]hortlist|build_group|threshold|log_sum",
+    "search": r"walk|viterbi|[Bb]eam|[Ll]attice|[Dd]ag|prefix|[Ss]earch|[Ss]lots|[Dd]raft|[Pp]ropos|[Jj]oint|step",
+    "copies and allocation": r"mem(move|set|cpy)|malloc|free|alloc|page|fault",
 }
 """Patterns of the functions of each part; the first that matches counts."""
 PYTHON, OTHER = "Python", "other"
@@ -89,7 +89,7 @@ def sampled(decode: Decode, sources: list[list[int]], seconds: float) -> Counter
     found: Counter[str] = Counter()
     for line in lines:
         cells = [cell.strip() for cell in line.split("\t")]
-        if len(cells) == 3 and cells[0].endswith("%"):
+        if len(cells) >= 3 and cells[0].endswith("%"):
             found[f"{cells[1]} {cells[2]}"] += float(cells[0].rstrip("%")) / 100
     return found
 
