@@ -54,6 +54,7 @@ class Bergamot:
 
     def __init__(self, python: str, size: str, layers: Layers, tokens: int, batch: int) -> None:
         shape, links = SIZES[size], lexicon(size).linked_tokens
+        assert links is not None
         self._python, self._words = python, batch * (tokens + 1)
         self._folder = TemporaryDirectory(prefix="fewstep-marian-")
         self._files = marian_files.write(

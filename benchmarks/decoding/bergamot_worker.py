@@ -9,7 +9,7 @@ import json
 import os
 import sys
 
-import bergamot
+import bergamot  # type: ignore[import-not-found]
 
 
 def main() -> None:

@@ -3,8 +3,8 @@
     python -m benchmarks.decoding.profile [--size base] [--batches 1 32] [--seconds 3] [--only graph] [--json FILE]
 
 Each entry of `benchmarks.decoding.base_size` decodes on one thread while perf samples this process; native functions are grouped
-into parts by their names. The extension must have its symbols: configure it with `-DCMAKE_BUILD_TYPE=RelWithDebInfo`. CTranslate2 and
-bergamot have none, and are left out.
+into parts by their names. The extension must have its symbols: configure it with `-DCMAKE_BUILD_TYPE=RelWithDebInfo`. CTranslate2
+and bergamot have none, and are left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import re
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -57,9 +58,9 @@ def main() -> None:
         decode = entry.make()
         for batch in arguments.batches:
             found = sampled(decode, sentences(batch, arguments.tokens, VOCABULARY[arguments.size]), arguments.seconds)
-            symbols[f"{name}, batch {batch}"] = dict(found.most_common(20))
+            symbols[f"{name}, batch {batch}"] = dict(sorted(found.items(), key=lambda item: -item[1])[:20])
             shares = by_part(found)
-            rows.append([name, str(batch), *(f"{shares[part]:.0%}" for part in (*PARTS, PYTHON, OTHER))])
+            rows.append([name, str(batch), *(f"{shares.get(part, 0):.0%}" for part in (*PARTS, PYTHON, OTHER))])
             print(*rows[-1], file=sys.stderr, flush=True)
     publish(
         arguments,
@@ -74,7 +75,7 @@ def main() -> None:
     )
 
 
-def sampled(decode: Decode, sources: list[list[int]], seconds: float) -> Counter[str]:
+def sampled(decode: Decode, sources: list[list[int]], seconds: float) -> dict[str, float]:
     """Return the share of samples of this process by function, as "library function"."""
     decode(sources)
     with TemporaryDirectory(prefix="fewstep-perf-") as folder:
@@ -86,7 +87,7 @@ def sampled(decode: Decode, sources: list[list[int]], seconds: float) -> Counter
                 decode(sources)
         report = ["perf", "report", "-i", str(path), "--stdio", "--no-children", "--sort", "dso,symbol", "-t", "\t", "--quiet"]
         lines = subprocess.run(report, capture_output=True, text=True, check=True).stdout.splitlines()
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
     for line in lines:
         cells = [cell.strip() for cell in line.split("\t")]
         if len(cells) >= 3 and cells[0].endswith("%"):
@@ -94,11 +95,12 @@ def sampled(decode: Decode, sources: list[list[int]], seconds: float) -> Counter
     return found
 
 
-def by_part(functions: Counter[str]) -> Counter[str]:
+def by_part(functions: Mapping[str, float]) -> dict[str, float]:
     """Return shares that sum to 1 by part."""
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
+    total = sum(functions.values())
     for function, share in functions.items():
-        found[_part(function)] += share / functions.total()
+        found[_part(function)] += share / total
     return found
 
 

@@ -31,8 +31,8 @@ from models.common.native import native_arrays
 from models.dag.model import build as build_graph
 from models.lattice.model import build as build_lattice
 from models.parallel.model import build as build_slots
-from models.stepwise.engines.ctranslate2 import CTranslate2Search, ctranslate2
-from models.stepwise.engines.ctranslate2_model import write_model
+from models.stepwise.engines.ctranslate2 import CTranslate2Search
+from models.stepwise.engines.ctranslate2_model import ctranslate2, write_model
 
 Decode = Callable[[list[list[int]]], object]
 SHORTLIST = Shortlist(tokens=500, links=16)
