@@ -63,9 +63,12 @@ test-asan: $(DEV)       ## the kernels' tests with the address and undefined-beh
 		PYTHONPATH=$(ASAN):$$($(BIN)/python -c 'import sys; print(":".join(sys.path))') \
 		$(BIN)/python -S -m pytest tests/fewstep tests/kernels -m "not slow" -p no:cacheprovider
 
-bench: $(DEV)           ## a config's systems and CTranslate2 (CONFIG=...), and all families at base size
+bench: $(DEV)           ## a config's systems and CTranslate2 (CONFIG=...), then all families; SIZE=base: the latter alone (QUICK=1, ONLY=..., BERGAMOT=PYTHON)
+ifeq ($(SIZE),)
 	$(BIN)/python -m benchmarks.decoding.systems $(CONFIG) --json build/systems.json
-	$(BIN)/python -m benchmarks.decoding.base_size --json build/base_size.json
+endif
+	$(BIN)/python -m benchmarks.decoding.base_size --size $(or $(SIZE),base) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(BERGAMOT),--bergamot $(BERGAMOT)) \
+		--json build/base_size.json --roofline build/base_size_roofline.json
 
 bench-gpu:              ## kernels, engines, decoding and training on a GPU; needs torch, numpy, cmake and nanobind, and no network
 	cmake -S kernels -B build/gpu -DFEWSTEP_LEVELS=native -DPython_EXECUTABLE="$$(command -v $(PYTHON))"

@@ -25,8 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.decoding.base_size import Decode, by_drafts, by_graph, by_lattice, natively
 from benchmarks.decoding.networks import VOCABULARY, sentences
+from benchmarks.decoding.random_systems import Decode, by_drafts, by_graph, by_lattice, natively
 from benchmarks.record import publish
 from fewstep.config.network import SIZES
 from fewstep.config.options import OutputLimits, Shortlist

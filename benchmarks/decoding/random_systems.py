@@ -1,0 +1,181 @@
+"""Decoders of every family with random weights and outputs of fixed lengths, for measurements at any size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.decoding.networks import AGREED, VOCABULARY, Layers, biased, candidates_for, drafter_of, network, sentences, sizes
+from fewstep.config.network import SIZES
+from fewstep.config.options import MAX_SHORTLIST_TOKENS, Shortlist
+from fewstep.families.aggressive.config import AggressiveSearch
+from fewstep.families.aggressive.decoder import NativeDecoder as NativeDrafts
+from fewstep.families.dag.config import DagConfig, DagSearch
+from fewstep.families.dag.decoder import NativeDecoder as NativeGraphs
+from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
+from fewstep.families.lattice.decoder import NativeDecoder as NativeLattices
+from fewstep.families.parallel.config import ParallelConfig, ParallelSearch
+from fewstep.families.parallel.decoder import NativeDecoder as NativeSlots
+from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.families.stepwise.decoder import NativeDecoder
+from fewstep.shortlist import Lexicon
+from fewstep.sources import gather
+from fewstep.vocabulary import RESERVED
+from models.common.native import native_arrays
+from models.dag.model import build as build_graph
+from models.lattice.model import build as build_lattice
+from models.parallel.model import build as build_slots
+from models.stepwise.engines.ctranslate2 import CTranslate2Search
+from models.stepwise.engines.ctranslate2_model import ctranslate2, write_model
+
+Decode = Callable[[list[list[int]]], object]
+SHORTLIST = Shortlist(tokens=500, links=16)
+"""The shortlist of all systems: about 900 of 32,000 tokens for a sentence of 27."""
+
+
+def full_depth(size: str) -> Layers:
+    return SIZES[size]["encoder_layers"], SIZES[size]["decoder_layers"]
+
+
+@cache
+def lexicon(size: str) -> Lexicon:
+    """Return frequent tokens and random links, in the form that candidate tables give them."""
+    count, draw = VOCABULARY[size], np.random.default_rng(3)
+    linked = draw.integers(len(RESERVED), count, (count, SHORTLIST.links))
+    return Lexicon(np.arange(min(MAX_SHORTLIST_TOKENS, count)), np.sort(linked, 1))
+
+
+def _shape(size: str, layers: Layers | None) -> dict[str, Any]:
+    encoder, decoder = layers or full_depth(size)
+    return {**SIZES[size], "encoder_layers": encoder, "decoder_layers": decoder}
+
+
+@cache
+def native_search(size: str, layers: Layers, order: str, precision: Any) -> NativeDecoder:
+    model = network(size, layers, order)
+    return NativeDecoder(model.config, [native_arrays(model)], None, lexicon(size), precision=precision)
+
+
+def natively(size: str, layers: Layers, order: str, search: StepwiseSearch) -> Decode:
+    found = native_search(size, layers, order, search.precision)
+
+    def decode(sources: list[list[int]]) -> object:
+        prepared = gather(sources, len(sources[0]))
+        limits = np.full_like(prepared.lengths, search.output_limits.max_tokens or 1)
+        return found.search(prepared, search, limits, torch.get_num_threads())
+
+    return decode
+
+
+def by_ctranslate2(size: str, layers: Layers, search: StepwiseSearch, precision: str) -> Decode:
+    found = CTranslate2Search(network(size, layers), precision=precision)
+    return lambda sources: found(sources, search, [search.output_limits.max_tokens or 1] * len(sources))
+
+
+def by_ctranslate2_map(size: str, layers: Layers, search: StepwiseSearch, precision: str) -> Decode:
+    """Return CTranslate2 with a vocabulary map of the same tokens as the shortlists."""
+    names = [RESERVED[id_] if id_ < len(RESERVED) else str(id_) for id_ in range(VOCABULARY[size])]
+    with TemporaryDirectory() as directory:
+        write_model(network(size, layers), Path(directory), source_pieces=names, target_pieces=names, precision=precision)
+        (Path(directory) / "vmap.txt").write_text(vocabulary_map(size, names), encoding="utf-8")
+        files = {path.name: path.read_bytes() for path in Path(directory).iterdir()}
+    package, tokens = ctranslate2(), search.output_limits.max_tokens or 1
+    made = cache(
+        lambda threads: package.Translator("fewstep", compute_type=precision, inter_threads=1, intra_threads=threads, files=files)
+    )
+
+    def decode(sources: list[list[int]]) -> object:
+        results = made(torch.get_num_threads()).translate_batch(
+            [[names[id_] for id_ in source] for source in sources],
+            beam_size=1,
+            min_decoding_length=tokens,
+            max_decoding_length=tokens,
+            max_input_length=0,
+            use_vmap=True,
+        )
+        return [result.hypotheses[0] for result in results]
+
+    return decode
+
+
+def vocabulary_map(size: str, names: Sequence[str]) -> str:
+    """Return the lexicon as a text: the frequent tokens behind an empty key, then the links of each token."""
+    common, linked = lexicon(size)
+    assert linked is not None
+    rows = [("", common[: SHORTLIST.tokens]), *((names[id_], row) for id_, row in enumerate(linked) if id_ >= len(RESERVED))]
+    return "".join(f"{key}\t{' '.join(names[int(token)] for token in row)}\n" for key, row in rows)
+
+
+@cache
+def graph_decoder(size: str, layers: Layers | None, factor: float, precision: Any) -> NativeGraphs:
+    torch.manual_seed(1)
+    config = DagConfig(size=size, graph_factor=factor, **_shape(size, layers))  # type: ignore[arg-type]
+    return NativeGraphs(config, native_arrays(build_graph(config, sizes(size)).eval()), None, lexicon(size), precision=precision)
+
+
+def by_graph(size: str, search: DagSearch, layers: Layers | None = None, factor: float = 8.0) -> Decode:
+    decoder = graph_decoder(size, layers, factor, search.precision)
+    return lambda sources: decoder.decode(decoder.prepare(sources), search, torch.get_num_threads())
+
+
+@cache
+def lattice_decoder(size: str, batches: tuple[int, ...], tokens: int, layers: Layers | None, precision: Any) -> NativeLattices:
+    torch.manual_seed(1)
+    config = LatticeModelConfig(size=size, **_shape(size, layers))  # type: ignore[arg-type]
+    sources = [source for batch in batches for source in sentences(batch, tokens, VOCABULARY[size])]
+    tables = candidates_for(sources, VOCABULARY[size])
+    return NativeLattices(config, native_arrays(build_lattice(config, sizes(size)).eval()), tables, precision=precision)
+
+
+def by_lattice(size: str, batches: tuple[int, ...], tokens: int, search: LatticeSearch, layers: Layers | None = None) -> Decode:
+    decoder = lattice_decoder(size, batches, tokens, layers, search.precision)
+    return lambda sources: decoder.decode(decoder.prepare(sources, search), search, torch.get_num_threads())
+
+
+def by_drafts(size: str, drafter: str, kept: bool, search: AggressiveSearch) -> Decode:
+    """Return a drafter whose drafts are all accepted, or all rejected."""
+    verifier = network(size, full_depth(size))
+    biased(verifier, AGREED)
+    model = drafter_of(verifier, size, drafter, kept=kept)
+    decoder = NativeDrafts(
+        model.config,
+        native_arrays(model),
+        model.sizes,
+        verifier.config,
+        native_arrays(verifier),
+        lexicon=lexicon(size),
+        precision=search.verifier_precision,  # type: ignore[arg-type]
+    )
+
+    def decode(sources: list[list[int]]) -> object:
+        found = decoder.decode(decoder.prepare(sources), search, torch.get_num_threads())
+        accepted = found[0][0].statistics["accepted"]
+        assert (accepted > 0) == kept, f"expected {'drafts to be kept' if kept else 'none to be kept'}, got {accepted}"
+        return found
+
+    return decode
+
+
+@cache
+def slot_decoder(size: str, objective: Any, precision: Any) -> NativeSlots:
+    """Return a network that fills slots; where it predicts lengths, a target is as long as its source."""
+    torch.manual_seed(1)
+    config = ParallelConfig(size=size, objective=objective, **SIZES[size])  # type: ignore[arg-type]
+    model = build_slots(config, sizes(size)).eval()
+    if model.length is not None:
+        with torch.no_grad():
+            model.length.weight.zero_()
+            model.length.weight[config.length_offset] = 1
+            model.get_parameter("encoder.norm.bias").add_(1)
+    return NativeSlots(config, native_arrays(model), None, lexicon(size), precision=precision)
+
+
+def by_slots(size: str, objective: str, search: ParallelSearch) -> Decode:
+    decoder = slot_decoder(size, objective, search.precision)
+    return lambda sources: decoder.decode(decoder.prepare(sources), search, torch.get_num_threads())
