@@ -31,5 +31,5 @@ class MedusaHeads(VerifierExtension):
 
     def drafting_states(self, states: Tensor) -> Tensor:
         """Return the states [...,k,D] of all heads for the verifier's states [...,D]."""
-        residual = F.silu(self.medusa(self.medusa_dropout(states)))
-        return states.unsqueeze(-2) + residual.unflatten(-1, (-1, states.size(-1)))
+        residual: Tensor = F.silu(self.medusa(self.medusa_dropout(states)))
+        return states.unsqueeze(-2) + residual.reshape(*states.shape[:-1], -1, states.size(-1))

@@ -56,7 +56,8 @@ def best_tree(log_probs: Tensor, widths: Tensor, branches: int, nodes: int) -> D
         first = 1 + sum(level[0].size(1) for level in levels)
         ids = tokens[:, position].gather(1, chosen % top.size(2))
         levels.append((scores, ids, parents))
-    return _prune(*(torch.cat(parts, 1) for parts in zip(*levels, strict=True)), nodes)
+    scores, ids, parents = (torch.cat(parts, 1) for parts in zip(*levels, strict=True))
+    return _prune(scores, ids, parents, nodes)
 
 
 def _prune(scores: Tensor, ids: Tensor, parents: Tensor, nodes: int) -> DraftTree:

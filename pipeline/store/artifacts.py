@@ -193,7 +193,8 @@ class Store:
             if stage.name == manifest.stage:
                 self.verify(path)
                 return stage.output(path.absolute(), manifest.fingerprint), manifest
-        expected = " or ".join(stage.name for stage in stages)
+        *others, last = (stage.name for stage in stages)
+        expected = f"{', '.join(others)} or {last}" if others else last
         raise DataError(f"{key}: expected an artifact of stage {expected}, got one of stage {manifest.stage}: {path}")
 
     def digest(self, path: Path) -> str:

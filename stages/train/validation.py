@@ -3,7 +3,6 @@ pass of its verifier writes. All workers take part."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,7 +70,6 @@ class Validator:
         self._search: Any = family_named(self._config.family).search.for_network(self._config.network)
         if inputs.verifier is not None:
             self._verifier = _verifier(inputs.verifier, self._training_worker.device)
-            self._search = replace(self._search, mode="fast", min_tokens_per_pass=0.0)
         if self._config.task == "summarization":
             # An untrained network would write as much as it reads.
             self._search = self._search.with_max_tokens(int(self._pool.target.lengths.max()) + 1)

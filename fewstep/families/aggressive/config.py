@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, Self, cast
 
 from fewstep.config.bounds import Ge, Le, Lt
 from fewstep.config.network import TYPICAL_LENGTH, NetworkConfig
@@ -168,6 +168,11 @@ class AggressiveSearch(LimitedSearch):
     shortlist: Shortlist | None = None
     """A lexical shortlist that the verifier chooses from: the output of `gad` is that of the verifier's greedy search with the same
     shortlist. Both parts are counted, by word alignment, in the drafter's training text. Empty: all tokens."""
+
+    @classmethod
+    def for_network(cls, network: NetworkConfig) -> Self:
+        """Return the search that counts the tokens a pass of the verifier, with a draft in each pass."""
+        return cls(mode="fast", min_tokens_per_pass=0.0)
 
     @property
     def looks_up(self) -> bool:

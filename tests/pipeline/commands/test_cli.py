@@ -54,7 +54,7 @@ def test_commands_and_options() -> None:
         "init": ["source", "target", "--output", "--languages", "--validation", "--test"],
         "run": ["config", "--until", "--set", "--in-process"],
         "submit": ["config", "--address", "--until", "--set", "--with-extension", "--no-wait"],
-        "plan": ["config", "--until", "--set", "--estimate", "--json"],
+        "plan": ["config", "--until", "--set", "--estimate", "--address", "--json"],
         "data": ["action", "config", "--set"],
         "status": ["name", "--store", "--follow", "--json"],
         "runs": ["--store", "--json"],

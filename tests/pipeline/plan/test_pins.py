@@ -46,10 +46,11 @@ def test_a_pinned_training_must_have_the_runs_vocabulary(tmp_path: Path) -> None
         planned(tmp_path, teacher={"from": str(tmp_path / "earlier/train" / ("e" * 32))}, vocabulary={"size": 120})
 
 
-def test_a_pinned_teacher_must_be_a_training_or_a_system(tmp_path: Path) -> None:
+def test_a_pinned_teacher_must_be_a_training_a_system_or_an_import(tmp_path: Path) -> None:
     plan = planned(tmp_path, teacher={"from": str(made(tmp_path, "system"))})
     assert needs(plan, "distill:train") == {"corpus:train"}
-    with pytest.raises(DataError, match=r"teacher\.from: expected an artifact of stage system or train, got one of stage encode"):
+    expected = r"teacher\.from: expected an artifact of stage system, train or import_network, got one of stage encode"
+    with pytest.raises(DataError, match=expected):
         planned(tmp_path, teacher={"from": str(made(tmp_path, "encode"))})
 
 
