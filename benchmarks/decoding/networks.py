@@ -14,9 +14,9 @@ from fewstep.config.network import SIZES, Sizes
 from fewstep.families.aggressive.config import AggressiveConfig
 from fewstep.families.stepwise.config import StepwiseConfig
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
-from models.aggressive.extension import VerifierExtension
 from models.aggressive.family import build as build_drafter
 from models.aggressive.head import DraftHead
+from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel
 from models.common.layers.backbone import Backbone
 from models.stepwise.model import StepwiseModel, build
@@ -71,7 +71,7 @@ def biased(model: Backbone, word: int) -> None:
     model.get_parameter(f"{last}.norm.bias").add_(1000 * towards / towards.norm())
 
 
-def drafter_of(verifier: StepwiseModel, size: str, drafter: str, *, kept: bool) -> AggressiveModel | VerifierExtension:
+def drafter_of(verifier: StepwiseModel, size: str, drafter: str, *, kept: bool) -> AggressiveModel | DraftHead | MedusaHeads:
     """Return a drafter of a verifier that always writes `AGREED`; its drafts are all accepted (`kept`), or all rejected."""
     model = build_drafter(AggressiveConfig(size=size, **{**SIZES[size], **DRAFTERS[drafter]}), sizes(size)).eval()  # type: ignore[arg-type]
     given = verifier.state_dict()
