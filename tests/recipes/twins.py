@@ -85,11 +85,13 @@ def twin(name: str) -> dict[str, Any]:
 
 
 def _replace_named_texts(values: dict[str, Any]) -> None:
-    """Replace texts that are named, or stand at URLs, by files of this machine."""
+    """Replace texts that are named, or stand at URLs, by files of this machine: equal texts by the same files."""
     corpus, languages = values["corpus"], [values["languages"][side] for side in ("source", "target")]
+    names: dict[str, str] = {}
     for texts, part in ((corpus, "train"), (corpus, "validation"), *((corpus["test"], test) for test in corpus["test"])):
         if is_remote(texts[part]):
-            first, second = (f"data/{'-'.join(sorted(languages))}/{part}.{language}" for language in languages)
+            name = names.setdefault(json.dumps(texts[part], sort_keys=True), part)
+            first, second = (f"data/{'-'.join(sorted(languages))}/{name}.{language}" for language in languages)
             texts[part] = {"source": first, "target": second}
 
 
