@@ -49,8 +49,9 @@ LOST = (
     WorkerCrashedError,
 )
 """Errors of Ray for a lost process or node, after which another attempt may succeed."""
-HUNG = "WorkerHealthCheckTimeoutError"
-"""Name of Ray Train's error for a worker that does not answer, whose class is not public."""
+UNANSWERED = ("WorkerHealthCheckTimeoutError", "WorkerGroupStartupTimeoutError")
+"""Names of Ray Train's errors for workers that do not answer, or do not start within a minute because their node is lost. Their
+classes are not public."""
 
 POLL_SECONDS = 1.0
 """Time between two looks whether workers hang."""
@@ -156,7 +157,7 @@ class RayWorkers:
             log.info("training worker 1 of 1 on node %s", _node())
             return self._here.train(loop, argument)
         os.environ.setdefault("RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S", str(self.silence_seconds))
-        from ray.train import RunConfig, ScalingConfig, TrainingFailedError  # imported here, since it takes seconds
+        from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError  # imported here, since it takes seconds
         from ray.train.torch import TorchTrainer
 
         from stages.workers.ray_training import StoppableConfig
@@ -177,7 +178,12 @@ class RayWorkers:
                 resources_per_worker=_bundle(self.resources),
                 label_selector=_labels(self.avoid) or None,
             ),
-            run_config=RunConfig(name="train", storage_path=str(self.scratch.absolute())),
+            run_config=RunConfig(
+                name="train",
+                storage_path=str(self.scratch.absolute()),
+                # The driver repeats the attempt, perhaps with fewer workers; Ray would wait for a lost node without end.
+                failure_config=FailureConfig(controller_failure_limit=0),
+            ),
         )
         try:
             trainer.fit()
@@ -334,7 +340,7 @@ def explained(error: BaseException, shells: tuple[type[BaseException], ...] = (R
         if isinstance(cause, FewstepError) and not isinstance(cause, RayTaskError):  # the message of Ray's copy is a traceback
             return cause
     for cause in _causes(error):
-        if isinstance(cause, LOST) or type(cause).__name__ == HUNG or _is_broken_connection(cause):
+        if isinstance(cause, LOST) or type(cause).__name__ in UNANSWERED or _is_broken_connection(cause):
             return TransientError(f"a worker or its node was lost: {_first_line(cause)}")
     roots = [cause for cause in _causes(error) if not isinstance(cause, shells)]
     root = roots[-1] if roots else error
@@ -361,7 +367,8 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     if error is None:
         return
     yield error
-    for inner in (getattr(error, "cause", None), getattr(error, "health_check_failure", None), error.__cause__):
+    for name in ("cause", "health_check_failure", "controller_failure", "__cause__"):
+        inner = getattr(error, name, None)
         if isinstance(inner, BaseException) and inner is not error:
             yield from _causes(inner)
     for inner in getattr(error, "worker_failures", {}).values():
