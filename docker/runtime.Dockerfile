@@ -2,9 +2,9 @@
 #   docker build -f docker/runtime.Dockerfile -t fewstep-runtime .
 #   docker run --publish 127.0.0.1:8080:8080 --volume DIR:/system:ro --env FEWSTEP_TOKEN fewstep-runtime
 #   docker run --interactive --volume DIR:/system:ro fewstep-runtime translate /system < source.txt
-# `make pin-images` pins the base by its digest. The image runs on all processors of its architecture: the best level
+# `make pin-images` moves the base on to the image of the day. The image runs on all processors of its architecture: the best level
 # of instructions is chosen at the start (FEWSTEP_ISA).
-ARG BASE=python:3.11-slim-bookworm
+ARG BASE=python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 
 FROM ${BASE} AS build
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]

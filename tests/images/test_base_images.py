@@ -1,5 +1,6 @@
 """The base images of the Dockerfiles and of the compose file, and their pinning by digest."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -33,8 +34,9 @@ def listed(folder: Path) -> set[str]:
     return set((folder / "base-images.txt").read_text().split())
 
 
-def test_all_base_images_are_listed() -> None:
+def test_all_base_images_are_listed_and_pinned() -> None:
     assert named(FOLDER) == listed(FOLDER)
+    assert {bool(re.fullmatch(r"[a-z]+:[\w.-]+@sha256:[0-9a-f]{64}", image)) for image in listed(FOLDER)} == {True}
 
 
 @pytest.mark.skipif(not shutil.which("sh"), reason="needs a shell")
