@@ -8,6 +8,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -271,18 +272,21 @@ class _Mapper:
         self._log_file, self._isa, self._pulse_file, self._silence_seconds = log_file, isa, pulse_file, silence_seconds
         self._make, self._argument = make, argument
         self._function: Callable[[Any], Any] | None = None
+        self._life = ExitStack()
+        """The log and the pulse, which end with the actor: opened for each shard, they would cost more than a small shard."""
 
     def ready(self) -> None:
         """Return once the actor has started."""
 
     def apply(self, shard: Any) -> Any:
         """Return the result for a shard."""
-        with logged(self._log_file) as logger, pulse(self._pulse_file, self._silence_seconds):
-            if self._function is None:  # not in the constructor: there an error of `make` would look like the actor's death
-                self._function = self._make(self._argument)
-                record_isa_level(self._isa)
-                logger.info("worker ready on node %s", _node())
-            return self._function(shard)
+        if self._function is None:  # not in the constructor: there an error of `make` would look like the actor's death
+            logger = self._life.enter_context(logged(self._log_file))
+            self._life.enter_context(pulse(self._pulse_file, self._silence_seconds))
+            self._function = self._make(self._argument)
+            record_isa_level(self._isa)
+            logger.info("worker ready on node %s", _node())
+        return self._function(shard)
 
 
 def _node() -> str:
