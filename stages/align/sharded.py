@@ -37,7 +37,7 @@ from stages.align.records import fit_record, pass_record, report_pass
 from stages.align.text import DIRECTIONS, Direction, Job, load, load_json
 from stages.align.words import all_words, make_collector, make_merger, text_of, word_file, words_of
 from stages.context import StepContext
-from stages.errors import TransientError
+from stages.phases import run_phase
 
 if TYPE_CHECKING:
     from fewstep_native import Aligner
@@ -51,15 +51,17 @@ def align_sharded(job: Job, context: StepContext) -> dict[str, Any]:
     shards = range(len(job.shards))
     items = [(direction, shard) for direction in DIRECTIONS for shard in shards]
     if job.sizes is None:
-        _each(context, make_collector, job, [s for s in shards if not word_file(job, s).exists()], "shards of words")
+        run_phase(context, make_collector, job, [s for s in shards if not word_file(job, s).exists()], "shards of words")
         if not all_words(job).exists():
-            _each(context, make_merger, job, [0], "words merged")
-    _each(context, make_indexer, job, [item for item in items if not _summary_file(job, *item).exists()], "shards indexed")
-    _each(context, make_cell_merger, job, [d for d in DIRECTIONS if not job.state(d, "whole.json").exists()], "directions merged")
+            run_phase(context, make_merger, job, [0], "words merged")
+    run_phase(context, make_indexer, job, [item for item in items if not _summary_file(job, *item).exists()], "shards indexed")
+    unmerged = [direction for direction in DIRECTIONS if not job.state(direction, "whole.json").exists()]
+    run_phase(context, make_cell_merger, job, unmerged, "directions merged")
     for number in range(job.config.iterations - 1):
         _iterate(job, context, items, number)
-    _each(context, make_linker, job, [item for item in items if not _linked_file(job, *item).exists()], "shards linked")
-    _each(context, make_concluder, job, [d for d in DIRECTIONS if not job.state(d, "fitted.json").exists()], "directions concluded")
+    run_phase(context, make_linker, job, [item for item in items if not _linked_file(job, *item).exists()], "shards linked")
+    unfitted = [direction for direction in DIRECTIONS if not job.state(direction, "fitted.json").exists()]
+    run_phase(context, make_concluder, job, unfitted, "directions concluded")
     fitted: dict[str, Any] = {direction: load_json(job.state(direction, "fitted.json")) for direction in DIRECTIONS}
     report_pass(context, job.config.iterations - 1, {direction: fitted[direction]["passes"][-1] for direction in DIRECTIONS})
     return fitted
@@ -73,18 +75,10 @@ def _iterate(job: Job, context: StepContext, items: Sequence[Item], number: int)
         for direction, shard in items
         if not _done(job, direction, number).exists() and not _sums_file(job, direction, number, shard).exists()
     ]
-    _each(context, make_counter, job, missing, f"shards counted, iteration {number + 1}")
+    run_phase(context, make_counter, job, missing, f"shards counted, iteration {number + 1}")
     reductions = [(direction, number) for direction in DIRECTIONS if not _done(job, direction, number).exists()]
-    _each(context, make_reducer, job, reductions, f"directions reduced, iteration {number + 1}")
+    run_phase(context, make_reducer, job, reductions, f"directions reduced, iteration {number + 1}")
     report_pass(context, number, {direction: load_json(_done(job, direction, number))["pass"] for direction in DIRECTIONS})
-
-
-def _each(context: StepContext, make: Callable[[Job], Callable[[Any], None]], job: Job, items: Sequence[Any], unit: str) -> None:
-    """Map over items. Finished items are kept if the step is asked to stop."""
-    for done, _ in enumerate(context.workers.map(make, job, items), 1):
-        context.progress(done, len(items), unit)
-        if context.stop_requested():
-            raise TransientError(f"asked to stop: {done} of {len(items)} {unit} are kept")
 
 
 def _summary_file(job: Job, direction: Direction, shard: int) -> Path:

@@ -43,9 +43,12 @@ class NgramConfig:
     """Discounts for adjusted counts of 1, 2 and 3 or more that are used if the text is too small to estimate them. Empty: such a
     text is an error."""
     engine: Literal["native", "lmplz"] = "native"
-    """Native code, which estimates in memory, or KenLM's program, which sorts on disk."""
+    """Native code, which counts large text on all workers and holds the distinct n-grams in memory, or KenLM's program, which sorts
+    on disk."""
     executable: str = "lmplz"
     """KenLM's program: a path, or a name that is on PATH."""
 
 
-STAGE: Stage[NgramInputs, NgramConfig, Ngram] = Stage(name="ngram", version=1, run=Implementation(__name__), output=Ngram)
+STAGE: Stage[NgramInputs, NgramConfig, Ngram] = Stage(
+    name="ngram", version=1, run=Implementation(__name__), output=Ngram, distributes=True
+)

@@ -6,12 +6,17 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernels import NgramModel
 from stages.context import Context
 from stages.errors import DataError, StageError, TransientError
+from stages.ngram.counting import explained, open_groups
+from stages.ngram.job import Job
+from stages.ngram.text import Lines, training_shards
 
 if TYPE_CHECKING:
     from stages.ngram import NgramConfig
@@ -20,30 +25,33 @@ DISCOUNTS = re.compile(r"^(\d+) \S+ D1=(\S+) D2=(\S+) D3\+=(\S+)$", re.MULTILINE
 """Pattern of lines on the stderr of lmplz."""
 
 MEMORY_GIB = 8.0
-"""Memory for estimation if the step reserves no memory. Beyond it the native engine raises an error, and lmplz sorts on disk."""
+"""Memory for estimation if its worker reserves no memory. Beyond it the native engine raises an error, and lmplz sorts on disk."""
 
 
-def estimate(training: Path, config: NgramConfig, context: Context) -> tuple[NgramModel, dict[str, Any]]:
-    """Return a model of the lines of `training`, and the entries of `ngram.json` on its estimation.
+def estimate(job: Job, folder: Path) -> tuple[NgramModel, dict[str, Any]]:
+    """Return the model of the training text, and the entries of `ngram.json` on its estimation. `folder` is for temporary files.
 
     Special words (`<s>`, `</s>`, `<unk>`) in the text are treated as white space.
     """
-    if list(config.prune) != sorted(config.prune) or not config.prune:
-        raise DataError(f"ngram.prune: expected thresholds in ascending order, got {list(config.prune)}")
-    return _natively(training, config, context) if config.engine == "native" else _by_lmplz(training, config, context)
+    options = {
+        "prune": job.config.prune,
+        "discount_fallback": job.config.discount_fallback,
+        "threads": job.context.resources.threads,
+        "memory_gib": _memory_gib(job.context),
+    }
+    if job.in_parts:
+        with explained(job, job.state()):
+            return _natively(partial(NgramModel.from_counts, open_groups(job), job.config.order, **options))
+    training = folder / "training.txt"
+    Lines(job.inputs, job.config).write(training_shards(job.inputs), training)
+    if job.config.engine == "native":
+        return _natively(partial(NgramModel.estimate, training, job.config.order, skip_special=True, **options))
+    return _by_lmplz(training, job.config, job.context)
 
 
-def _natively(training: Path, config: NgramConfig, context: Context) -> tuple[NgramModel, dict[str, Any]]:
+def _natively(estimated: Callable[[], NgramModel]) -> tuple[NgramModel, dict[str, Any]]:
     try:
-        model = NgramModel.estimate(
-            training,
-            config.order,
-            prune=config.prune,
-            discount_fallback=config.discount_fallback,
-            skip_special=True,
-            threads=context.resources.threads,
-            memory_gib=_memory_gib(context),
-        )
+        model = estimated()
     except MemoryError as error:
         raise StageError(f"ngram: {error} (options cluster.resources.ngram.memory_gib, ngram.engine)") from error
     except ValueError as error:
@@ -70,7 +78,7 @@ def find_executable(name: str) -> str:
 
 
 def _memory_gib(context: Context) -> float:
-    """The memory for estimation: that of the step's resources, or `MEMORY_GIB`."""
+    """The memory for estimation: that of a worker's resources, or `MEMORY_GIB`."""
     return context.resources.memory_gib or MEMORY_GIB
 
 

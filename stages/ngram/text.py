@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,29 +17,47 @@ from stages.shards import read_shard, shard_paths
 from stages.vocabulary.run import processor
 
 if TYPE_CHECKING:
-    from stages.ngram import NgramConfig
+    from stages.ngram import NgramConfig, NgramInputs
 
 
-def write_lines(parts: Sequence[Text | Tokens], vocabulary: Vocabulary | None, config: NgramConfig, path: Path) -> int:
-    """Write the chosen side of all rows, with spaces between pieces, and return the number of rows.
-
-    Raises StageError for inputs that do not fit `config.unit`, DataError for ids outside the vocabulary.
-    """
+def check_inputs(inputs: NgramInputs, config: NgramConfig) -> None:
+    """Raise StageError for inputs that do not fit `config.unit`."""
     expected = Tokens if config.unit == "pieces" else Text
-    if not all(isinstance(part, expected) for part in parts) or (config.unit == "pieces" and vocabulary is None):
+    parts = (*inputs.training, inputs.validation)
+    if not all(isinstance(part, expected) for part in parts) or (config.unit == "pieces" and inputs.vocabulary is None):
         raise StageError(f"ngram: unit {config.unit}: expected {'tokens and their vocabulary' if expected is Tokens else 'texts'}")
-    names = piece_names(vocabulary, config.side) if config.unit == "pieces" and vocabulary else None
-    rows = 0
-    try:
-        with path.open("w", encoding="utf-8", newline="\n") as file:
-            for shard in (shard for part in parts for shard in shard_paths(part.path)):
-                column = read_shard(shard)[config.side]
-                lines = column.to_pylist() if names is None else spelled(column, names, shard)
-                file.writelines(" ".join(line.split("\n")) + "\n" for line in lines)
-                rows += len(lines)
-    except OSError as error:
-        raise unwritable(path, error) from error
-    return rows
+
+
+def training_shards(inputs: NgramInputs) -> list[Path]:
+    """Return the shards of all training texts, in order."""
+    return [shard for part in inputs.training for shard in shard_paths(part.path)]
+
+
+class Lines:
+    """Reads the chosen side of shards as lines, with spaces between pieces."""
+
+    def __init__(self, inputs: NgramInputs, config: NgramConfig) -> None:
+        """Load the vocabulary. Raises DataError as `piece_names` does."""
+        self._side = config.side
+        self._names = piece_names(inputs.vocabulary, config.side) if config.unit == "pieces" and inputs.vocabulary else None
+
+    def write(self, shards: Iterable[Path], path: Path) -> None:
+        """Write the lines of shards to a file. Raises DataError for ids outside the vocabulary."""
+        try:
+            with path.open("w", encoding="utf-8", newline="\n") as file:
+                for shard in shards:
+                    file.writelines(self._of(shard))
+        except OSError as error:
+            raise unwritable(path, error) from error
+
+    def text(self, shards: Iterable[Path]) -> bytes:
+        """Return the lines of shards. Raises DataError for ids outside the vocabulary."""
+        return "".join(chain.from_iterable(map(self._of, shards))).encode()
+
+    def _of(self, shard: Path) -> Iterator[str]:
+        column = read_shard(shard)[self._side]
+        lines = column.to_pylist() if self._names is None else spelled(column, self._names, shard)
+        return (" ".join(line.split("\n")) + "\n" for line in lines)
 
 
 def piece_names(vocabulary: Vocabulary, side: str) -> pa.Array:

@@ -461,6 +461,16 @@ class NgramScorer:
     @property
     def words(self) -> list[int]: ...
 
+def ngram_words(source: bytes | str, *, skip_special: bool, threads: int) -> bytes: ...
+def count_ngrams(
+    source: bytes | str, words: bytes | str, path: str, *, order: int, skip_special: bool, threads: int
+) -> dict[str, int]: ...
+def read_ngram_counts(path: str) -> dict[str, int]: ...
+
+class NgramCounts:
+    @staticmethod
+    def open(paths: list[str], words: bytes | str) -> NgramCounts: ...
+
 class NgramModel:
     @staticmethod
     def estimate(
@@ -471,6 +481,16 @@ class NgramModel:
         discount_fallback: tuple[float, float, float] | None,
         interpolate_unigrams: bool,
         skip_special: bool,
+        threads: int,
+        memory: int,
+    ) -> tuple[NgramModel, dict[str, Any]]: ...
+    @staticmethod
+    def estimate_counts(
+        counts: NgramCounts,
+        *,
+        prune: list[int],
+        discount_fallback: tuple[float, float, float] | None,
+        interpolate_unigrams: bool,
         threads: int,
         memory: int,
     ) -> tuple[NgramModel, dict[str, Any]]: ...

@@ -19,6 +19,7 @@
 #include "csrc/ops/ngram/arpa.h"
 #include "csrc/ops/ngram/build.h"
 #include "csrc/ops/ngram/estimate.h"
+#include "csrc/ops/ngram/runs.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -64,23 +65,75 @@ nb::dict described(const NgramEstimate& estimate) {
     return result;
 }
 
-std::pair<Model, nb::dict> estimate(const nb::object& source, int order, std::vector<std::uint64_t> prune,
-                                    std::optional<std::array<double, 3>> discount_fallback, bool interpolate_unigrams,
-                                    bool skip_special, int threads, std::uint64_t memory) {
+void require_threads(int threads) {
     if (threads < 1) throw std::invalid_argument("threads: expected at least 1, got " + std::to_string(threads));
-    const NgramOptions options{order, std::move(prune), discount_fallback, interpolate_unigrams, skip_special, threads, memory};
-    const Source text(source);
-    NgramEstimate found;
-    Model model;
+}
+
+// Call a function without the GIL. A text that is too large is a MemoryError.
+template <typename Function>
+auto unlocked(const Function& function) {
     try {
-        const nb::gil_scoped_release unlocked;
-        found = estimate_ngrams(text.text(), options);
-        model = std::make_shared<const NgramModel>(NgramModel::own(build_ngram_file(std::move(found.table), threads)));
+        const nb::gil_scoped_release released;
+        return function();
     } catch (const std::length_error& error) {
         PyErr_SetString(PyExc_MemoryError, error.what());
         throw nb::python_error();
     }
+}
+
+template <typename Text>
+std::pair<Model, nb::dict> estimate_from(const Text& text, const NgramOptions& options) {
+    require_threads(options.threads);
+    NgramEstimate found;
+    const Model model = unlocked([&] {
+        found = estimate_ngrams(text, options);
+        return std::make_shared<const NgramModel>(NgramModel::own(build_ngram_file(std::move(found.table), options.threads)));
+    });
     return {model, described(found)};
+}
+
+std::pair<Model, nb::dict> estimate(const nb::object& source, int order, std::vector<std::uint64_t> prune,
+                                    std::optional<std::array<double, 3>> discount_fallback, bool interpolate_unigrams,
+                                    bool skip_special, int threads, std::uint64_t memory) {
+    return estimate_from(Source(source).text(),
+                         {order, std::move(prune), discount_fallback, interpolate_unigrams, skip_special, threads, memory});
+}
+
+std::pair<Model, nb::dict> estimate_counts(const NgramRuns& counts, std::vector<std::uint64_t> prune,
+                                           std::optional<std::array<double, 3>> discount_fallback, bool interpolate_unigrams,
+                                           int threads, std::uint64_t memory) {
+    return estimate_from(counts,
+                         {counts.order(), std::move(prune), discount_fallback, interpolate_unigrams, false, threads, memory});
+}
+
+nb::bytes text_words(const nb::object& source, bool skip_special, int threads) {
+    require_threads(threads);
+    const Source text(source);
+    const NgramCorpus corpus = unlocked([&] { return read_ngram_corpus(text.text(), skip_special, threads); });
+    std::string lines;
+    for (std::size_t id = NGRAM_SPECIAL; id < corpus.words.size(); ++id) lines += corpus.words[id] + '\n';
+    return nb::bytes(lines.data(), lines.size());
+}
+
+nb::dict described(const NgramRunHeader& header) {
+    nb::dict result;
+    result["order"] = header.order;
+    result["sentences"] = header.sentences;
+    result["tokens"] = header.tokens;
+    result["skipped"] = header.skipped;
+    return result;
+}
+
+nb::dict count(const nb::object& source, const nb::object& words, const std::string& path, int order, bool skip_special,
+               int threads) {
+    require_threads(threads);
+    const Source text(source), all(words);
+    return described(unlocked([&] { return write_ngram_run(text.text(), all.text(), order, skip_special, threads, path); }));
+}
+
+std::shared_ptr<NgramRuns> open_counts(const std::vector<std::string>& paths, const nb::object& words) {
+    const Source all(words);
+    return unlocked([&] { return std::make_shared<NgramRuns>(paths, all.text()); });
 }
 
 Model read(const nb::object& source, const std::string& name) {
@@ -140,9 +193,16 @@ void bind_ngram(nb::module_& module) {
                  return step(self.model(), state, self.words()[piece]);
              })
         .def_prop_ro("words", &NgramScorer::words);
+    module.def("ngram_words", &text_words, "source"_a, nb::kw_only(), "skip_special"_a, "threads"_a);
+    module.def("count_ngrams", &count, "source"_a, "words"_a, "path"_a, nb::kw_only(), "order"_a, "skip_special"_a, "threads"_a);
+    module.def("read_ngram_counts",
+               [](const std::string& path) { return described(unlocked([&] { return NgramRunFile(path).header(); })); });
+    nb::class_<NgramRuns>(module, "NgramCounts").def_static("open", &open_counts, "paths"_a, "words"_a);
     nb::class_<NgramModel>(module, "NgramModel")
         .def_static("estimate", &estimate, "source"_a, nb::kw_only(), "order"_a, "prune"_a, "discount_fallback"_a.none(),
                     "interpolate_unigrams"_a, "skip_special"_a, "threads"_a, "memory"_a)
+        .def_static("estimate_counts", &estimate_counts, "counts"_a, nb::kw_only(), "prune"_a, "discount_fallback"_a.none(),
+                    "interpolate_unigrams"_a, "threads"_a, "memory"_a)
         .def_static("read_arpa", &read, "source"_a, "name"_a)
         .def_static(
             "map", [](const std::string& path) { return std::make_shared<const NgramModel>(NgramModel::map(path)); },

@@ -27,15 +27,20 @@ class Descriptor {
     const int number;
 };
 
-}  // namespace
-
-MappedFile::MappedFile(const std::string& path) : path_(path) {
-    const Descriptor file(path);
+// The size of a regular file. Throws FileError for anything else.
+std::size_t size_of(const Descriptor& file, const std::string& path) {
     struct stat status{};
     if (::fstat(file.number, &status) != 0) throw FileError(errno, path);
     if (S_ISDIR(status.st_mode)) throw FileError(EISDIR, path);
     if (!S_ISREG(status.st_mode)) throw FileError(ENODEV, path);
-    const auto size = static_cast<std::size_t>(status.st_size);
+    return static_cast<std::size_t>(status.st_size);
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const std::string& path) : path_(path) {
+    const Descriptor file(path);
+    const std::size_t size = size_of(file, path);
     size <= MAX_READ_BYTES ? read(file.number, size) : map(file.number, size);
 }
 
@@ -67,6 +72,19 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
 
 MappedFile::~MappedFile() {
     if (data_ && !copy_) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+SeekableFile::SeekableFile(const std::string& path) : path_(path), size_(size_of(Descriptor(path), path)) {}
+
+void SeekableFile::read(std::uint64_t offset, std::span<std::byte> bytes) const {
+    const Descriptor file(path_);
+    while (!bytes.empty()) {
+        const ssize_t count = ::pread(file.number, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) throw FileError(count < 0 ? errno : EIO, path_);
+        bytes = bytes.subspan(static_cast<std::size_t>(count));
+        offset += static_cast<std::uint64_t>(count);
+    }
 }
 
 void write_file(const std::string& path, std::span<const FilePart> parts) {

@@ -43,6 +43,22 @@ class MappedFile {
     std::size_t size_ = 0;
 };
 
+// A regular file that is read in ranges of bytes. It is open only while it is read, so that thousands can be used at once.
+class SeekableFile {
+  public:
+    // Throws FileError.
+    explicit SeekableFile(const std::string& path);
+
+    // Fill `bytes` with the bytes from `offset` on. Throws FileError (EIO) when the file ends before.
+    void read(std::uint64_t offset, std::span<std::byte> bytes) const;
+    std::uint64_t size() const { return size_; }
+    const std::string& path() const { return path_; }
+
+  private:
+    std::string path_;
+    std::uint64_t size_;
+};
+
 // A contiguous part of an output file.
 using FilePart = std::span<const std::byte>;
 

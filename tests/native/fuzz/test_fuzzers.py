@@ -23,6 +23,11 @@ SOURCES = {
     "counts": ["csrc/ops/candidates/counts.cc", "csrc/ops/candidates/merge.cc", "csrc/inference/candidates/tables.cc"],
     "tables": ["csrc/inference/candidates/tables.cc", "csrc/inference/candidates/lookup.cc"],
     "align_model": ALIGN,
+    "ngram_counts": [
+        *(f"csrc/ops/ngram/{name}.cc" for name in ("build", "corpus", "counts", "estimate", "positions", "run_file", "runs")),
+        "csrc/inference/ngram/model.cc",
+        "csrc/inference/ngram/text.cc",
+    ],
     "ngram_model": ["csrc/inference/ngram/model.cc", "csrc/inference/ngram/text.cc"],
 }
 """The files of each reader."""

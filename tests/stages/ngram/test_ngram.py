@@ -13,81 +13,19 @@ import pytest
 from fewstep.ngram import Perplexity
 from fewstep.vocabulary import RESERVED, UNK
 from kernels import NgramModel
-from stages.artifacts import STOP, Ngram, Text, Tokens, Vocabulary
-from stages.context import StepContext
-from stages.corpus.embedded import pairs
-from stages.encode import EncodeConfig, EncodeInputs
-from stages.encode.run import run as encode
+from stages.artifacts import STOP, Ngram, Tokens, Vocabulary
 from stages.errors import ArtifactError, DataError, StageError, TransientError
 from stages.likelihood import perplexity
 from stages.ngram import STAGE, NgramConfig, NgramInputs
 from stages.ngram import engines as ngram_engines
-from stages.ngram.run import run
 from stages.shards import write_shards
-from stages.vocabulary import VocabularyConfig, VocabularyInputs
 from stages.vocabulary.run import processor
-from stages.vocabulary.run import run as train_vocabulary
-from stages.workers import LocalWorkers, Resources
-
-PAIRS = list(pairs("train", 0, 400))
-VALIDATION = list(pairs("validation", 0, 40))
-FILES = ("model.ngram", "model.arpa", "ngram.json")
-
-
-def work_in(directory: Path, threads: int = 1) -> StepContext:
-    directory.mkdir(parents=True, exist_ok=True)
-    return StepContext(
-        directory=directory,
-        attempt="a1",
-        workers=LocalWorkers(),
-        resources=Resources(workers=1, cpus=threads),
-        shard_cache=directory / "cache",
-    )
-
-
-def text_of(directory: Path, rows: list[tuple[str, str]], shard_rows: int = 100) -> Text:
-    source, target = zip(*rows, strict=True) if rows else ((), ())
-    columns = {"id": pa.array(range(len(rows)), pa.int64()), "source": pa.array(source, pa.string())}
-    table = pa.table({**columns, "target": pa.array(target, pa.string())})
-    write_shards([table], directory, shard_rows, work_in(directory))
-    return Text(directory, "text")
-
-
-class Corpus:
-    """The text and tokens of a small corpus."""
-
-    def __init__(self, folder: Path) -> None:
-        self.text, self.validation_text = text_of(folder / "text", PAIRS), text_of(folder / "validation", VALIDATION)
-        train_vocabulary(VocabularyInputs(self.text), VocabularyConfig(size=300), work_in(folder / "vocabulary"))
-        self.vocabulary = Vocabulary(folder / "vocabulary", "vocabulary")
-        self.tokens = self.encoded(self.text, folder / "tokens")
-        self.validation = self.encoded(self.validation_text, folder / "validation_tokens")
-
-    def encoded(self, text: Text, folder: Path) -> Tokens:
-        encode(EncodeInputs(text, self.vocabulary), EncodeConfig(), work_in(folder))
-        return Tokens(folder, "tokens")
-
-    @property
-    def pieces(self) -> NgramInputs:
-        return NgramInputs((self.tokens,), self.validation, self.vocabulary)
-
-    @property
-    def words(self) -> NgramInputs:
-        return NgramInputs((self.text,), self.validation_text)
+from tests.stages.ngram.ngram_text import FILES, PAIRS, VALIDATION, Corpus, contents, make, text_of, work_in
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return Corpus(tmp_path_factory.mktemp("corpus"))
-
-
-def make(folder: Path, inputs: NgramInputs, threads: int = 1, **config: Any) -> Path:
-    run(inputs, NgramConfig(**{"order": 3, **config}), work_in(folder, threads))
-    return folder
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in FILES}
 
 
 def metrics(folder: Path) -> dict[str, Any]:
@@ -326,4 +264,4 @@ def test_lmplz_gets_the_arguments_of_the_config() -> None:
 
 
 def test_the_stage_is_declared() -> None:
-    assert (STAGE.name, STAGE.output, STAGE.distributes) == ("ngram", Ngram, False)
+    assert (STAGE.name, STAGE.output, STAGE.distributes) == ("ngram", Ngram, True)

@@ -88,4 +88,31 @@ NgramCorpus read_ngram_corpus(std::string_view text, bool skip_special, int thre
     return corpus;
 }
 
+NgramWords::NgramWords(std::string_view lines) {
+    for_each_line(lines, [&](std::string_view line) {
+        std::size_t found = 0;
+        for_each_word(line, [&](std::string_view word) { found += word.size(); });
+        const bool special =
+            std::find(std::begin(NGRAM_SPECIAL_WORDS), std::end(NGRAM_SPECIAL_WORDS), line) != std::end(NGRAM_SPECIAL_WORDS);
+        const auto id = static_cast<std::uint32_t>(size());
+        if (line.empty() || found != line.size() || special || !ids_.emplace(line, id).second) {
+            throw std::invalid_argument("line " + std::to_string(id - NGRAM_SPECIAL + 1) +
+                                        ": expected a word that is on no other line; collect the words again");
+        }
+    });
+}
+
+void NgramWords::renumber(NgramCorpus& part) const {
+    std::vector<std::uint32_t> ids(part.words.size());
+    for (std::uint32_t id = 0; id < ids.size(); ++id) {
+        ids[id] = id;
+        if (id < NGRAM_SPECIAL) continue;
+        const auto found = ids_.find(part.words[id]);
+        if (found == ids_.end())
+            throw std::invalid_argument("expected the words of the whole text, got none for " + part.words[id]);
+        ids[id] = found->second;
+    }
+    for (std::uint32_t& id : part.ids) id = ids[id];
+}
+
 }  // namespace fewstep

@@ -27,8 +27,9 @@ struct SuffixLevel {
 inline constexpr std::uint64_t NGRAM_BYTES_PER_WORD = 12, NGRAM_BYTES_PER_NGRAM = 64;
 
 // Throws std::length_error if a text with this many words (<s> and </s> included) and distinct n-grams needs more than `memory`
-// bytes or more than 32-bit indices.
-void check_ngram_memory(std::uint64_t words, std::uint64_t ngrams, std::uint64_t memory);
+// bytes or more than 32-bit numbers.
+void check_ngram_memory(std::uint64_t words, std::uint64_t ngrams, std::uint64_t memory,
+                        std::uint64_t bytes_per_word = NGRAM_BYTES_PER_WORD);
 
 // Count the orders 1 to `order`. The adjusted count a(g) of an n-gram is its number of occurrences c(g) for the highest order and
 // for n-grams that begin with <s>, else its number of distinct preceding words (Kneser and Ney 1995). An n-gram is pruned if c(g)

@@ -79,6 +79,8 @@ NgramDiscounts estimate_discounts(const SuffixLevel& level, int order, const std
     return {{0, (*fallback)[0], (*fallback)[1], (*fallback)[2]}, true};
 }
 
+std::string not_of_a_text(const char* found) { return std::string("n-gram counts: expected those of a text, got ") + found; }
+
 // Sums over the n-grams of one context.
 struct ContextSum {
     std::uint32_t total = 0;
@@ -180,6 +182,9 @@ class Estimator {
             const auto end = words.begin() + shorter[before[suffix] + 1];
             for (std::size_t i = extensions[suffix]; i < extensions[suffix + 1]; ++i) {
                 at = std::lower_bound(at, end, level.first_word[i]);
+                if (at == end || *at != level.first_word[i]) {
+                    throw std::runtime_error(not_of_a_text("an n-gram without its context"));
+                }
                 context_[i] = static_cast<std::uint32_t>(at - words.begin());
             }
         });
@@ -192,7 +197,9 @@ class Estimator {
         Ids& first = levels_[n - 1].first;
         first.assign(levels_[n - 1].size() + 1, 0);
         for (std::size_t i = 0; i < level.size(); ++i) {
-            if (level.keeps(i)) ++first[rank_[context_[i]]];
+            if (!level.keeps(i)) continue;
+            if (rank_[context_[i]] == PRUNED) throw std::runtime_error(not_of_a_text("an n-gram more often than its context"));
+            ++first[rank_[context_[i]]];
         }
         std::uint32_t kept = 0;
         for (std::uint32_t& start : first) kept += std::exchange(start, kept);
@@ -223,6 +230,18 @@ std::vector<std::string> kept_words(std::vector<std::string> words, const Suffix
     return kept;
 }
 
+// Complete an estimate of a text with these n-grams and words.
+void estimate_levels(std::vector<SuffixLevel> levels, std::vector<std::string> words, const NgramOptions& options,
+                     NgramEstimate& estimate) {
+    estimate.table.words = kept_words(std::move(words), levels[0]);
+    for (const SuffixLevel& level : levels) {
+        estimate.distinct.push_back(level.size());
+        const int order = static_cast<int>(estimate.distinct.size());
+        estimate.discounts.push_back(estimate_discounts(level, order, options.discount_fallback));
+    }
+    estimate.table.levels = Estimator(options, std::move(levels), estimate.discounts).run();
+}
+
 }  // namespace
 
 NgramEstimate estimate_ngrams(std::string_view text, const NgramOptions& options) {
@@ -235,13 +254,19 @@ NgramEstimate estimate_ngrams(std::string_view text, const NgramOptions& options
     estimate.skipped = corpus.skipped;
     std::vector<SuffixLevel> levels = count_ngrams(corpus, options.order, options.prune, options.threads, options.memory);
     Ids().swap(corpus.ids);
-    estimate.table.words = kept_words(std::move(corpus.words), levels[0]);
-    for (const SuffixLevel& level : levels) {
-        estimate.distinct.push_back(level.size());
-        const int order = static_cast<int>(estimate.distinct.size());
-        estimate.discounts.push_back(estimate_discounts(level, order, options.discount_fallback));
+    estimate_levels(std::move(levels), std::move(corpus.words), options, estimate);
+    return estimate;
+}
+
+NgramEstimate estimate_ngrams(const NgramRuns& runs, const NgramOptions& options) {
+    check(options);
+    if (options.order != runs.order()) {
+        throw std::invalid_argument("order: expected that of the counts, " + std::to_string(runs.order()) + ", got " +
+                                    std::to_string(options.order));
     }
-    estimate.table.levels = Estimator(options, std::move(levels), estimate.discounts).run();
+    NgramEstimate estimate;
+    estimate.sentences = runs.sentences(), estimate.tokens = runs.tokens(), estimate.skipped = runs.skipped();
+    estimate_levels(runs.levels(options.prune, options.threads, options.memory), runs.words(), options, estimate);
     return estimate;
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "csrc/ops/ngram/runs.h"
 #include "csrc/ops/ngram/table.h"
 
 namespace fewstep {
@@ -44,5 +45,9 @@ struct NgramEstimate {
 // Throws std::invalid_argument for invalid options or an unsuitable text, std::length_error for too large a text. The result does
 // not depend on `threads`.
 NgramEstimate estimate_ngrams(std::string_view text, const NgramOptions& options);
+
+// Return the same estimate of a text whose parts were counted. `options.order` is that of the counts; `options.skip_special` has no
+// effect. Throws as above, std::runtime_error for counts that are not those of a whole text, FileError.
+NgramEstimate estimate_ngrams(const NgramRuns& runs, const NgramOptions& options);
 
 }  // namespace fewstep
