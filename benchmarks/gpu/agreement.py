@@ -73,12 +73,12 @@ def stepwise_search(device: str, size: str) -> float:
 
 
 def graph_search(device: str, size: str) -> float:
-    """Return the share of outputs of greedy and lookahead search that differ from those of the CPU."""
+    """Return the share of outputs of searches for one path of a graph that differ from those of the CPU."""
     torch.manual_seed(1)
     shape = {**SIZES[size], "encoder_layers": 1, "decoder_layers": 1}
     model = build_graph(DagConfig(size=size, **shape), sizes(size)).eval()  # type: ignore[arg-type]
     rows = sentences(8, 12, VOCABULARY[size])
-    searches = [DagSearch(strategy=name, engine="torch") for name in ("greedy", "lookahead")]
+    searches = [DagSearch(strategy=name, engine="torch") for name in ("greedy", "lookahead", "viterbi", "joint-viterbi")]
     expected = [_ids(DagDecoder(model), rows, search) for search in searches]
     decoder = DagDecoder(model.to(device))
     return _different([_ids(decoder, rows, search) for search in searches], expected)

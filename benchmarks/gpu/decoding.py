@@ -99,7 +99,7 @@ def entries(size: str, tokens: int, precision: Precision, device: str, batches: 
         for order in ORDERS[1:]:
             shape = f"{shallow[0]}-{shallow[1]}"
             found[f"{order} {shape} {name}"] = partial(stepwise, size, shallow, order, search, device)
-    for strategy in ("greedy", "lookahead"):
+    for strategy in ("greedy", "lookahead", "viterbi", "joint-viterbi"):
         found[f"graph {strategy}"] = partial(graph, size, DagSearch(strategy=strategy, engine="torch", precision=precision), device)
     sources = [source for batch in batches for source in sentences(batch, tokens, VOCABULARY[size])]
     found["lattice 16 candidates"] = partial(lattice, size, sources, LatticeSearch(candidates=16, normalizer="local"), device)

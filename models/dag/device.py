@@ -1,4 +1,4 @@
-"""Searches that follow the best step of a graph, as programs of fixed shapes that never wait for the host."""
+"""Searches for one path of a graph, as programs of fixed shapes that never wait for the host."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from models.common.precision import Precisions
 from models.common.replay import Programs, Replay
 from models.common.shortlist import shortlist_mask
 from models.common.sources import source_tensors
-from models.dag.following import follow_graphs
+from models.dag.following import follow_graphs, viterbi_graphs
 from models.dag.graph_size import graph_lengths
 from models.dag.model import DagModel
 from models.dag.search import Followed
+from models.dag.viterbi import BestPaths, length_powers
 
 if TYPE_CHECKING:
     from fewstep import Lexicon
@@ -35,26 +36,27 @@ class _Program:
         device = next(model.parameters()).device
         self._model, self._search, self._size = model, search, size
         self.inputs = buffers(size, model.sizes.target, device, shortlists=search.shortlist is not None)
-        self.found: Followed | None = None
-        self._replay = Replay(self.follow, device, lambda: None)
+        self.found: Followed | BestPaths | None = None
+        self._powers = None if follows(search) else length_powers(size.slots, search.length_penalty, device)
+        self._replay = Replay(self.search, device, lambda: None)
 
-    def follow(self) -> None:
+    def search(self) -> None:
         """Search the graphs of the sources in the buffers."""
         source, lengths, vertices, excluded = self.inputs
         allowed = None if excluded is None else ~excluded[:, 0]
-        read = self._model.read(source, lengths)
-        self.found = follow_graphs(self._model, self._search, read, vertices, self._size.slots, allowed)
+        given = self._model, self._search, self._model.read(source, lengths), vertices, self._size.slots, allowed
+        self.found = follow_graphs(*given) if self._powers is None else viterbi_graphs(*given, self._powers)
 
-    def run(self, inputs: Inputs, sentences: int) -> Followed:
+    def run(self, inputs: Inputs, sentences: int) -> Followed | BestPaths:
         """Return the paths of the first `sentences` of a batch, on the CPU."""
         self.inputs.fill(inputs)
         self._replay()
         assert self.found is not None
-        return Followed(*(part[:sentences].cpu() for part in self.found))
+        return type(self.found)(*(part[:sentences].cpu() for part in self.found))
 
 
 class DeviceSearch:
-    """Greedy and lookahead search of a network's graphs on its device."""
+    """Greedy, lookahead and Viterbi search of a network's graphs on its device."""
 
     def __init__(self, models: Precisions[DagModel], lexicon: Lexicon | None) -> None:
         self._models, self._lexicon = models, lexicon
@@ -62,9 +64,9 @@ class DeviceSearch:
 
     def supports(self, search: DagSearch, config: DagConfig) -> bool:
         """Return whether a search has a program. The host must know the sizes of graphs, so they cannot be predicted ones."""
-        return follows(search) and config.graph_size != "predicted"
+        return (follows(search) or search.strategy in ("viterbi", "joint-viterbi")) and config.graph_size != "predicted"
 
-    def decode(self, prepared: Sources, search: DagSearch) -> Followed:
+    def decode(self, prepared: Sources, search: DagSearch) -> Followed | BestPaths:
         """Return the paths of a batch of sources, on the CPU."""
         model = self._models[search.precision]
         config, (source, lengths) = model.config, source_tensors(prepared, "cpu")

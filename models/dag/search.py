@@ -15,6 +15,7 @@ from fewstep.families.dag.search import candidates, finished, follows, walk_opti
 from fewstep.search.dag_paths import dag_follow, dag_sample
 from fewstep.translation import Hypothesis
 from models.dag.vertices import TopTokens
+from models.dag.viterbi import follow
 from models.training.seeds import seed_of
 
 
@@ -100,20 +101,13 @@ def _follow(scores: Tensor, lengths: Tensor) -> Path:
 def jump(following: Tensor, lengths: Tensor) -> Tensor:
     """Return the path [B,L] along the vertices `following` [B,L] to the last vertex of each graph, padded with -1.
 
-    Pointer jumping: if the first m vertices of a path and the m-th vertex after every vertex are known, one gather yields the next
-    m of the path, and one more doubles m. The number of gathers is logarithmic in L, and nothing waits for the host; see
-    `fewstep.search.dag_paths.dag_follow`, which takes a vertex at a time.
+    Pointer jumping instead of single steps: see `fewstep.search.dag_paths.dag_follow`, which takes a vertex at a time.
     """
     size = following.size(1)
     last = lengths[:, None] - 1
     vertex = torch.arange(size, device=following.device)
     goes_on = (following > vertex) & (following <= last) & (vertex < last)
-    ahead = torch.where(goes_on, following, vertex)
-    path = torch.zeros_like(following[:, :1])
-    while path.size(1) < size:
-        path = torch.cat((path, ahead.gather(1, path)), 1)
-        ahead = ahead.gather(1, ahead)
-    path = path[:, :size]
+    path = follow(torch.where(goes_on, following, vertex), torch.zeros_like(following[:, :1]), size)
     return path.masked_fill(F.pad(path[:, 1:] == path[:, :-1], (1, 0)), -1)
 
 

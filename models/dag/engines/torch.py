@@ -60,6 +60,10 @@ class TorchEngine:
 
     def _decode(self, prepared: Sources, search: DagSearch, length_rank: int) -> list[list[Hypothesis]]:
         """Return the hypotheses of the graphs of the length with this rank among the predicted ones."""
+        model = self._models[search.precision]
+        with inference_mode(model) as device:
+            if device.type != "cpu" and self._device.supports(search, model.config):
+                return [finished(ranked, search) for ranked in self._device.decode(prepared, search).hypotheses()]
         if follows(search):
             return [finished(ranked, search) for ranked in self._followed(prepared, search, length_rank).hypotheses()]
         graph = self.graph(prepared, search, length_rank)
@@ -82,8 +86,6 @@ class TorchEngine:
     def _followed(self, prepared: Sources, search: DagSearch, length_rank: int) -> Followed:
         model = self._models[search.precision]
         with inference_mode(model) as device:
-            if device.type != "cpu" and self._device.supports(search, model.config):
-                return self._device.decode(prepared, search)
             batch = self._read(model, prepared, search, device, length_rank)
             return follow_graphs(model, search, batch.read, batch.lengths, batch.size, batch.allowed)
 
