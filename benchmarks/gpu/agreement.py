@@ -10,13 +10,15 @@ from typing import Any
 import torch
 
 import kernels
-from benchmarks.decoding.networks import VOCABULARY, network, sentences, sizes
+from benchmarks.decoding.networks import VOCABULARY, drafter_of, network, sentences, sizes
 from benchmarks.gpu.training import batch_of, family_loss, train_network
 from fewstep.config.network import SIZES
 from fewstep.config.options import OutputLimits
+from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.families.dag.config import DagConfig, DagSearch
 from fewstep.families.stepwise.config import StepwiseSearch
 from kernels.reference import dag as reference
+from models.aggressive.decode import AggressiveDecoder
 from models.dag.decode import DagDecoder
 from models.dag.model import build as build_graph
 from models.stepwise.decode import StepwiseDecoder
@@ -84,6 +86,17 @@ def graph_search(device: str, size: str) -> float:
     return _different([_ids(decoder, rows, search) for search in searches], expected)
 
 
+def drafts(device: str, size: str) -> float:
+    """Return the share of outputs of chains and trees of drafts that differ from those of the CPU."""
+    verifier, rows = network(size, (1, 1)), sentences(8, 12, VOCABULARY[size])
+    drafter = drafter_of(verifier, size, "k15 separate", kept=True)
+    limits = OutputLimits(max_tokens=20)
+    searches = [AggressiveSearch(tree_nodes=nodes, output_limits=limits) for nodes in (0, 8)]
+    expected = [_ids(AggressiveDecoder(drafter, verifier), rows, search) for search in searches]
+    decoder = AggressiveDecoder(drafter.to(device), verifier.to(device))
+    return _different([_ids(decoder, rows, search) for search in searches], expected)
+
+
 def update(device: str, size: str) -> float:
     """Return the largest relative difference of the gradient of a loss, over families."""
     worst = 0.0
@@ -101,6 +114,7 @@ CHECKS: dict[str, tuple[Callable[[str, str], float], float]] = {
     "lattice search": (lattice_search, NEAR),
     "greedy and beam search": (stepwise_search, 0.15),
     "graph search": (graph_search, 0.15),
+    "draft and verify": (drafts, 0.15),
     "gradients of an update": (update, 20 * NEAR),
 }
 """The checks, and the largest difference of each. Random weights have near ties, so that a few outputs may differ."""

@@ -106,6 +106,7 @@ def entries(size: str, tokens: int, precision: Precision, device: str, batches: 
     for kept in (True, False):
         name = f"aggressive k15, {'all' if kept else 'none'} kept"
         found[name] = partial(drafts, size, deep, kept, AggressiveSearch(**limits), device)
+    found["aggressive k15, tree of 16"] = partial(drafts, size, deep, True, AggressiveSearch(tree_nodes=16, **limits), device)
     return found
 
 

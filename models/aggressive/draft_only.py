@@ -10,9 +10,9 @@ from fewstep.families.aggressive.options import block_width
 from fewstep.vocabulary import EOS
 from models.aggressive.drafters import MedusaDrafter, network_drafter
 from models.aggressive.head import DraftHead
-from models.aggressive.loop import State
 from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel
+from models.aggressive.state import State
 
 
 def draft_only(

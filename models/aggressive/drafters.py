@@ -14,10 +14,9 @@ from fewstep.vocabulary import BOS, EOS, PAD
 from models.aggressive.common_tokens import draft_mask
 from models.aggressive.head import DraftHead
 from models.aggressive.medusa import MedusaHeads
-from models.aggressive.model import AggressiveModel, Source, sequences
+from models.aggressive.model import AggressiveModel, sequences
 from models.aggressive.rules import ban
 from models.aggressive.tree import best_tree
-from models.common.layers.attention import Memory
 
 
 class Draft(NamedTuple):
@@ -29,6 +28,15 @@ class Draft(NamedTuple):
     """The distributions [R,W,V] from which the ids were drawn. None: each id had probability 1."""
     parents: Tensor | None = None
     """The parents [R,N] of the nodes of a tree (`DraftTree`), whose tokens are `ids` [R,N]. None: a chain."""
+
+
+class BlockSizes(NamedTuple):
+    """Sizes of tensors that do not depend on the lengths of outputs, for programs of fixed shapes."""
+
+    width: int
+    """The largest width of a block."""
+    slots: int
+    """The largest length of an output with the block behind it."""
 
 
 class Drafter(Protocol):
@@ -53,6 +61,9 @@ class SlotDrafter(ABC):
     allowed: Tensor | None
     """The tokens [B,V] that may be drafted; None: all."""
     search: AggressiveSearch
+    fixed: BlockSizes | None = None
+    """The sizes of tensors; None: as small as the batch allows, for which the host waits. With fixed sizes `rows` are all
+    sentences."""
 
     @abstractmethod
     def log_probs(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
@@ -83,14 +94,10 @@ class BlockDrafter(SlotDrafter):
 
     def log_probs(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
         """Return the log-probabilities [R,W,V], minus infinity at banned tokens."""
-        source = Source(
-            [Memory.select(memory, rows) for memory in self.source.memories],
-            self.source.embedded[rows],
-            None if self.source.mask is None else self.source.mask[rows],
-        )
-        ids = sequences(tokens, lengths, widths)
+        source = self.source if self.fixed else self.source.select(rows)
+        ids = sequences(tokens, lengths, widths, self.fixed.slots if self.fixed else None)
         states = self.model.states(ids, lengths, lengths + widths, source)
-        positions = lengths[:, None] + torch.arange(int(widths.max()), device=rows.device)
+        positions = lengths[:, None] + torch.arange(largest(widths, self.fixed), device=rows.device)
         selected = positions.clamp(max=ids.size(1) - 1)[:, :, None].expand(-1, -1, states.size(2))
         return ban(self.model.logits(states.gather(1, selected)).float().log_softmax(2), self.search, positions)
 
@@ -119,7 +126,7 @@ class MedusaDrafter(SlotDrafter):
 
     def log_probs(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
         """Return the log-probabilities [R,W,V], minus infinity at banned tokens."""
-        width = int(widths.max())
+        width = largest(widths, self.fixed)
         states = self.model.drafting_states(self.states[rows, (lengths - 1).clamp(min=0)])[:, :width]
         positions = lengths[:, None] + torch.arange(width, device=rows.device)
         return ban(self.model.logits(states).float().log_softmax(2), self.search, positions)
@@ -132,6 +139,9 @@ class MedusaDrafter(SlotDrafter):
 class HeadDrafter:
     """A draft head for a batch of sources. It writes token after token, from the verifier's states as far as they are known and
     from its own states after that."""
+
+    fixed: BlockSizes | None = None
+    """As in `SlotDrafter`."""
 
     def __init__(
         self, model: DraftHead, source: Tensor, source_lengths: Tensor, search: AggressiveSearch, slots: int, linked: Tensor | None
@@ -147,33 +157,39 @@ class HeadDrafter:
         self.origins[rows[:, None], slots] = states
 
     def log_probs(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
-        """Return the log-probabilities [R,1,V] of the next token, minus infinity at banned tokens, and store its state."""
-        size = int(lengths.max()) + 1
+        """Return the log-probabilities [R,1,V] of the next token, minus infinity at banned tokens, and store its state where the
+        width is not 0."""
+        size = self.fixed.slots if self.fixed else int(lengths.max()) + 1
         ids = torch.nn.functional.pad(tokens, (0, max(0, size - tokens.size(1))), value=PAD)[:, :size]
-        memories = [memory.select(rows) for memory in self.memories]
+        memories = self.memories if self.fixed else [memory.select(rows) for memory in self.memories]
         here = torch.arange(len(rows), device=rows.device)
         states = self.model.states(ids, self.origins[rows, :size], memories)[here, lengths]
-        self.origins[rows, lengths] = states
+        self.origins[rows, lengths] = torch.where(widths[:, None] > 0, states, self.origins[rows, lengths])
         return ban(self.model.logits(states).float().log_softmax(1)[:, None], self.search, lengths[:, None])
 
     def propose(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
-        width = int(widths.max())
-        ids = torch.full((len(rows), width), -1, device=rows.device)
+        width = largest(widths, self.fixed)
         written = torch.nn.functional.pad(tokens, (0, width), value=PAD)
-        going, probability = torch.arange(len(rows), device=rows.device), torch.ones(len(rows), device=rows.device)
-        distributions = []
+        going, probability = widths > 0, torch.ones(len(rows), device=rows.device)
+        ids, distributions = [], []
         for position in range(width):
-            going = going[widths[going] > position]
-            scores = torch.zeros((len(rows), self.model.sizes.target), device=rows.device)
-            if len(going):
-                own = self.log_probs(rows[going], written[going], lengths[going] + position, widths[going])
-                scores[going] = mask_tokens(own, self.allowed, rows[going])[:, 0].log_softmax(1)
-                chosen = scores[going].argmax(1) if numbers is None else pick(scores[going].softmax(1), numbers[going, position])
-                ids[going, position] = written[going, lengths[going] + position] = chosen
-                probability[going] *= scores[going].gather(1, chosen[:, None])[:, 0].exp()
-                going = going[(chosen != EOS) & (probability[going] >= self.search.confidence)]
-            distributions.append(scores)
-        return Draft(ids, None if numbers is None else torch.stack(distributions, 1))
+            going = going & (widths > position)
+            if position and self.fixed is None and not bool(going.any()):
+                break
+            here = torch.where(going, lengths + position, 0)
+            scores = mask_tokens(self.log_probs(rows, written, here, going.long()), self.allowed, rows)[:, 0].log_softmax(1)
+            chosen = scores.argmax(1) if numbers is None else pick(scores.softmax(1), numbers[:, position])
+            ids.append(torch.where(going, chosen, -1))
+            written.scatter_(1, here[:, None], torch.where(going, chosen, written[:, 0])[:, None])
+            distributions.append(scores.masked_fill(~going[:, None], 0.0))
+            probability = probability * scores.gather(1, chosen[:, None])[:, 0].exp()
+            going = going & (chosen != EOS) & (probability >= self.search.confidence)
+        return Draft(torch.stack(ids, 1), None if numbers is None else torch.stack(distributions, 1))
+
+
+def largest(widths: Tensor, fixed: BlockSizes | None) -> int:
+    """Return the largest of the widths [R] of blocks, or the one that is fixed."""
+    return int(widths.max()) if fixed is None else fixed.width
 
 
 def mask_tokens(log_probs: Tensor, allowed: Tensor | None, rows: Tensor) -> Tensor:

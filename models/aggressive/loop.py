@@ -6,19 +6,17 @@ Dimensions are named as in `models.family`; R unfinished sentences, W drafted to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fewstep.families.aggressive.config import AggressiveSearch
-from fewstep.families.aggressive.options import banned
-from fewstep.families.aggressive.record import draft_statistics
-from fewstep.translation import Hypothesis
-from fewstep.vocabulary import EOS, PAD
+from fewstep.vocabulary import EOS
 from models.aggressive.drafters import Draft, Drafter, pick
-from models.aggressive.rules import ban
+from models.aggressive.rules import ban, writable_prefix
+from models.aggressive.state import State
 from models.aggressive.tree import DraftTree, accepted_path, depths
 from models.aggressive.verifier import Verifying
 from models.training.seeds import seed_of
@@ -38,45 +36,6 @@ class Verification(NamedTuple):
     """The log-probabilities [R,Q,2] of the draft and of the verifier's own token."""
     margins: Tensor
     """The gaps [R,Q] between the log-probabilities of the best and the second token."""
-
-
-class State:
-    """Outputs in progress; every tensor has a row for each sentence of the batch."""
-
-    def __init__(self, limits: Tensor, width: int) -> None:
-        count, device = len(limits), limits.device
-        self.limits = limits
-        self.tokens = torch.full((count, int(limits.max()) + 1), PAD, device=device)
-        self.lengths, self.steps, self.blocks, self.gained, self.drafted, self.accepted = torch.zeros(
-            (6, count), dtype=torch.int64, device=device
-        )
-        self.widths = torch.full_like(self.lengths, width)
-        self.ended, self.fell_back = torch.zeros((2, count), dtype=torch.bool, device=device)
-        self.scores = torch.zeros(count, dtype=torch.float64, device=device)
-        self.margins = torch.full((count,), torch.inf, device=device)
-        self.proposed, self.accepted_at = torch.zeros((2, count, width), dtype=torch.int64, device=device)
-
-    def going(self) -> Tensor:
-        """Return [B], True for unfinished outputs."""
-        going: Tensor = ~self.ended & (self.lengths < self.limits)
-        return going
-
-    def last_tokens(self, rows: Tensor) -> Tensor:
-        """Return the last token [R,1] of each output; any token for an empty one."""
-        return self.tokens[rows, (self.lengths[rows] - 1).clamp(min=0)][:, None]
-
-    def hypotheses(self) -> list[Hypothesis]:
-        """Return the hypothesis of each sentence."""
-        scores = self.scores / (self.lengths + self.ended).clamp(min=1)
-        rows = zip(self.tokens.tolist(), self.lengths.tolist(), scores.tolist(), self.steps.tolist(), strict=True)
-        return [
-            Hypothesis(row[:length], score, steps, statistics)
-            for (row, length, score, steps), statistics in zip(rows, self._statistics(), strict=True)
-        ]
-
-    def _statistics(self) -> list[dict[str, Any]]:
-        tensors = (self.margins, self.drafted, self.accepted, self.fell_back, self.proposed, self.accepted_at)
-        return [draft_statistics(*row) for row in zip(*(values.tolist() for values in tensors), strict=True)]
 
 
 def draft_and_verify(
@@ -100,7 +59,8 @@ def draft_and_verify(
         if draft.parents is not None:
             verify_tree(verifying, drafter, state, rows, DraftTree(draft.ids, draft.parents), search)
         else:
-            _verify_chain(verifying, drafter, state, rows, draft, search, max(width, search.tree_nodes), numbers)
+            queries = max(width, search.tree_nodes) + 1 if search.mode == "exact" else None
+            verify_chain(verifying, drafter, state, rows, draft, search, queries, numbers)
         going = state.going()[rows]
         if not bool(going.all()):
             remaining = going.nonzero()[:, 0]
@@ -110,19 +70,19 @@ def draft_and_verify(
     return state
 
 
-def _verify_chain(
+def verify_chain(
     verifying: Verifying,
     drafter: Drafter | None,
     state: State,
     rows: Tensor,
     draft: Draft,
     search: AggressiveSearch,
-    width: int,
-    numbers: Tensor | None,
+    queries: int | None,
+    numbers: Tensor | None = None,
 ) -> None:
-    """Verify a chain of drafts and write what is accepted."""
+    """Verify a chain of drafts and write what is accepted. The verifier has `queries` slots; None: as few as possible."""
     counts = (draft.ids >= 0).long().cumprod(1).sum(1)
-    queries = width + 1 if search.mode == "exact" else int(counts.max()) + 1
+    queries = int(counts.max()) + 1 if queries is None else queries
     ids = torch.nn.functional.pad(draft.ids, (0, max(0, queries - draft.ids.size(1))), value=-1)[:, :queries]
     lengths = state.lengths[rows]
     offsets = torch.arange(queries, device=rows.device)
@@ -141,13 +101,22 @@ def _verify_chain(
 
 
 def verify_tree(
-    verifying: Verifying, drafter: Drafter | None, state: State, rows: Tensor, tree: DraftTree, search: AggressiveSearch
+    verifying: Verifying,
+    drafter: Drafter | None,
+    state: State,
+    rows: Tensor,
+    tree: DraftTree,
+    search: AggressiveSearch,
+    depth: int | None = None,
 ) -> None:
-    """Verify a tree of drafts in one pass, write the path that greedy decoding takes in it, and keep the path in the cache."""
+    """Verify a tree of drafts in one pass, write the path that greedy decoding takes in it, and keep the path in the cache.
+
+    No node is deeper than `depth`; None: the depth of the deepest node.
+    """
     lengths, levels = state.lengths[rows], depths(tree)
     states = verifying.step_tree(torch.cat((state.last_tokens(rows), tree.ids.clamp(min=0)), 1), lengths, tree)
     log_probs = ban(verifying.logits(states).float().log_softmax(2), search, lengths[:, None] + levels)
-    path = accepted_path(tree, log_probs.argmax(2), int(levels.max()) + 1)
+    path = accepted_path(tree, log_probs.argmax(2), (int(levels.max()) if depth is None else depth) + 1)
     along = path.nodes[:, :, None]
     verifying.keep(lengths, path.nodes)
     if drafter is not None:
@@ -180,10 +149,7 @@ def _draft(
     log_probs = draft.log_probs
     if log_probs is not None and len(drafting) < len(rows):
         log_probs = log_probs.new_zeros((len(rows), *log_probs.shape[1:])).index_copy(0, drafting, log_probs)
-    invalid = torch.isin(ids, torch.tensor(banned(search), device=ids.device)) | (ids < 0)
-    ended = (ids == EOS).long()
-    invalid |= (ended.cumsum(1) - ended) > 0
-    return Draft(ids.masked_fill(invalid.long().cumsum(1) > 0, -1), log_probs)
+    return Draft(writable_prefix(ids, search), log_probs)
 
 
 def verify(log_probs: Tensor, ids: Tensor, search: AggressiveSearch) -> Verification:
@@ -242,13 +208,14 @@ def _write(
     verification: Verification,
     search: AggressiveSearch,
 ) -> None:
-    """Append the accepted ones of `counts` [R] drafts [R,Q] and the verifier's own token after them, up to the first EOS.
+    """Append the accepted ones of `counts` [R] drafts [R,Q] and the verifier's own token after them, up to the first EOS. Outputs
+    that are finished stay as they are.
 
     `drafted` [R] are the numbers of verified tokens: `counts`, or the size of a tree that the drafts are a path of.
     """
-    offsets = torch.arange(ids.size(1), device=rows.device)
+    offsets, going = torch.arange(ids.size(1), device=rows.device), state.going()[rows]
     accepted = verification.accepted.long().cumprod(1).bool()
-    inside = offsets <= accepted.sum(1)[:, None]
+    inside = (offsets <= accepted.sum(1)[:, None]) & going[:, None]
     written = torch.where(accepted, ids, verification.own)
     ends = ((written == EOS) & inside).long()
     inside &= ends.cumsum(1) - ends == 0
@@ -261,8 +228,8 @@ def _write(
     margins = verification.margins.masked_fill(~inside, torch.inf).amin(1)
     state.margins[rows] = torch.minimum(state.margins[rows], margins)
     state.lengths[rows] = lengths + tokens.sum(1)
-    state.ended[rows] = (ends.bool() & inside).any(1)
-    state.steps[rows] += 1
+    state.ended[rows] |= (ends.bool() & inside).any(1)
+    state.steps[rows] += going.long()
     state.drafted[rows] += drafted
     _count(state, rows, counts, accepted & inside, inside, tokens.sum(1), search)
 
@@ -279,7 +246,7 @@ def _count(
     state.accepted[rows] += num_accepted
     if search.strategy == "greedy":
         return
-    drafting = ~state.fell_back[rows]
+    drafting = ~state.fell_back[rows] & inside[:, 0]
     state.blocks[rows] += drafting.long()
     state.gained[rows] += gained * drafting
     if search.adaptive:

@@ -139,10 +139,13 @@ class AggressiveModel(Backbone):
         return (position < end[:, :, None])[:, None]
 
 
-def sequences(tokens: Tensor, prefix_lengths: Tensor, widths: Tensor) -> Tensor:
-    """Return [B,T], the first `prefix_lengths` [B] of `tokens` [B,M], then `widths` [B] times MASK, then PAD."""
+def sequences(tokens: Tensor, prefix_lengths: Tensor, widths: Tensor, size: int | None = None) -> Tensor:
+    """Return [B,T], the first `prefix_lengths` [B] of `tokens` [B,M], then `widths` [B] times MASK, then PAD.
+
+    T is `size`; None: that of the longest sequence.
+    """
     ends = prefix_lengths + widths
-    position = torch.arange(int(ends.max()), device=tokens.device)
+    position = torch.arange(int(ends.max()) if size is None else size, device=tokens.device)
     prefix = torch.nn.functional.pad(tokens, (0, max(0, len(position) - tokens.size(1))), value=PAD)[:, : len(position)]
     empty = torch.where(position < ends[:, None], MASK, PAD)
     return torch.where(position < prefix_lengths[:, None], prefix, empty)

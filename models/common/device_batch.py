@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from fewstep.sources import Ints, Sources
 from fewstep.vocabulary import EOS, PAD
+from models.common.layers.attention import Memory
 
 SOURCE_BLOCK, SLOT_BLOCK = 16, 32
 """Multiples to which sizes of sources and outputs are rounded up."""
@@ -75,3 +77,11 @@ def inputs_for(prepared: Sources, slots: Ints, fill: int, allowed: Tensor | None
     excluded = None if allowed is None else F.pad(~allowed, (0, 0, 0, size.sentences - sentences))[:, None].to(device)
     ids, real, places = (torch.from_numpy(part).to(device) for part in (source, lengths, counts))
     return Inputs(ids, real, places, excluded)
+
+
+def copy_memories(buffers: Sequence[Memory], memories: Sequence[Memory]) -> None:
+    """Copy the keys, values and masks of encoded sources into buffers of the same sizes."""
+    for kept, new in zip(buffers, memories, strict=True):
+        for buffer, value in zip(kept, new, strict=True):
+            if buffer is not None and value is not None:
+                buffer.copy_(value)

@@ -30,11 +30,12 @@ def test_checks_pass_and_entries_without_time_say_so(tmp_path):
         "lattice search": True,
         "greedy and beam search": True,
         "graph search": True,
+        "draft and verify": True,
         "gradients of an update": True,
     }
     assert all(row["bare"] > 0 and row["ours"] > 0 for row in result["training"])
     assert {row["error"] for row in result["decoding"]} == {"TimeoutError: no time was left"}
-    assert len(result["decoding"]) == 19
+    assert len(result["decoding"]) == 20
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

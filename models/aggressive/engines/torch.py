@@ -12,6 +12,7 @@ from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearc
 from fewstep.families.aggressive.options import block_width
 from fewstep.families.aggressive.record import Drafting
 from fewstep.sources import Ints, Sources
+from models.aggressive.device.run import DeviceSearch
 from models.aggressive.draft_only import draft_only
 from models.aggressive.drafters import Drafter, LookupDrafter, network_drafter
 from models.aggressive.head import DraftHead
@@ -30,6 +31,7 @@ class TorchEngine:
 
     def __init__(self, model: AggressiveModel | DraftHead | MedusaHeads, verifier: Backbone, lexicon: Lexicon | None) -> None:
         self._model, self._verifier, self._lexicon = model, verifier, lexicon
+        self._device = DeviceSearch(model, verifier, lexicon)
 
     def problems(self, search: AggressiveSearch, network: AggressiveConfig) -> list[Problem]:
         """Return the reasons why torch cannot run a search."""
@@ -48,6 +50,8 @@ class TorchEngine:
     ) -> Drafting:
         """Return the hypothesis of each source."""
         with inference_mode(self._model) as device, inference_mode(self._verifier):
+            if device.type != "cpu" and self._device.supports(search):
+                return Drafting(self._device.decode(prepared, search, limits), {})
             source, row_limits = source_tensors(prepared, device), torch.from_numpy(limits).to(device)
             if search.strategy == "draft":
                 return Drafting(draft_only(self._model, *source, search, row_limits).hypotheses(), {})

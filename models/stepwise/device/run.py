@@ -1,18 +1,16 @@
-"""The loop of a search whose steps run on a device without waiting for the host."""
+"""Greedy and beam search whose steps run on a device without waiting for the host."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.sources import Ints, Sources
 from fewstep.translation import Hypothesis
-from models.common.device_batch import Inputs, Size, buffers, inputs_for, size_for
+from models.common.device_batch import Size, buffers, inputs_for, size_for
 from models.common.precision import Precisions
-from models.common.replay import Programs, Replay
+from models.common.program import SearchProgram
+from models.common.replay import Programs
 from models.common.shortlist import shortlist_mask
 from models.common.sources import source_tensors
 from models.stepwise.device.beam import Beam
@@ -23,48 +21,13 @@ from models.stepwise.model import StepwiseModel
 if TYPE_CHECKING:
     from fewstep import Lexicon
 
-STEPS_BETWEEN_CHECKS = 4
-"""Steps after which the host asks whether all sentences have ended. A step after the end of all changes nothing."""
-
-
-class _Search(Protocol):
-    """A search in buffers of fixed shapes."""
-
-    alive: Tensor
-    """The sentences that have not ended [B]."""
-
-    def start(self, inputs: Inputs) -> None: ...
-
-    def step(self) -> None: ...
-
-    def outcome(self, sentences: int) -> list[list[Hypothesis]]: ...
-
-
-class _Program:
-    """A search of one size with the replays of its start and of its step."""
-
-    def __init__(self, search: _Search, inputs: Inputs, device: torch.device) -> None:
-        self.search, self.inputs = search, inputs
-        self.begin = Replay(lambda: search.start(inputs), device, lambda: None)
-        self.step = Replay(search.step, device, self.begin)
-
-    def run(self, inputs: Inputs, sentences: int, steps: int) -> list[list[Hypothesis]]:
-        """Return the hypotheses of the first `sentences` of a batch, after at most `steps` steps."""
-        self.inputs.fill(inputs)
-        self.begin()
-        for number in range(1, steps + 1):
-            self.step()
-            if number % STEPS_BETWEEN_CHECKS == 0 and not bool(self.search.alive.any()):
-                break
-        return self.search.outcome(sentences)
-
 
 class DeviceSearch:
     """Greedy and beam search of a network, or of an ensemble, on its device."""
 
     def __init__(self, models: Precisions[StepwiseModel | Ensemble], lexicon: Lexicon | None) -> None:
         self._models, self._lexicon = models, lexicon
-        self._programs: Programs[tuple[StepwiseSearch, Size], _Program] = Programs(self._program)
+        self._programs: Programs[tuple[StepwiseSearch, Size], SearchProgram] = Programs(self._program)
 
     def supports(self, search: StepwiseSearch) -> bool:
         """Return whether a search has a program: greedy and beam search that rank slots independently and exactly."""
@@ -80,10 +43,10 @@ class DeviceSearch:
         inputs = inputs_for(prepared, limits, 0, allowed, size, device)
         return self._programs.call((search, size), lambda program: program.run(inputs, len(prepared.ids), -(-most // step)))
 
-    def _program(self, key: tuple[StepwiseSearch, Size]) -> _Program:
+    def _program(self, key: tuple[StepwiseSearch, Size]) -> SearchProgram:
         search, size = key
         model = self._models[search.precision]
         kind = Greedy if search.strategy == "greedy" else Beam
         device = next(model.parameters()).device
         inputs = buffers(size, model.sizes.target, device, shortlists=search.shortlist is not None)
-        return _Program(kind(model, search, size), inputs, device)
+        return SearchProgram(kind(model, search, size), inputs, device)

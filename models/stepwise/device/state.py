@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from models.common.device_batch import Inputs, Size
+from models.common.device_batch import Inputs, Size, copy_memories
 from models.common.layers.attention import Memory
 from models.stepwise.arrangement import step_mask
 from models.stepwise.ensemble import Ensemble, mean, networks
@@ -50,10 +50,7 @@ class StaticState:
 
     def start(self, inputs: Inputs) -> None:
         """Encode a batch, and return to the first step."""
-        for kept, new in zip(self.memories, self.model.encode(inputs.source, inputs.lengths), strict=True):
-            for buffer, value in zip(kept, new, strict=True):
-                if buffer is not None and value is not None:
-                    buffer.copy_(value)
+        copy_memories(self.memories, self.model.encode(inputs.source, inputs.lengths))
         if self.excluded is not None and inputs.excluded is not None:
             self.excluded.copy_(inputs.excluded)
         torch.arange(len(self.slots), device=self.slots.device, out=self.slots)

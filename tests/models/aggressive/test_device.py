@@ -1,0 +1,111 @@
+"""Drafting and verification in buffers of fixed shapes: the results of shrinking batches, and no pass waits for the host."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from fewstep.config.options import OutputLimits, Shortlist
+from fewstep.families.aggressive.config import AggressiveSearch
+from fewstep.sources import max_output_lengths
+from models.aggressive.decode import AggressiveDecoder
+from models.aggressive.device.program import DraftAndVerify
+from models.aggressive.device.run import DeviceSearch
+from models.common.device_batch import Size, buffers
+from models.common.inference import inference_mode
+from tests.models.aggressive.networks import drafter_of, head_of, heads_of, sharing, sources, verifier_of
+from tests.models.aggressive.test_decode import links
+from tests.models.common.device_alone import DeviceAlone
+
+LIMITS = OutputLimits(max_extra_tokens=12)
+CHAIN = AggressiveSearch(min_tokens_per_pass=0.0, output_limits=LIMITS)
+TREE = dataclasses.replace(CHAIN, tree_nodes=7, tree_branches=3)
+
+
+def networks(kind):
+    """Return a verifier and a drafter."""
+    verifier = verifier_of(joint=kind != "learned", **({"norm": "post", "positions": "learned"} if kind == "learned" else {}))
+    made = {
+        "separate": lambda: drafter_of(),
+        "causal": lambda: drafter_of(decoder_layers=2, prefix_attention="causal", feed_last_token=True, soft_copy=False),
+        "shared": lambda: sharing(verifier),
+        "learned": lambda: sharing(verifier, norm="post", positions="learned"),
+        "head": lambda: head_of(verifier),
+        "medusa": lambda: heads_of(verifier),
+    }
+    return verifier, made[kind]()
+
+
+KINDS = ["separate", "causal", "shared", "learned", "head", "medusa"]
+SEARCHES = {
+    "greedy": dataclasses.replace(CHAIN, strategy="greedy"),
+    "chain": CHAIN,
+    "fast": dataclasses.replace(CHAIN, mode="fast", output_limits=OutputLimits(min_tokens=3, max_extra_tokens=2)),
+    "gad++": dataclasses.replace(CHAIN, strategy="gad++", max_logprob_gap=3.0),
+    "adaptive": dataclasses.replace(CHAIN, adaptive=True),
+    "fallback": dataclasses.replace(CHAIN, min_tokens_per_pass=1.5),
+    "tree": TREE,
+    "tree fallback": dataclasses.replace(TREE, min_tokens_per_pass=1.5, output_limits=OutputLimits(max_extra_tokens=3)),
+}
+
+
+def compare(kind, search, device, decoder, rows):
+    """Compare a batch with the loop of shrinking batches, to the last statistic."""
+    prepared = decoder.prepare(rows)
+    limits = max_output_lengths(search.output_limits, prepared.lengths, decoder.model.config.max_positions)
+    with inference_mode(decoder.model), inference_mode(decoder.verifier):
+        found = device.decode(prepared, search, limits)
+    expected = decoder.engines["torch"].decode(prepared, search, limits, []).hypotheses
+    for one, other in zip(found, expected, strict=True):
+        assert one.ids == other.ids, kind
+        assert one.steps == other.steps
+        assert one.score == pytest.approx(other.score, abs=1e-4)
+        assert one.statistics.pop("margin") == pytest.approx(other.statistics.pop("margin"), abs=1e-4)
+        assert one.statistics == other.statistics
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", sorted(SEARCHES))
+def test_outputs_and_statistics_are_those_of_shrinking_batches(kind, name):
+    """One program serves batches of several sizes and forgets the one before."""
+    search = SEARCHES[name]
+    if kind == "head" and search.tree_nodes:
+        pytest.skip("a drafter that writes token after token has no trees")
+    verifier, drafter = networks(kind)
+    decoder, device = AggressiveDecoder(drafter, verifier), DeviceSearch(drafter, verifier, None)
+    for count, seed in ((4, 3), (3, 1), (1, 2), (4, 5)):
+        compare(kind, search, device, decoder, sources(count, seed=seed))
+
+
+def test_a_shortlist_and_a_confidence_have_programs_too():
+    verifier, drafter = networks("head")
+    linked = links(verifier.sizes.target)
+    decoder, device = AggressiveDecoder(drafter, verifier, lexicon=linked), DeviceSearch(drafter, verifier, linked)
+    search = dataclasses.replace(CHAIN, confidence=0.3, shortlist=Shortlist(tokens=9, links=3))
+    compare("head", search, device, decoder, sources(6, seed=4))
+
+
+def test_searches_that_need_the_host_have_no_program():
+    device = DeviceSearch(*reversed(networks("separate")), None)
+    assert all(device.supports(search) for search in SEARCHES.values())
+    for options in ({"strategy": "sample"}, {"strategy": "draft"}, {"drafter": "lookup"}, {"draft_shortlist": Shortlist(tokens=9)}):
+        assert not device.supports(dataclasses.replace(CHAIN, **options))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["greedy", "chain", "gad++", "adaptive", "tree"])
+def test_neither_start_nor_pass_waits_for_the_host(kind, name):
+    search = dataclasses.replace(SEARCHES[name], shortlist=Shortlist(tokens=9))
+    if kind == "head" and search.tree_nodes:
+        pytest.skip("a drafter that writes token after token has no trees")
+    size = Size(sentences=4, source=16, slots=32)
+    verifier, drafter = (network.to("meta") for network in networks(kind))
+    with torch.no_grad():
+        batch = buffers(size, drafter.sizes.target, torch.device("meta"), shortlists=True)
+        program = DraftAndVerify(drafter, verifier, search, batch, size)
+        with DeviceAlone():
+            program.start(batch)
+        with DeviceAlone() as calls:
+            program.step()
+    assert program.state.tokens.shape == (4, 33)
+    assert calls.calls < (1300 if search.tree_nodes else {"head": 2000}.get(kind, 850))
