@@ -44,16 +44,25 @@ def score_slots(
 
 
 def score_memories(
-    model: LatticeModel, memories: list[Memory], slots: SlotTensors, search: LatticeSearch, tables: BigramTables | None
+    model: LatticeModel,
+    memories: list[Memory],
+    slots: SlotTensors,
+    search: LatticeSearch,
+    tables: BigramTables | None,
+    size: int | None = None,
 ) -> Lattice:
-    """Return the lattices of encoded sources. Candidates that `candidate_threshold` leaves out score minus infinity."""
+    """Return the lattices of encoded sources. Candidates that `candidate_threshold` leaves out score minus infinity.
+
+    `size` is the number of slots; None: that of the longest sentence, for which the host waits.
+    """
+    size = int(slots.max_lengths.max()) if size is None else size
     if search.candidate_threshold is None:
-        return score_rows(model, scored_states(model, memories, slots, tables), slots, search)
+        return score_rows(model, scored_states(model, memories, slots, tables, size), slots, search, size)
     kept = kept_candidates(model, memories, slots, search, tables)
     order = (~kept).to(torch.int8).argsort(dim=2, stable=True)[..., : int(kept.sum(2).max())]
     ids, log_probs = (part.gather(2, order) for part in (slots.token_ids.masked_fill(~kept, -1), slots.log_probs))
     pruned = slots._replace(token_ids=ids, log_probs=log_probs)
-    lattice = score_rows(model, scored_states(model, memories, pruned, tables), pruned, search)
+    lattice = score_rows(model, scored_states(model, memories, pruned, tables, size), pruned, search, size)
     return _scatter(lattice, order, slots.token_ids.size(2))
 
 
@@ -89,19 +98,20 @@ def _scatter(lattice: Lattice, indices: Tensor, candidates: int) -> Lattice:
     return Lattice(put(lattice.start, indices[:, 0], 1), edges, put(lattice.exits, indices[:, :slots], 2))
 
 
-def scored_states(model: LatticeModel, memories: list[Memory], slots: SlotTensors, tables: BigramTables | None) -> Tensor:
-    """Return the states [B,1+N*K,D] of the row of BOS and of all other rows, slot by slot."""
-    size = int(slots.max_lengths.max())
+def scored_states(
+    model: LatticeModel, memories: list[Memory], slots: SlotTensors, tables: BigramTables | None, size: int
+) -> Tensor:
+    """Return the states [B,1+N*K,D] of the row of BOS and of all other rows, slot by slot, up to `size` slots N."""
     ids = slots.token_ids[:, :size]
     tokens = torch.cat((ids.new_full((len(ids), 1), BOS), ids.flatten(1).clamp(min=0)), 1)
     positions = torch.arange(1, size + 1, device=ids.device).repeat_interleave(ids.size(2))
     return row_states(model, tokens, torch.cat((positions.new_zeros(1), positions)), memories, tables)
 
 
-def score_rows(model: LatticeModel, states: Tensor, slots: SlotTensors, search: LatticeSearch) -> Lattice:
+def score_rows(model: LatticeModel, states: Tensor, slots: SlotTensors, search: LatticeSearch, size: int) -> Lattice:
     """Return the lattices of `scored_states`."""
     batch, _, candidates = slots.token_ids.shape
-    size, weight = int(slots.max_lengths.max()), model.target_embedding.weight
+    weight = model.target_embedding.weight
     inner = states[:, 1:].view(batch, size, candidates, -1)
     vectors = weight[slots.token_ids.clamp(min=0)]
     missing = slots.token_ids < 0

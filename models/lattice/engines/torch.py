@@ -17,6 +17,7 @@ from fewstep.sources import Ints, padded
 from fewstep.translation import Hypothesis
 from models.common.inference import inference_mode
 from models.lattice.batches import GPU_ROWS, slot_tensors
+from models.lattice.device import DeviceScoring
 from models.lattice.model import LatticeModel
 from models.lattice.scoring import score_memories, score_slots
 from models.lattice.search import DeviceLattice
@@ -29,6 +30,7 @@ class TorchEngine:
     def __init__(self, model: LatticeModel, tables: CandidateTables | None, bigrams: BigramTables | None) -> None:
         """Hold a network. `bigrams` are tables of weights that do not change any more; None computes from the weights each time."""
         self._model, self._tables, self._bigrams = model, tables, bigrams
+        self._device = DeviceScoring(model, bigrams)
 
     def problems(self, search: LatticeSearch, network: LatticeModelConfig) -> list[Problem]:
         """Return the reasons why torch cannot run a search."""
@@ -42,10 +44,14 @@ class TorchEngine:
 
     def decode(self, prepared: LatticeSources, search: LatticeSearch, threads: int | None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first."""
-        max_rows = CPU_ROWS if next(self._model.parameters()).device.type == "cpu" else GPU_ROWS
+        on_cpu = next(self._model.parameters()).device.type == "cpu"
+        max_rows = CPU_ROWS if on_cpu else GPU_ROWS
 
         def score(ids: Ints, lengths: Ints, slots: Slots) -> DeviceLattice:
-            return self.lattice(ids, lengths, slots, search)
+            if on_cpu or not self._device.supports(search, slots):
+                return self.lattice(ids, lengths, slots, search)
+            with inference_mode(self._model):
+                return DeviceLattice(self._device.lattice(ids, lengths, slots, search))
 
         return decode_slots(score, prepared, search, max_rows=max_rows, threads=threads or torch.get_num_threads())
 

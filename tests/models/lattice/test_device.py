@@ -1,0 +1,72 @@
+"""Lattices that are scored in buffers of fixed shapes: the same scores and paths, without waiting for the host."""
+
+import numpy as np
+import pytest
+import torch
+
+from fewstep.families.lattice.config import LatticeSearch
+from fewstep.families.lattice.paths import decode_slots
+from models.common.device_batch import Size
+from models.common.inference import inference_mode
+from models.lattice.decode import LatticeDecoder
+from models.lattice.device import MAX_ROWS, DeviceScoring, Program, Shape
+from models.lattice.search import DeviceLattice
+from models.lattice.tables import bigram_tables
+from tests.models.common.device_alone import DeviceAlone
+from tests.models.lattice.made import counted, network, usual_pairs
+
+SEARCHES = [
+    LatticeSearch(candidates=5),
+    LatticeSearch(candidates=5, normalizer="local", count_weight=0.4, token_bonus=0.2),
+    LatticeSearch(candidates=3, normalizer="selfnorm", length_window=0),
+]
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    return counted(tmp_path_factory.mktemp("tables") / "counts", usual_pairs())
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("options", [{}, {"decoder_layers": 2, "norm": "post", "positions": "learned"}])
+def test_programs_find_the_paths_of_the_host(search, options, tables):
+    """One program serves batches of several sizes and forgets the one before."""
+    model = network(**options)
+    decoder, device = LatticeDecoder(model, tables, bigram_tables(model)), DeviceScoring(model, bigram_tables(model))
+
+    def score(ids, lengths, slots):
+        assert device.supports(search, slots)
+        with inference_mode(model):
+            return DeviceLattice(device.lattice(ids, lengths, slots, search))
+
+    rows = [source for source, _, _ in usual_pairs(seed=5, count=24)]
+    for batch in (rows[:7], rows[7:9], rows[9:10], [*rows[10:16], []], rows[17:]):
+        prepared = decoder.looked_up(decoder.prepare(batch), search)
+        found = decode_slots(score, prepared, search, max_rows=100)
+        for (one, *_), (other, *_) in zip(found, decoder.engines["torch"].decode(prepared, search, 1), strict=True):
+            assert one.ids == other.ids
+            assert one.score == pytest.approx(other.score, abs=1e-4)
+
+
+def test_lattices_whose_shapes_depend_on_values_have_no_program(tables):
+    model = network()
+    decoder, device = LatticeDecoder(model, tables), DeviceScoring(model, bigram_tables(model))
+    prepared = decoder.looked_up(decoder.prepare([[7, 8, 9]]), SEARCHES[0])
+    assert device.supports(SEARCHES[0], prepared.slots)
+    assert not device.supports(LatticeSearch(normalizer="union"), prepared.slots)
+    assert not device.supports(LatticeSearch(candidate_threshold=1.0), prepared.slots)
+    assert not DeviceScoring(model, None).supports(SEARCHES[0], prepared.slots)
+    many = prepared.slots._replace(token_ids=np.zeros((1, 1, MAX_ROWS + 1), dtype=np.int64))
+    assert not device.supports(SEARCHES[0], many)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_scoring_does_not_wait_for_the_host(search):
+    model = network(decoder_layers=2).to("meta")
+    with torch.no_grad():
+        program = Program(model, bigram_tables(model), search, Shape(Size(sentences=4, source=16, slots=8), 5))
+        with DeviceAlone() as calls:
+            program.score()
+    assert program.scores is not None
+    assert program.scores.edges.shape == (4, 7, 5, 5)
+    assert calls.calls < 320
