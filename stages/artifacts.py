@@ -161,8 +161,8 @@ class Likelihood(Artifact):
 class Contrasted(Artifact):
     """A contrastive evaluation.
 
-    `shards/00000.arrow` (source, right, wrong; distance int32; log-probabilities and tokens of both), `contrastive.json` (pairs,
-    left_out, correct, correct_by_mean, bands: counts by distance).
+    `shards/00000.arrow` (source, right, wrong, type; distance int32, frequency int64; log-probabilities and tokens of both),
+    `contrastive.json` (`stages.contrastive.summary.summarise`).
     """
 
 

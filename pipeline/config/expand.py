@@ -47,6 +47,8 @@ def expand(root: Node) -> Node:
         top["cluster"] = _each(top["cluster"], microbatch_tokens=_zero)
     if "vocabulary" in top:
         top["vocabulary"] = _each(top["vocabulary"], **dict.fromkeys(VOCABULARY_FILES, _file))
+    if "evaluation" in top:
+        top["evaluation"] = _each(top["evaluation"], contrastive_pairs=_file)
     if "distillation" in top:
         top["distillation"] = _each(top["distillation"], monolingual=_list, **dict.fromkeys(FORMATS, _files))
     if "teacher" in top:

@@ -27,8 +27,8 @@ def downloaded_files(config: RunConfig, access: DataAccess) -> Iterator[tuple[st
             elif extracted_set and isinstance(file, Path):
                 found[ExternalFile(file, access.store.digest(file))] = None
         yield from ((".".join(path), file) for file in found)
-    for name, file in _vocabulary_files(config, access):
-        yield f"vocabulary.{name}", access.download(file)
+    for section, name, file in _single_files(config, access):
+        yield f"{section}.{name}", access.download(file)
 
 
 def pinned_texts(config: RunConfig, access: DataAccess) -> dict[str, Any]:
@@ -44,8 +44,9 @@ def pinned_texts(config: RunConfig, access: DataAccess) -> dict[str, Any]:
             place = place.setdefault(key, {})
         if pinned:
             place[path[-1]] = pinned
-    vocabulary = {name: _plain(file, access) for name, file in _vocabulary_files(config, access)}
-    return result | ({"vocabulary": vocabulary} if vocabulary else {})
+    for section, name, remote in _single_files(config, access):
+        result.setdefault(section, {})[name] = _plain(remote, access)
+    return result
 
 
 def _texts(config: RunConfig) -> Iterator[tuple[tuple[str, ...], PairFiles]]:
@@ -58,12 +59,15 @@ def _texts(config: RunConfig) -> Iterator[tuple[tuple[str, ...], PairFiles]]:
         yield ("distillation",), config.distillation
 
 
-def _vocabulary_files(config: RunConfig, access: DataAccess) -> Iterator[tuple[str, RemoteFile]]:
-    """Yield the files of a vocabulary that are downloaded, with their keys."""
-    for name in VOCABULARY_FILES if isinstance(config.vocabulary, VocabularyFiles) else ():
-        file = getattr(config.vocabulary, name)
+def _single_files(config: RunConfig, access: DataAccess) -> Iterator[tuple[str, str, RemoteFile]]:
+    """Yield the files of a vocabulary and of contrastive pairs that are downloaded, with their section and key."""
+    vocabulary = config.vocabulary if isinstance(config.vocabulary, VocabularyFiles) else None
+    named = [("vocabulary", name, getattr(vocabulary, name, None)) for name in VOCABULARY_FILES]
+    for section, name, file in (*named, ("evaluation", "contrastive_pairs", config.evaluation.contrastive_pairs)):
         if isinstance(file, RemoteFile):
-            yield from ((name, found) for found in resolved_text(PairFiles(source=(file,)), access).source)  # type: ignore[misc]
+            for found in resolved_text(PairFiles(source=(file,)), access).source:
+                assert isinstance(found, RemoteFile)
+                yield section, name, found
 
 
 def _sides(text: PairFiles) -> list[Sequence[File]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from models.training.recipe import TrainedSystem
 from pipeline.plan import stage_configs
 from pipeline.plan.flow import Built, Flow, Texts
+from pipeline.plan.text_files import one_file
 from stages import contrastive, dag_analysis, lattice_analysis, likelihood
 from stages.artifacts import Contrasted, DagAnalysis, LatticeAnalysis, Likelihood, System, Text
 
@@ -24,12 +25,15 @@ def measure_likelihood(flow: Flow, texts: Texts, systems: dict[str, Built]) -> d
 
 
 def compare_minimal_pairs(flow: Flow, systems: dict[str, Built]) -> dict[str, Contrasted]:
-    """Score minimal pairs with each system, if the config asks for it; by system."""
-    if not flow.config.evaluation.contrastive:
+    """Score contrastive pairs with each system, if the config asks for it; by system."""
+    evaluation = flow.config.evaluation
+    if not evaluation.contrastive and evaluation.contrastive_pairs is None:
         return {}
     config = stage_configs.contrastive_config(flow.config)
+    named = evaluation.contrastive_pairs
+    pairs = None if named is None else one_file("evaluation.contrastive_pairs", named, flow.access)
     return {
-        name: flow.steps.add(contrastive.STAGE, name, contrastive.ContrastiveInputs(built.system), config)
+        name: flow.steps.add(contrastive.STAGE, name, contrastive.ContrastiveInputs(built.system, pairs), config)
         for name, built in systems.items()
     }
 

@@ -107,18 +107,21 @@ def piece_files(files: VocabularyFiles, access: DataAccess) -> PieceFiles:
 
     def found(name: str) -> ExternalFile | None:
         file = getattr(files, name)
-        if file is None:
-            return None
-        several = with_digests(resolved_text(PairFiles(source=(file,)), access).source, access)
-        if len(several) != 1:
-            raise DataError(f"vocabulary.{name}: expected one file, got {len(several)}; name one")
-        return several[0]
+        return None if file is None else one_file(f"vocabulary.{name}", file, access)
 
     source, target, *dictionaries = map(found, VOCABULARY_FILES)
     assert source is not None  # the key is required
     pieces = PieceFiles(source, target, *dictionaries)
     imported_models(pieces)
     return pieces
+
+
+def one_file(key: str, file: File, access: DataAccess) -> ExternalFile:
+    """Return the file that `key` names. Raises DataError also for a name or a pattern that stands for several."""
+    found = with_digests(resolved_text(PairFiles(source=(file,)), access).source, access)
+    if len(found) != 1:
+        raise DataError(f"{key}: expected one file, got {len(found)}; name one")
+    return found[0]
 
 
 def with_digests(files: Sequence[File], access: DataAccess) -> tuple[ExternalFile, ...]:

@@ -1,10 +1,10 @@
-"""Compare the probabilities of correct translations with those of translations whose verb has the wrong number."""
+"""Compare the probabilities of correct translations with those of translations that differ from them by one error."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stages.artifacts import Contrasted, System
+from stages.artifacts import Contrasted, ExternalFile, System
 from stages.corpus.embedded.contrast import Language
 from stages.stage import Implementation, Stage
 
@@ -12,6 +12,8 @@ from stages.stage import Implementation, Stage
 @dataclass(frozen=True)
 class ContrastiveInputs:
     system: System
+    pairs: ExternalFile | None = None
+    """Contrastive pairs in the form of LingEval97 (`stages.contrastive.sentences`). None: those of the embedded grammar."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,12 +21,12 @@ class ContrastiveConfig:
     """Minimal pairs of the embedded grammar (`stages.corpus.embedded.contrast`)."""
 
     pairs: int
-    """Number of pairs of right and wrong translations."""
+    """Number of pairs of right and wrong translations. It does not count with a file of pairs."""
     target_language: Language
     """Language of the translations. The sources are in the other language."""
 
 
 STAGE: Stage[ContrastiveInputs, ContrastiveConfig, Contrasted] = Stage(
-    name="contrastive", version=2, run=Implementation(__name__), output=Contrasted, distributes=True
+    name="contrastive", version=3, run=Implementation(__name__), output=Contrasted, distributes=True
 )
 """Raise the version when the pairs of `stages.corpus.embedded.contrast` or the batches change."""

@@ -3,38 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pyarrow as pa
 
 from stages.artifacts import System
 from stages.context import StepContext, WorkerContext
 from stages.contrastive import ContrastiveConfig, ContrastiveInputs
-from stages.corpus.embedded.contrast import Contrast, Language, bands, contrasts, label
+from stages.contrastive.sentences import (
+    DISTANCES,
+    ContrastiveSentence,
+    embedded_distances,
+    embedded_sentences,
+    read_contrasts,
+)
+from stages.contrastive.summary import Pair, summarise
 from stages.decoding.systems import load_for_worker
 from stages.errors import DataError
-from stages.likelihood.pairs import Scored, score_pairs
+from stages.likelihood.pairs import score_pairs
 from stages.shards import shard_path, write_shard
 
-PIECE_PAIRS = 128
-"""Pairs that a worker scores at a time."""
+PIECE_SENTENCES = 64
+"""Sentences that a worker scores at a time, each with its translation and those with errors."""
 
 
 def run(inputs: ContrastiveInputs, config: ContrastiveConfig, context: StepContext) -> None:
     """Write the log-probabilities of both translations of each pair, and `contrastive.json` with the accuracy.
 
-    Raises DataError when the system can score no pair.
+    Raises DataError when the system can score no pair, and for a file of pairs in another form.
     """
-    pairs = list(contrasts(config.target_language, config.pairs))
-    pieces = [pairs[start : start + PIECE_PAIRS] for start in range(0, len(pairs), PIECE_PAIRS)]
-    scored: dict[int, list[tuple[Scored, Scored]]] = {}
-    context.progress(0, len(pairs), "pairs")
-    for index, found in context.workers.map(make_scorer, (inputs.system, context.for_workers()), pieces):
-        scored[index] = found
-        context.progress(sum(map(len, scored.values())), len(pairs), "pairs")
-    scores = [both for index in range(len(pieces)) for both in scored[index]]
-    write_shard(shard_path(context.directory, 0), _table(pairs, scores), context)
-    summary = summarise(config.target_language, [pair.distance for pair in pairs], scores)
+    if inputs.pairs is None:
+        sentences, distances = (
+            embedded_sentences(config.target_language, config.pairs),
+            embedded_distances(config.target_language),
+        )
+    else:
+        sentences, distances = read_contrasts(inputs.pairs.path), DISTANCES
+    pairs = _scored(inputs.system, sentences, context)
+    write_shard(shard_path(context.directory, 0), _table(sentences, pairs), context)
+    summary = summarise(pairs, distances)
     if not summary["pairs"]:
         raise DataError(
             f"contrastive: expected pairs that the system can score, got none of {len(pairs)}; increase max_positions of its "
@@ -44,45 +50,49 @@ def run(inputs: ContrastiveInputs, config: ContrastiveConfig, context: StepConte
     context.write_json(context.directory / "contrastive.json", summary)
 
 
-def make_scorer(argument: tuple[System, WorkerContext]) -> Callable[[Sequence[Contrast]], list[tuple[Scored, Scored]]]:
-    """Load the system, and return a function that scores the right and the wrong translation of each pair."""
+def _scored(system: System, sentences: Sequence[ContrastiveSentence], context: StepContext) -> list[Pair]:
+    pieces = [sentences[start : start + PIECE_SENTENCES] for start in range(0, len(sentences), PIECE_SENTENCES)]
+    scored: dict[int, list[Pair]] = {}
+    total = sum(len(sentence.errors) for sentence in sentences)
+    context.progress(0, total, "pairs")
+    for index, found in context.workers.map(make_scorer, (system, context.for_workers()), pieces):
+        scored[index] = found
+        context.progress(sum(map(len, scored.values())), total, "pairs")
+    return [pair for index in range(len(pieces)) for pair in scored[index]]
+
+
+def make_scorer(argument: tuple[System, WorkerContext]) -> Callable[[Sequence[ContrastiveSentence]], list[Pair]]:
+    """Load the system, and return a function that scores the right and the wrong translations of sentences.
+
+    A right translation is scored once for all of its errors. Pairs are in the order of the sentences and of their errors.
+    """
     system = load_for_worker(*argument)
 
-    def score(pairs: Sequence[Contrast]) -> list[tuple[Scored, Scored]]:
-        sources = [pair.source for pair in pairs]
-        found = score_pairs(system, sources * 2, [pair.right for pair in pairs] + [pair.wrong for pair in pairs])
-        return list(zip(found[: len(pairs)], found[len(pairs) :], strict=True))
+    def score(sentences: Sequence[ContrastiveSentence]) -> list[Pair]:
+        rights = [sentence.right for sentence in sentences]
+        wrongs = [(sentence.source, error.wrong) for sentence in sentences for error in sentence.errors]
+        sources = [sentence.source for sentence in sentences] + [source for source, _ in wrongs]
+        found = score_pairs(system, sources, rights + [wrong for _, wrong in wrongs])
+        others = iter(found[len(rights) :])
+        return [
+            Pair(error, right, next(others)) for sentence, right in zip(sentences, found, strict=False) for error in sentence.errors
+        ]
 
     return score
 
 
-def _table(pairs: Sequence[Contrast], scores: Sequence[tuple[Scored, Scored]]) -> pa.Table:
-    columns = {name: pa.array([getattr(pair, name) for pair in pairs], pa.string()) for name in ("source", "right", "wrong")}
-    columns["distance"] = pa.array([pair.distance for pair in pairs], pa.int32())
-    for side, name in enumerate(("right", "wrong")):
-        columns[f"{name}_log_probability"] = pa.array([both[side].log_probability for both in scores], pa.float64())
-        columns[f"{name}_tokens"] = pa.array([both[side].tokens for both in scores], pa.int32())
-    return pa.table(columns)
-
-
-def summarise(target: Language, distances: Sequence[int], scores: Sequence[tuple[Scored, Scored]]) -> dict[str, Any]:
-    """Return the content of `contrastive.json`: numbers of compared and of correct pairs, in total and by distance.
-
-    A pair is correct if the right translation has the higher log-probability (`correct`), or log-probability per token
-    (`correct_by_mean`). A tie is not correct.
-    """
-    right_by_distance: list[tuple[int, bool]] = []
-    by_mean = 0
-    for distance, (right, wrong) in zip(distances, scores, strict=True):
-        if right.log_probability is None or wrong.log_probability is None:
-            continue
-        right_by_distance.append((distance, right.log_probability > wrong.log_probability))
-        by_mean += right.log_probability / right.tokens > wrong.log_probability / wrong.tokens
-    inside = {label(band): [right for distance, right in right_by_distance if distance in band] for band in bands(target)}
-    return {
-        "pairs": len(right_by_distance),
-        "left_out": len(scores) - len(right_by_distance),
-        "correct": sum(right for _, right in right_by_distance),
-        "correct_by_mean": by_mean,
-        "bands": [{"distance": name, "pairs": len(found), "correct": sum(found)} for name, found in inside.items()],
+def _table(sentences: Sequence[ContrastiveSentence], pairs: Sequence[Pair]) -> pa.Table:
+    texts = [(sentence.source, sentence.right) for sentence in sentences for _ in sentence.errors]
+    columns = {
+        "source": pa.array([source for source, _ in texts], pa.string()),
+        "right": pa.array([right for _, right in texts], pa.string()),
+        "wrong": pa.array([pair.error.wrong for pair in pairs], pa.string()),
+        "type": pa.array([pair.error.type for pair in pairs], pa.string()),
+        "distance": pa.array([pair.error.distance for pair in pairs], pa.int32()),
+        "frequency": pa.array([pair.error.frequency for pair in pairs], pa.int64()),
     }
+    for name in ("right", "wrong"):
+        scores = [getattr(pair, name) for pair in pairs]
+        columns[f"{name}_log_probability"] = pa.array([score.log_probability for score in scores], pa.float64())
+        columns[f"{name}_tokens"] = pa.array([score.tokens for score in scores], pa.int32())
+    return pa.table(columns)

@@ -17,8 +17,14 @@ from tests.recipes.twins import PAPERS, RECIPES, RESULTS, run_twin, twin
 from tests.synthetic_text import LETTERS
 
 SCRIPTS = {language: LETTERS[language] for language in ("ja", "zh", "ru")}
-ANALYSES = ("likelihood", "contrastive", "dag_analysis", "lattice_analysis")
-"""Keys of `evaluation` that have the name of their stage."""
+ANALYSES = {
+    "likelihood": "likelihood",
+    "contrastive": "contrastive",
+    "contrastive_pairs": "contrastive",
+    "dag_analysis": "dag_analysis",
+    "lattice_analysis": "lattice_analysis",
+}
+"""Keys of `evaluation`, and the stages that they add."""
 
 
 @pytest.fixture
@@ -48,7 +54,7 @@ def test_a_tiny_twin_of_the_recipe_ends_in_a_report(name: str, folder: Path, tmp
     }
     assert {(row["test"], row["system"], row["search"]) for row in results["rows"]} == expected
     stages = {step.stage.name for step in plan.steps}
-    assert {stage for stage in ANALYSES if getattr(found.config.evaluation, stage)} <= stages
+    assert {stage for key, stage in ANALYSES.items() if getattr(found.config.evaluation, key)} <= stages
     if script := SCRIPTS.get(found.config.languages.target):
         html = (done["report:run"] / "records/report.html").read_text(encoding="utf-8")
         assert any(letter in html for letter in script)

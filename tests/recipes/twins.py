@@ -29,6 +29,7 @@ from pipeline.run import execute
 from pipeline.run.execute import RunReport
 from pipeline.store.artifacts import Store
 from stages.corpus.embedded import documents, pairs
+from stages.corpus.embedded.contrast import contrasts
 from tests.synthetic_text import LETTERS, translated
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +38,10 @@ RECIPES = sorted(path.stem for path in PAPERS.glob("*.yaml"))
 OVERLAY: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("tiny.yaml").read_text(encoding="utf-8"))
 NAMES = {"sacrebleu", "mtdata", "opus"}
 """Keys of texts that name data sets."""
+CONTRASTS = "contrastive.json"
+"""File of contrastive pairs, in the folder of a twin."""
+REFERENCES = {"wmt17/ms": 2}
+"""Number of further references of test sets by name."""
 RESULTS = Path(__file__).with_name("results.json")
 
 
@@ -73,6 +78,8 @@ def twin(name: str) -> dict[str, Any]:
     values = merged(root.plain(), OVERLAY["config"])
     values["cluster"] = {"resources": {"train": {"cpus": 1}}}
     _replace_named_texts(values)
+    if "contrastive_pairs" in values["evaluation"]:
+        values["evaluation"]["contrastive_pairs"] = CONTRASTS
     for key in OVERLAY["analyses"]:
         if values["evaluation"].get(key):
             values["evaluation"][key] = OVERLAY["analyses"][key]
@@ -92,7 +99,10 @@ def _replace_named_texts(values: dict[str, Any]) -> None:
         if is_remote(texts[part]):
             name = names.setdefault(json.dumps(texts[part], sort_keys=True), part)
             first, second = (f"data/{'-'.join(sorted(languages))}/{name}.{language}" for language in languages)
-            texts[part] = {"source": first, "target": second}
+            replaced = {"source": first, "target": second}
+            if count := REFERENCES.get(str(texts[part].get("sacrebleu"))):
+                replaced["references"] = [[f"{second}.{number}"] for number in range(count)]
+            texts[part] = replaced
 
 
 def is_remote(text: dict[str, Any]) -> bool:
@@ -125,6 +135,8 @@ def write_text(values: dict[str, Any]) -> None:
         ("validation", corpus["validation"]),
         *((test, text) for test, text in corpus["test"].items()),
     ]
+    if "contrastive_pairs" in values["evaluation"]:
+        Path(CONTRASTS).write_text(json.dumps(list(contrastive_pairs())), encoding="utf-8")
     written: set[str] = set()
     for part, text in parts:
         for number, (source, target) in enumerate(zip(listed(text["source"]), listed(text["target"]), strict=True)):
@@ -136,6 +148,16 @@ def write_text(values: dict[str, Any]) -> None:
             for file, side in ((source, 0), (target, 1)):
                 Path(file).parent.mkdir(parents=True, exist_ok=True)
                 Path(file).write_text("".join(f"{row[side]}\n" for row in rows), encoding="utf-8")
+            for ending, (file,) in enumerate(text.get("references", [])):
+                Path(file).write_text("".join(f"{row[1]} {ending}\n" for row in rows), encoding="utf-8")
+
+
+def contrastive_pairs() -> Iterator[dict[str, Any]]:
+    """Yield sentences with errors of two types, in the form of LingEval97."""
+    for number, pair in enumerate(contrasts("de", OVERLAY["analyses"]["contrastive"])):
+        verb = {"type": "subj_verb_agreement", "contrastive": pair.wrong, "distance": pair.distance, "frequency": number}
+        swapped = {"type": "compound", "contrastive": " ".join(reversed(pair.right.split()))}
+        yield {"source": pair.source, "reference": pair.right, "origin": f"test.{number}", "errors": [verb, swapped]}
 
 
 @cache

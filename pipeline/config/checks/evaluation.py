@@ -10,6 +10,8 @@ from models.family import FAMILIES
 from models.training.recipe import TrainedSystem
 from pipeline.config.checks.rules import Rule, broken
 from pipeline.config.schema import MutualInformation, RunConfig, network_of
+from pipeline.config.texts import LocalFile
+from pipeline.store.downloads import RemoteFile
 
 ANALYSES = tuple(entry.system.analysis for entry in FAMILIES.values() if entry.system.analysis)
 """Keys of analyses that only systems of some families have."""
@@ -51,6 +53,13 @@ def _analyses(config: RunConfig) -> Iterator[Rule]:
     if evaluation.contrastive and sorted(languages) != ["de", "en"]:
         expected = "languages en and de with minimal pairs"
         yield broken(("evaluation", "contrastive"), expected, "-".join(languages), ("languages",))
+    pairs = evaluation.contrastive_pairs
+    if evaluation.contrastive and pairs is not None:
+        yield broken(
+            ("evaluation", "contrastive"), "0 with a file of pairs", evaluation.contrastive, ("evaluation", "contrastive_pairs")
+        )
+    if isinstance(pairs, RemoteFile | LocalFile) and pairs.member:
+        yield broken(("evaluation", "contrastive_pairs", "member"), "a file that is in no archive", repr(pairs.member))
     bins = evaluation.length_bins
     if list(bins) != sorted(set(bins)):
         yield broken(("evaluation", "length_bins"), "ascending lengths", str(list(bins)))

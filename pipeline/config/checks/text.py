@@ -13,6 +13,7 @@ from pipeline.config.texts import (
     FORMATS,
     VOCABULARY_FILES,
     DistilledText,
+    File,
     LocalFile,
     PairFiles,
     TextConfig,
@@ -49,6 +50,7 @@ def _corpus(config: RunConfig) -> Iterator[Rule]:
             yield broken(("corpus", "test", name), "a name other than 'train' and 'validation'", repr(name))
     if isinstance(config.vocabulary, VocabularyFiles):
         yield from _vocabulary_files(config.vocabulary)
+    yield from _single_file(("evaluation", "contrastive_pairs"), config.evaluation.contrastive_pairs)
     if isinstance(config.distillation, DistilledText):
         yield from _pair_files(("distillation",), config.distillation)
     if corpus.filters.max_length < corpus.filters.min_length:
@@ -91,11 +93,14 @@ def _vocabulary_files(files: VocabularyFiles) -> Iterator[Rule]:
     if files.target_dictionary is not None and files.source_dictionary is None:
         yield broken(("vocabulary", "source_dictionary"), "a dictionary of both sides", "one of the target alone")
     for name in VOCABULARY_FILES:
-        file = getattr(files, name)
-        if isinstance(file, RemoteFile):
-            yield from _remote(("vocabulary", name), file)
-        if isinstance(file, RemoteFile | LocalFile):
-            yield from _part(("vocabulary", name), file)
+        yield from _single_file(("vocabulary", name), getattr(files, name))
+
+
+def _single_file(path: KeyPath, file: File | None) -> Iterator[Rule]:
+    if isinstance(file, RemoteFile):
+        yield from _remote(path, file)
+    if isinstance(file, RemoteFile | LocalFile):
+        yield from _part(path, file)
 
 
 def _names(path: KeyPath, text: TextConfig) -> Iterator[Rule]:

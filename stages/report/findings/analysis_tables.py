@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from stages.contrastive.sentences import AGREEMENT
 from stages.ngram.counts import END_ORDERS, ENDS
 from stages.report.findings.analyses import Analyses
 from stages.report.findings.breakdown_tables import dag_tables, diversity_tables, length_tables
 
 Json = dict[str, Any]
+
+CONTRASTS = (
+    ("types", "type", "type of error"),
+    ("distances", "distance", "distance in words"),
+    ("frequencies", "frequency", "frequency of the word"),
+)
+"""Lists of `contrastive.json`, the key that names each entry, and its meaning."""
 
 
 def analysis_tables(found: Analyses) -> list[Json]:
@@ -20,6 +28,7 @@ def analysis_tables(found: Analyses) -> list[Json]:
         *_shortlists(found),
         *_mutual_information(found),
         *_agreement(found),
+        *_contrasts(found),
         *_head_and_tail(found),
         *breakdowns,
     ]
@@ -97,9 +106,10 @@ def _mutual_information(analyses: Analyses) -> Iterator[Json]:
 
 def _agreement(analyses: Analyses) -> Iterator[Json]:
     systems = analyses.contrastive
-    if not systems:
+    bands = next(iter(systems.values()))["bands"] if systems else []
+    if not bands:
         return
-    bands = next(iter(systems.values()))["bands"]
+    verbs = {system: next(one for one in found["types"] if one["type"] == AGREEMENT) for system, found in systems.items()}
     counts = ", ".join(f"{band['distance']}: {band['pairs']:,}" for band in bands)
     yield {
         "title": "Agreement of verbs with distant subjects",
@@ -113,13 +123,40 @@ def _agreement(analyses: Analyses) -> Iterator[Json]:
         "rows": [
             [
                 system,
-                _share(found["correct"], found["pairs"]),
-                _share(found["correct_by_mean"], found["pairs"]),
+                _share(verbs[system]["correct"], verbs[system]["pairs"]),
+                _share(verbs[system]["correct_by_mean"], verbs[system]["pairs"]),
                 *(_share(band["correct"], band["pairs"]) for band in found["bands"]),
             ]
             for system, found in systems.items()
         ],
     }
+
+
+def _contrasts(analyses: Analyses) -> Iterator[Json]:
+    """Yield the accuracy on contrastive pairs of several types of errors by type, distance and frequency."""
+    systems = analyses.contrastive
+    first = next(iter(systems.values()), None)
+    if first is None or len(first["types"]) == 1:
+        return
+    everything = ["all", f"{first['pairs']:,}", *(_share(found["correct"], found["pairs"]) for found in systems.values())]
+    for part, key, meaning in CONTRASTS:
+        accuracies = [
+            [_share(found[part][row]["correct"], found[part][row]["pairs"]) for found in systems.values()]
+            for row in range(len(first[part]))
+        ]
+        rows = [[one[key], f"{one['pairs']:,}", *shares] for one, shares in zip(first[part], accuracies, strict=True)]
+        if not rows:
+            continue
+        yield {
+            "title": f"Contrastive pairs by {meaning}",
+            "caption": (
+                "Percentage of contrastive pairs in which the correct translation has a higher probability than the same "
+                "translation with one error (50 by chance; Sennrich 2017)."
+            ),
+            "text_columns": 1,
+            "columns": [key, "pairs", *systems],
+            "rows": [*rows, everything] if part == "types" else rows,
+        }
 
 
 def _head_and_tail(analyses: Analyses) -> Iterator[Json]:

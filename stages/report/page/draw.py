@@ -11,7 +11,7 @@ from stages.report.figures.evaluation import Point, agreement, length_curves, qu
 from stages.report.figures.training import training_curves
 from stages.report.findings import drafting
 from stages.report.findings.breakdown_tables import bin_name
-from stages.report.findings.curves import Series
+from stages.report.findings.curves import Costs, Series
 from stages.report.findings.results import NAMES, Findings
 from stages.report.page.figure import Figure
 
@@ -43,8 +43,8 @@ class Draw:
         return Figure(f"quality_speed.{test}", quality_speed(points, NAMES[task.metric], task.unit, self.colours), caption)
 
     def agreement(self) -> Figure | None:
-        """Return the accuracy on minimal pairs by distance; None without contrastive evaluations."""
-        contrastive = self.findings.analyses.contrastive
+        """Return the accuracy on pairs with verbs of the wrong number by distance; None without such pairs."""
+        contrastive = {system: found for system, found in self.findings.analyses.contrastive.items() if found["bands"]}
         if not contrastive:
             return None
         curves = {
@@ -88,7 +88,7 @@ class Draw:
         )
         return Figure(f"diversity.{test}", quality_diversity(points, self.colours), caption)
 
-    def curves(self, trainings: Mapping[str, dict[str, Series]]) -> Figure | None:
+    def curves(self, trainings: Mapping[str, dict[str, Series]], costs: Mapping[str, Costs]) -> Figure | None:
         """Return the curves of trainings by name; None without any curve."""
         task = self.findings.task
         metric, quality = NAMES[task.metric], f"valid_{task.metric}"
@@ -99,7 +99,12 @@ class Draw:
             f"Loss without label smoothing (training: faint, with dropout; validation: points) and {metric} of greedy "
             f"{task.outputs} of the validation text, by update of the optimiser."
         )
-        return Figure("training_curves", training_curves(found, LOSSES, (quality, metric), self.colours), caption)
+        if costs:
+            caption += (
+                " Hours are those of all devices of a training together, with validations and without the training of a teacher or "
+                "of initial weights."
+            )
+        return Figure("training_curves", training_curves(found, LOSSES, (quality, metric), self.colours, costs), caption)
 
     def drafting(self, drafts: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[Figure]:
         """Yield a figure for each test set with entries whose drafts are verified."""

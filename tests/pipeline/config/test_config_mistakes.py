@@ -208,6 +208,18 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(tmp_path, monke
             "evaluation: {length_bins: [10, 30, 20]}",
             "c.yaml:1: evaluation.length_bins: expected ascending lengths, got [10, 30, 20]",
         ),
+        (
+            "evaluation: {contrastive: 9, contrastive_pairs: a.json}",
+            "c.yaml:1: evaluation.contrastive: expected 0 with a file of pairs, got 9",
+        ),
+        (
+            "evaluation: {contrastive_pairs: {path: a.zip, member: a.json}}",
+            "c.yaml:1: evaluation.contrastive_pairs.member: expected a file that is in no archive, got 'a.json'",
+        ),
+        (
+            "evaluation: {contrastive_pairs: 'ftp://host/a.json'}",
+            "c.yaml:1: evaluation.contrastive_pairs: expected a URL of the form https://",
+        ),
         ("evaluation: {contrastive: -1}", "c.yaml:1: evaluation.contrastive: expected at least 0, got -1"),
         (
             PAIR.replace("likelihood: true, ", ""),

@@ -26,6 +26,7 @@ corpus:
 distillation: {{source: "{url}/d.en", target: "{url}/d.de"}}
 vocabulary: {{source_pieces: "{url}/joint.model"}}
 systems: {{one: {{data: distilled}}}}
+evaluation: {{contrastive_pairs: "{url}/pairs.json"}}
 store: {{path: {folder}/store}}
 """
 
@@ -38,6 +39,7 @@ def config(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in {"more.tsv": "a\tb\n", "d.en": "house\n", "d.de": "Häuschen\n"}.items():
         site.put(f"/{name}", text.encode())
     site.put("/joint.model", model())
+    site.put("/pairs.json", b"[]")
     (tmp_path / "own.parquet").write_bytes(b"local")
     (tmp_path / "c.yaml").write_text(CONFIG.format(url=site.url, folder=tmp_path))
     return tmp_path / "c.yaml"
@@ -64,6 +66,7 @@ def test_a_pinned_config_has_the_same_steps(config: Path, site: Site, tmp_path: 
     assert pinned["corpus"]["train"]["source"] == [{**archive, "member": "N.de-en.en"}]
     assert pinned["corpus"]["train"]["opus"] == []
     assert pinned["vocabulary"]["source_pieces"]["sha256"] == hashlib.sha256(site.files["/joint.model"]).hexdigest()
+    assert pinned["evaluation"]["contrastive_pairs"]["sha256"] == hashlib.sha256(b"[]").hexdigest()
     assert "parquet" not in pinned["corpus"]["train"]
     assert "test" not in pinned["corpus"]
     (tmp_path / "pinned.yaml").write_text(f"base: c.yaml\n{printed}")
@@ -94,6 +97,7 @@ def test_a_fetched_config_needs_no_network(config: Path, site: Site, capsys: pyt
         "corpus.validation",
         *["distillation"] * 2,
         "vocabulary.source_pieces",
+        "evaluation.contrastive_pairs",
     ]
     asked = len(site.requests)
     assert main(["plan", str(config), "--set", "store.offline=true"]) == 0

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import lists, sampled_from
 
 import stages.contrastive.run
 import stages.decoding.systems
-from stages.artifacts import System
+from stages.artifacts import ExternalFile, System
 from stages.context import StepContext
 from stages.contrastive import STAGE, ContrastiveConfig, ContrastiveInputs
-from stages.contrastive.run import summarise
+from stages.contrastive.sentences import AGREEMENT, DISTANCES, FREQUENCIES, Error, embedded_distances, read_contrasts
+from stages.contrastive.summary import Pair, summarise
 from stages.corpus.embedded.contrast import contrasts
 from stages.errors import DataError
 from stages.likelihood.pairs import Scored
@@ -67,7 +70,7 @@ class LastFirst:
         raise NotImplementedError
 
 
-def run(directory: Path, workers: Any = None) -> dict[str, Any]:
+def run(directory: Path, workers: Any = None, pairs: ExternalFile | None = None) -> dict[str, Any]:
     directory.mkdir()
     context = StepContext(
         directory=directory,
@@ -76,13 +79,13 @@ def run(directory: Path, workers: Any = None) -> dict[str, Any]:
         resources=Resources(workers=1, cpus=1),
         shard_cache=directory / "cache",
     )
-    STAGE.run(ContrastiveInputs(System(directory, "s")), ContrastiveConfig(pairs=28, target_language="de"), context)
+    STAGE.run(ContrastiveInputs(System(directory, "s"), pairs), ContrastiveConfig(pairs=28, target_language="de"), context)
     return dict(json.loads((directory / "contrastive.json").read_text()))
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages.contrastive.run, "PIECE_PAIRS", 5)
+    monkeypatch.setattr(stages.contrastive.run, "PIECE_SENTENCES", 5)
     monkeypatch.setattr(stages.decoding.systems, "load_system", lambda directory, device="cpu": Knows(6))
 
 
@@ -114,12 +117,106 @@ def test_a_tie_is_not_correct_and_length_counts_only_for_the_mean() -> None:
         (scored(-1.0, 2), scored(-3.0, 9)),
         (scored(None, 9), scored(-1.0, 2)),
     ]
-    found = summarise("en", [1, 2, 3, 4], scores)
+    pairs = [Pair(Error(AGREEMENT, "w", distance, None), *both) for distance, both in zip([1, 2, 3, 9], scores, strict=True)]
+    found = summarise(pairs, embedded_distances("en"))
     assert (found["pairs"], found["left_out"], found["correct"], found["correct_by_mean"]) == (3, 1, 1, 1)
-    assert [band["correct"] for band in found["bands"]] == [0, 0, 1, 0, 0]
+    assert [(band["distance"], band["pairs"], band["correct"]) for band in found["bands"]] == [
+        ("1", 1, 0), ("2", 1, 0), ("3-4", 1, 1), ("7-9", 0, 0),
+    ]  # fmt: skip
+    assert found["frequencies"] == []
 
 
 def test_a_network_that_can_score_no_pair_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stages.decoding.systems, "load_system", lambda directory, device="cpu": Knows(6, max_target_tokens=2))
     with pytest.raises(DataError, match="got none of 28"):
         run(tmp_path / "a")
+
+
+def test_a_file_of_pairs_is_counted_by_type_distance_and_frequency(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system prefers a translation with an error if the name of the error says so; each reference is scored once."""
+    scored: list[str] = []
+
+    class Listed(Knows):
+        def score(self, sources: Sequence[list[str]], targets: Sequence[list[str]]) -> list[float]:
+            texts = [" ".join(target) for target in targets]
+            scored.extend(texts)
+            return [-1.0 if "better" in text else -3.0 if "worse" in text else -2.0 for text in texts]
+
+    monkeypatch.setattr(stages.decoding.systems, "load_system", lambda directory, device="cpu": Listed(0))
+    errors = [
+        ("subj_verb_agreement", "worse", 1, 5),
+        ("subj_verb_agreement", "better", 1, 6),
+        ("subj_verb_agreement", "worse", 16, "0"),
+        ("np_agreement", "same", "0", 10001),
+        ("compound", "worse", None, None),
+        ("transliteration", "worse " * 200, None, 3),
+    ]
+    entries = [
+        {"source": f"house {number}", "reference": f"Haus {number}", "origin": f"test.{number}", "errors": []}
+        for number in range(12)
+    ]
+    for number, (kind, wrong, distance, frequency) in enumerate(errors):
+        stated = {key: value for key, value in (("distance", distance), ("frequency", frequency)) if value is not None}
+        error = {"type": kind, "contrastive": f"{wrong} {number}", **stated}
+        entries[2 * (number // 2)]["errors"].append(error)  # type: ignore[attr-defined]
+    path = tmp_path / "pairs.json"
+    path.write_text(json.dumps(entries), encoding="utf-8")
+    found = run(tmp_path / "a", LastFirst(), ExternalFile(path, "digest"))
+    assert len(scored) == len(entries) + len(errors) - 1
+    assert (found["pairs"], found["left_out"], found["correct"]) == (5, 1, 3)
+    assert [(one["type"], one["pairs"], one["correct"]) for one in found["types"]] == [
+        ("subj_verb_agreement", 3, 2), ("np_agreement", 1, 0), ("compound", 1, 1), ("transliteration", 0, 0),
+    ]  # fmt: skip
+    assert [(one["distance"], one["pairs"], one["correct"]) for one in found["bands"]] == [("1", 2, 1), ("16+", 1, 1)]
+    assert [(one["distance"], one["pairs"], one["correct"]) for one in found["distances"]] == [
+        ("0", 1, 0), ("1", 2, 1), ("16+", 1, 1),
+    ]  # fmt: skip
+    assert [(one["frequency"], one["pairs"], one["correct"]) for one in found["frequencies"]] == [
+        ("0", 1, 1), ("3-5", 1, 1), ("6-10", 1, 0), ("10,001+", 1, 0),
+    ]  # fmt: skip
+    rows = next(read_shards(tmp_path / "a")).to_pylist()
+    assert [row["wrong"] for row in rows] == [f"{wrong} {number}" for number, (_, wrong, _, _) in enumerate(errors)]
+    assert [row["right"] for row in rows] == ["Haus 0", "Haus 0", "Haus 2", "Haus 2", "Haus 4", "Haus 4"]
+
+
+def test_bins_cover_all_counts_once() -> None:
+    for bins in (DISTANCES, FREQUENCIES):
+        for value in range(12_000):
+            assert sum(value in band for band in bins.values()) == 1
+    assert list(FREQUENCIES)[:6] == ["0", "1", "2", "3-5", "6-10", "11-20"]
+
+
+ENTRY = {"source": "a", "reference": "b", "errors": [{"type": "t", "contrastive": "c"}]}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "expected JSON in the form of LingEval97, got: "),
+        ('"abc"', 'expected a list of maps with source, reference and errors, as in LingEval97, got "abc"; '),
+        ("[]", "expected a list of maps"),
+        (json.dumps([ENTRY, {**ENTRY, "reference": None}]), "entry 2: expected a map whose reference is a text"),
+        (json.dumps([{**ENTRY, "errors": "c"}]), "entry 1: expected a map whose errors is a list"),
+        (json.dumps([{**ENTRY, "errors": ["c"]}]), r'entry 1: errors\[0\]: expected a map whose type is a text, .* got "c"; check'),
+        (
+            json.dumps([{**ENTRY, "errors": [*ENTRY["errors"], {"type": "t", "contrastive": "c", "distance": -1}]}]),
+            r"entry 1: errors\[1\]: distance: expected a whole number from 0, as in LingEval97, got -1",
+        ),
+    ],
+)
+def test_a_file_in_another_form_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "pairs.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=rf"^.*pairs\.json: {message}"):
+        read_contrasts(path)
+
+
+@given(lists(sampled_from([(distance, frequency) for distance in (None, 0, 3, 99) for frequency in (None, 2, 7)]), max_size=12))
+def test_each_pair_is_counted_once_in_every_list_that_has_its_property(stated: list[tuple[int | None, int | None]]) -> None:
+    one, other = Scored(-1.0, 2, None), Scored(-2.0, 3, None)
+    pairs = [Pair(Error("t", "w", *both), one, other) for both in stated]
+    found = summarise(pairs, DISTANCES)
+    assert found["pairs"] == found["correct"] == len(stated)
+    assert sum(one["pairs"] for one in found["distances"]) == sum(distance is not None for distance, _ in stated)
+    assert sum(one["pairs"] for one in found["frequencies"]) == sum(frequency is not None for _, frequency in stated)
+    assert found["bands"] == []
