@@ -131,7 +131,7 @@ def score_config(config: RunConfig, search: SearchConfig) -> ScoreConfig:
         head_and_tail=evaluation.head_and_tail,
         long_sentences=evaluation.long_sentences,
         length_bins=evaluation.length_bins,
-        diversity=search.strategy == "sample" and search.n_best > 1,
+        diversity=search.n_best > 1,
     )
 
 

@@ -1,4 +1,4 @@
-"""BLEU by the length of references, and the quality and diversity of samples."""
+"""BLEU by the length of references, and the quality and diversity of several hypotheses for a sentence."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stages.score.metrics import Comparison, score
+from stages.score.tokenizers import bleu_metric
 
 
 def by_length(
@@ -28,15 +29,18 @@ def by_length(
 
 
 def diversity(samples: Sequence[Sequence[str]], references: Sequence[Sequence[str]], how: Comparison) -> dict[str, Any]:
-    """Return the quality and diversity of the samples of each sentence (Shen et al. 2019).
+    """Return the quality and diversity of the samples, or other hypotheses, of each sentence (Shen et al. 2019).
 
     `bleu`: BLEU of one sample a sentence against all references, mean over ranks. `pairwise_bleu`: BLEU of each sample against each
-    other sample of its sentence as the only reference, over all such pairs; lower is more diverse. Sentences with fewer samples
+    other sample of its sentence as the only reference, over all such pairs; lower is more diverse. `oracle_bleu`: BLEU of the
+    best sample of each sentence. With several references also `matched`, see `matched_references`. Sentences with fewer samples
     than others, such as blank ones, are left out and counted.
     """
     count = max(map(len, samples), default=0)
     full = [row for row, texts in enumerate(samples) if len(texts) == count]
     known = [references[row] for row in full]
+    chosen = [samples[row] for row in full]
+    best = oracle(chosen, known, how)
     ranks = [score("bleu", [samples[row][rank] for row in full], known, how)["score"] for rank in range(count)]
     pairs = [(one, other) for one in range(count) for other in range(count) if one != other]
     written = [samples[row][one] for row in full for one, _ in pairs]
@@ -48,4 +52,35 @@ def diversity(samples: Sequence[Sequence[str]], references: Sequence[Sequence[st
         "bleu": round(sum(ranks) / count, 4),
         "bleu_by_rank": ranks,
         "pairwise_bleu": score("bleu", written, others, how)["score"] if written else None,
+        "oracle_bleu": score("bleu", best, known, how)["score"],
+        **({"matched": matched_references(chosen, known, how)} if max(map(len, known), default=1) > 1 else {}),
+    }
+
+
+def oracle(samples: Sequence[Sequence[str]], references: Sequence[Sequence[str]], how: Comparison) -> list[str]:
+    """Return the sample of each sentence with the highest sentence BLEU against all of its references, the first one of equals."""
+    metric = bleu_metric(how.tokenizer, how.lowercase, effective_order=True)
+    return [
+        max(texts, key=lambda text, known=list(known): metric.sentence_score(text, known).score)  # type: ignore[misc]
+        for texts, known in zip(samples, references, strict=True)
+    ]
+
+
+def matched_references(samples: Sequence[Sequence[str]], references: Sequence[Sequence[str]], how: Comparison) -> dict[str, Any]:
+    """Return how samples match the references one by one (Ott et al. 2018).
+
+    `references`: mean number of references of a sentence. `bleu`: sentence BLEU of a sample against the reference that it is
+    closest to, mean over all samples. `covered`: mean number of the references of a sentence that some sample is closest to.
+    """
+    metric = bleu_metric(how.tokenizer, how.lowercase, effective_order=True)
+    scores = [
+        [[metric.sentence_score(text, [reference]).score for reference in known] for text in texts]
+        for texts, known in zip(samples, references, strict=True)
+    ]
+    closest = [max(found) for sentence in scores for found in sentence]
+    covered = [len({found.index(max(found)) for found in sentence}) for sentence in scores]
+    return {
+        "references": round(sum(map(len, references)) / len(references), 4),
+        "bleu": round(sum(closest) / len(closest), 4),
+        "covered": round(sum(covered) / len(covered), 4),
     }

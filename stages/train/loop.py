@@ -35,6 +35,7 @@ from stages.train.meter import Meter, finite, perplexity
 from stages.train.state import TrainingFiles
 from stages.train.token_files import pool_stream, vocabulary_sizes
 from stages.train.validation import Validator
+from stages.workers import Resources
 from stages.workers.interrupts import delayed_signals
 
 log = logging.getLogger("fewstep")
@@ -107,6 +108,8 @@ class Worker:
             self.job.context.progress(start.update, self.recipe.updates, "updates")
         if averaging.stopped(self.recipe, start.validations):
             return
+        if self.training_worker.rank == 0 and start.update < self.recipe.updates:
+            self.job.context.metrics(start.update, devices(self.job.context.resources, self.training_worker))
         mine = shares(
             self.stream.pools(start.position),
             self.recipe.batch_tokens,
@@ -196,6 +199,13 @@ class Worker:
             if self.job.inputs.tables is not None:
                 facts["links"] = links_of(self.job.inputs.tables.file)
             self.files.finish(self.progress, self.job.config, self.sizes, facts)
+
+
+def devices(resources: Resources, worker: TrainingWorker) -> dict[str, float]:
+    """Return the number of GPUs of all workers together, or of CPUs for a training without GPUs."""
+    if worker.device != "cpu":
+        return {"gpus": worker.world_size * (resources.gpus or 1.0)}
+    return {"cpus": worker.world_size * float(resources.cpus or worker.threads)}
 
 
 def with_precision(recipe: TrainingConfig, device: str) -> TrainingConfig:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from stages.report.figures.canvas import PANEL, line, panel, style
-from stages.report.figures.drawing import Drawing, Entry, panel_of
-from stages.report.findings.curves import Series, thinned
+from stages.report.figures.drawing import Drawing, Entry, Panel, panel_of
+from stages.report.findings.curves import Costs, Series, thinned
 
 
 def training_curves(
-    trainings: Mapping[str, Mapping[str, Series]], losses: tuple[str, str], quality: tuple[str, str], colours: Mapping[str, str]
+    trainings: Mapping[str, Mapping[str, Series]],
+    losses: tuple[str, str],
+    quality: tuple[str, str],
+    colours: Mapping[str, str],
+    costs: Mapping[str, Costs],
 ) -> Drawing:
     """Draw loss (training: faint, validation: with points) and validation quality by update, with a colour for each training.
 
-    `losses` names the curves of the training and the validation loss; `quality` is the name of a curve and its display name.
+    Where `costs` are known, further panels show loss and quality by device-hours. `losses` names the curves of the training and
+    the validation loss; `quality` is the name of a curve and its display name.
     """
     with style():
         left, loss = panel(PANEL)
@@ -29,4 +34,25 @@ def training_curves(
         for axes in (loss, score):
             axes.margins(x=0.02)
         key = tuple(Entry(name, colours[name]) for name in trainings)
-        return Drawing((panel_of("Loss by update", left), panel_of(f"Validation {quality[1]} by update", right)), key)
+        by_update = (panel_of("Loss by update", left), panel_of(f"Validation {quality[1]} by update", right))
+        return Drawing((*by_update, *_by_cost(trainings, losses[1], quality, colours, costs)), key)
+
+
+def _by_cost(
+    trainings: Mapping[str, Mapping[str, Series]],
+    loss: str,
+    quality: tuple[str, str],
+    colours: Mapping[str, str],
+    costs: Mapping[str, Costs],
+) -> Iterator[Panel]:
+    """Yield panels of validation loss and quality by the hours of each kind of device."""
+    for device in sorted({cost.device for cost in costs.values()}):
+        for curve, title in ((loss, "loss (nats a token)"), quality):
+            figure, axes = panel(PANEL)
+            for name, cost in costs.items():
+                points = cost.over(trainings[name].get(curve, [])) if cost.device == device and name in trainings else []
+                if points:
+                    axes.plot(*zip(*points, strict=True), color=colours[name], linewidth=1.8, marker="o", markersize=3)
+            axes.set(title=f"Validation {title}", xlabel=f"{device}-hours")
+            axes.margins(x=0.02)
+            yield panel_of(f"Validation {title} by {device}-hours", figure)

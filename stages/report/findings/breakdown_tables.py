@@ -90,16 +90,38 @@ def diversity_tables(diversity: Mapping[str, Mapping[str, Json]]) -> Iterator[Js
         yield {
             "title": f"Quality and diversity of samples on {test}",
             "caption": (
-                "BLEU: one sample a sentence against the references, mean over ranks. Pairwise BLEU: each sample against each "
-                "other sample of its sentence; lower is more diverse."
+                "Samples, or the hypotheses of a beam. BLEU: one sample a sentence against all references, mean over ranks. "
+                "Pairwise BLEU: each sample against each other sample of its sentence; lower is more diverse. Oracle BLEU: the "
+                "best sample of each sentence."
             ),
             "text_columns": 1,
-            "columns": ["system and search", "samples", "BLEU", "pairwise BLEU"],
+            "columns": ["system and search", "samples", "BLEU", "pairwise BLEU", "oracle BLEU"],
             "rows": [
-                [entry, str(found["samples"]), _number(found["bleu"], 2), _number(found["pairwise_bleu"], 2)]
+                [
+                    entry,
+                    str(found["samples"]),
+                    *(_number(found[name], 2) for name in ("bleu", "pairwise_bleu", "oracle_bleu")),
+                ]
                 for entry, found in entries.items()
             ],
         }
+        if matched := {entry: found["matched"] for entry, found in entries.items() if "matched" in found}:
+            yield _matched_table(test, matched)
+
+
+def _matched_table(test: str, matched: Mapping[str, Json]) -> Json:
+    return {
+        "title": f"Samples and single references on {test}",
+        "caption": (
+            "BLEU: sentence BLEU of a sample against the reference that it is closest to, mean over all samples. Covered: mean "
+            "number of the references of a sentence that some sample is closest to (Ott et al. 2018)."
+        ),
+        "text_columns": 1,
+        "columns": ["system and search", "BLEU", "references", "covered"],
+        "rows": [
+            [entry, *(_number(found[name], 2) for name in ("bleu", "references", "covered"))] for entry, found in matched.items()
+        ],
+    }
 
 
 def _share(part: int, whole: int) -> str:

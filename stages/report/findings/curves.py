@@ -6,9 +6,12 @@ import json
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stages.artifacts import RECORDS
+
+DEVICES = {"gpus": "GPU", "cpus": "CPU"}
+"""Metrics with the number of devices of all workers of a training, and their names."""
 
 Series = list[tuple[int, float]]
 """Pairs (update, value), sorted by update."""
@@ -25,6 +28,36 @@ def read_curves(directory: Path) -> dict[str, Series]:
             if name not in ("step", "time") and isinstance(value, int | float):
                 curves.setdefault(name, {})[int(line["step"])] = float(value)
     return {name: sorted(values.items()) for name, values in sorted(curves.items())}
+
+
+class Costs(NamedTuple):
+    """The device-hours of a training."""
+
+    device: str
+    """`GPU` or `CPU`."""
+    hours: dict[int, float]
+    """Hours of all devices together up to an update, with validations and with work that was lost."""
+
+    def over(self, series: Series) -> list[tuple[float, float]]:
+        """Return a series by hours in place of updates."""
+        return [(self.hours[update], value) for update, value in series if update in self.hours]
+
+
+def read_costs(directory: Path) -> Costs | None:
+    """Return the device-hours of a training from its metrics; None if they do not state devices, or state both kinds.
+
+    An attempt begins with a line that states the number of its `gpus` or `cpus`. The time between two attempts does not count.
+    """
+    hours, kinds, spent, count, last = {}, set(), 0.0, 0.0, 0.0
+    for line in sorted(_lines(directory), key=lambda line: float(line["time"])):
+        if kind := next((name for name in DEVICES if name in line), None):
+            count = float(line[kind])
+            kinds.add(kind)
+        else:
+            spent += (float(line["time"]) - last) / 3600 * count
+        last = float(line["time"])
+        hours[int(line["step"])] = spent
+    return Costs(DEVICES[kinds.pop()], hours) if len(kinds) == 1 else None
 
 
 def _lines(directory: Path) -> Iterator[dict[str, Any]]:

@@ -14,7 +14,7 @@ from stages.report import Evaluated, ReportInputs
 from stages.report.figures.canvas import colours_of
 from stages.report.figures.drawing import Drawing, Panel
 from stages.report.findings import drafting
-from stages.report.findings.curves import read_curves
+from stages.report.findings.curves import Costs, read_costs, read_curves
 from stages.report.findings.results import Findings
 from stages.report.page.draw import Draw
 from stages.report.page.figure import Figure
@@ -54,6 +54,8 @@ class Extras:
     """Figures in the records of steps."""
     tables: list[dict[str, Any]]
     """Tables in the records of steps: title, caption, columns, rows."""
+    costs: dict[str, Costs]
+    """Device-hours of the trainings that recorded them."""
     trainings: dict[str, dict[str, Any]]
     """`training.json` by training."""
     provenance: list[Provenance]
@@ -72,6 +74,7 @@ def collect(inputs: ReportInputs, findings: Findings, timeline: tuple[StepSpan, 
     recorded = [*inputs.counts.values(), *inputs.trainings.values(), *lattices, *inputs.timings.values()]
     colours = colours_of([*(row.system for row in findings.rows), *inputs.trainings])
     draw = Draw(findings, colours)
+    costs = {name: found for name, trained in inputs.trainings.items() if (found := read_costs(trained.path))}
     return Extras(
         speed={test: figure for test in findings.benchmarks if (figure := draw.speed(test))},
         agreement=draw.agreement(),
@@ -79,7 +82,7 @@ def collect(inputs: ReportInputs, findings: Findings, timeline: tuple[StepSpan, 
         by_length=[draw.by_length(test, entries) for test, entries in findings.analyses.by_length.items()],
         diversity=[figure for test, found in findings.analyses.diversity.items() if (figure := draw.diversity(test, found))],
         dag_drawings=_dag_drawings(inputs),
-        curves=draw.curves({name: read_curves(trained.path) for name, trained in inputs.trainings.items()}),
+        curves=draw.curves({name: read_curves(trained.path) for name, trained in inputs.trainings.items()}, costs),
         figures=[*(figure for artifact in recorded for figure in _figures(artifact)), *draw.drafting(drafts)],
         tables=[
             *(
@@ -89,6 +92,7 @@ def collect(inputs: ReportInputs, findings: Findings, timeline: tuple[StepSpan, 
             ),
             *(drafting.table(test, entries) for test, entries in drafts.items()),
         ],
+        costs=costs,
         trainings={name: _optional(trained.path / "training.json") for name, trained in inputs.trainings.items()},
         provenance=list(_provenance(inputs)),
         colours=colours,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stages.report.findings.analysis_tables import analysis_tables
+from stages.report.findings.curves import Costs
 from stages.report.findings.results import NAMES, Findings
 from stages.report.findings.seeds import seed_tables
 from stages.report.page.extras import Extras
@@ -19,9 +20,23 @@ def training(extras: Extras, task: Task) -> Section | None:
     """Return a table of trainings and their curves; None if there are no trainings."""
     if not extras.trainings:
         return None
-    heads = ["training", "updates", "epochs", f"best valid. {NAMES[task.metric]}", "best valid. loss", "weights averaged"]
-    rows = [[name, *_training_cells(report, task.metric)] for name, report in extras.trainings.items()]
+    heads = [
+        "training",
+        "updates",
+        "epochs",
+        f"best valid. {NAMES[task.metric]}",
+        "best valid. loss",
+        "weights averaged",
+        "device-hours",
+    ]
+    rows = [
+        [name, *_training_cells(report, task.metric), _hours(extras.costs.get(name))] for name, report in extras.trainings.items()
+    ]
     return Section("training", "Training", [table(heads, rows), figure_element(extras.curves) if extras.curves else None])
+
+
+def _hours(costs: Costs | None) -> str:
+    return f"{max(costs.hours.values()):.3g} {costs.device}" if costs else "-"
 
 
 def _training_cells(report: Mapping[str, Any], metric: str) -> list[str]:

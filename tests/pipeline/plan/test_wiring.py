@@ -108,11 +108,12 @@ def test_only_dag_systems_have_a_dag_analysis(tmp_path: Path) -> None:
     assert needs(plan, "dag_analysis:graph:toy") == {"system:graph", "corpus:toy", "train:graph"}
 
 
-def test_diversity_is_scored_for_searches_with_several_samples(tmp_path: Path) -> None:
+def test_diversity_is_scored_for_searches_with_several_hypotheses(tmp_path: Path) -> None:
     searches = ["greedy", {"sample": {}}, {"sample": {"n_best": 3, "sampling": {"temperature": 0.5}}}, {"beam": {"n_best": 2}}]
     plan = planned(tmp_path, systems={"one": {"search": searches}, "graph": {"family": "dag", "search": searches[1:]}})
     found = {step.name for step in plan.steps if step.stage.name == "score" and step.config.diversity}
-    assert found == {"score:one/sample-n_best3-temperature0.5:toy", "score:graph/sample-n_best3-temperature0.5:toy"}
+    several = ("sample-n_best3-temperature0.5", "beam-n_best2")
+    assert found == {f"score:{system}/{label}:toy" for system in ("one", "graph") for label in several}
 
 
 def test_optional_steps_do_not_change_other_steps(tmp_path: Path) -> None:

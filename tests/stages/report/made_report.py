@@ -116,6 +116,7 @@ class Maker:
         path, draw = self.root / f"train.{name}", random.Random(name)
         context = make_work(path)
         for attempt, first, last in (("a1", 50, 800), ("a2", 600, 1500)):
+            replace(context, attempt=attempt).metrics(first - 50, {"cpus": 4})
             for update in range(first, last + 1, 50):
                 line = {"nll": 1 + 5 * 0.997**update + draw.gauss(0, 0.05), "target_tokens_per_second": 9000.0}
                 replace(context, attempt=attempt).metrics(update, line)

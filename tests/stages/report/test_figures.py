@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stages.report.figures.canvas import SERIES, colours_of, inlined
 from stages.report.figures.evaluation import Point, agreement, pareto, quality_speed
 from stages.report.figures.training import training_curves
-from stages.report.findings.curves import read_curves, thinned
+from stages.report.findings.curves import Costs, read_costs, read_curves, thinned
 from stages.report.page.markup import element, join
 
 POINTS = [
@@ -41,7 +41,7 @@ def test_figures_are_reproducible_and_complete() -> None:
         assert texts.count(str(number)) >= 3  # in either panel and in the key
     assert quality_speed(POINTS[:1], "BLEU", "sentence", COLOURS).document()
     curves = {"t": {"nll": [(1, 3.0), (2, 2.0)], "valid_loss": [(2, 2.5)]}}
-    one, other = (training_curves(curves, ("nll", "valid_loss"), ("valid_bleu", "BLEU"), {"t": SERIES[0]}) for _ in range(2))
+    one, other = (training_curves(curves, ("nll", "valid_loss"), ("valid_bleu", "BLEU"), {"t": SERIES[0]}, {}) for _ in range(2))
     assert one == other
     assert [panel.title for panel in one.panels] == ["Loss by update", "Validation BLEU by update"]
 
@@ -93,6 +93,49 @@ def test_values_of_a_later_attempt_override_earlier_ones(tmp_path: Path) -> None
         text = "".join(json.dumps(line) + "\n" for line in lines) + ('{"step": 5, "ti' if name == "z9" else "")
         (tmp_path / "records" / f"metrics.{name}.jsonl").write_text(text)
     assert read_curves(tmp_path) == {"bleu": [(4, 30.0)], "loss": [(1, 5.0), (2, 4.25), (3, 3.5), (4, 2.0)]}
+
+
+def costs(folder: Path, **attempts: list[dict[str, float]]) -> Costs | None:
+    (folder / "records").mkdir()
+    for name, lines in attempts.items():
+        (folder / "records" / f"metrics.{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return read_costs(folder)
+
+
+def test_device_hours_count_lost_work_and_leave_out_pauses(tmp_path: Path) -> None:
+    """Two GPUs run for an hour, of which the second half is lost; four run for two hours after a pause of a day."""
+    first = [{"step": 0, "time": 0, "gpus": 2}, {"step": 10, "time": 1800, "valid_loss": 5}, {"step": 20, "time": 3600, "loss": 4}]
+    second = [
+        {"step": 10, "time": 90_000, "gpus": 4},
+        {"step": 20, "time": 93_600, "valid_loss": 3},
+        {"step": 30, "time": 97_200, "valid_loss": 2},
+    ]
+    found = costs(tmp_path, z=first, a=second)
+    assert found is not None
+    assert found.device == "GPU"
+    assert found.over([(20, 3.0), (30, 2.0), (40, 1.0)]) == [(2 + 4, 3.0), (2 + 8, 2.0)]
+
+
+def test_a_training_without_one_kind_of_devices_has_no_device_hours(tmp_path: Path) -> None:
+    for name, lines in {
+        "old": [{"step": 1, "time": 5, "loss": 1.0}],
+        "mixed": [{"step": 1, "time": 5, "gpus": 1}, {"step": 2, "time": 9, "cpus": 4}],
+    }.items():
+        (tmp_path / name).mkdir()
+        assert costs(tmp_path / name, a=lines) is None
+
+
+def test_quality_is_drawn_by_the_hours_of_each_kind_of_device() -> None:
+    curves = {name: {"valid_loss": [(1, 3.0), (2, 2.0)], "valid_bleu": [(2, 9.0)]} for name in ("a", "b", "c")}
+    known = {"a": Costs("GPU", {1: 0.5, 2: 1.0}), "b": Costs("CPU", {1: 2.0, 2: 4.0})}
+    colours = colours_of(curves)
+    drawn = training_curves(curves, ("nll", "valid_loss"), ("valid_bleu", "BLEU"), colours, known)
+    assert [panel.title for panel in drawn.panels[2:]] == [
+        f"Validation {what} by {device}-hours" for device in ("CPU", "GPU") for what in ("loss (nats a token)", "BLEU")
+    ]
+    assert colours["a"] in drawn.panels[4].svg
+    assert colours["b"] not in drawn.panels[4].svg
+    assert len(training_curves(curves, ("nll", "valid_loss"), ("valid_bleu", "BLEU"), colours, {}).panels) == 2
 
 
 @given(st.integers(0, 50), st.integers(1, 20))

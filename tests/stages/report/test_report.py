@@ -28,7 +28,7 @@ def test_the_page_is_well_formed_and_self_contained(report: StepContext) -> None
     text = page_of(report)
     assert not re.search(r"https?:|@import|<script[^>]* src|<link|<img", text)
     assert {link[1:] for link in page.links} | set(re.findall(r"url\(#([^)]+)\)", text)) <= set(page.ids)
-    assert len(page.images) == 2 + 2 + 1, "quality and speed, curves, speed over sentences"
+    assert len(page.images) == 2 + 4 + 1, "quality and speed, curves, speed over sentences"
 
 
 def test_figures_have_titles_and_sections_are_in_the_navigation(analysed: StepContext) -> None:
@@ -146,7 +146,11 @@ def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> 
     def contrasted(system: str, correct: list[int]) -> Contrasted:
         context = make_work(root / f"contrastive.{system}")
         bands = [{"distance": name, "pairs": 20, "correct": n} for name, n in zip(["1", "2", "3-4"], correct, strict=True)]
-        found = {"pairs": 60, "left_out": 0, "correct": sum(correct), "correct_by_mean": 30, "bands": bands}
+        counts = {"pairs": 60, "correct": sum(correct), "correct_by_mean": 30}
+        types = [{"type": "subj_verb_agreement", **counts}, {"type": "compound", "pairs": 4, "correct": 3, "correct_by_mean": 3}]
+        frequencies = [{"frequency": "3-5", "pairs": 8, "correct": 2, "correct_by_mean": 2}]
+        found = {"pairs": 64, "left_out": 0, "correct": sum(correct) + 3, "correct_by_mean": 33, "bands": bands, "types": types}
+        found |= {"distances": bands, "frequencies": frequencies}
         context.write_json(context.directory / "contrastive.json", found)
         return Contrasted(context.directory, f"contrastive-{system}")
 
@@ -191,6 +195,8 @@ def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> 
                 "bleu_by_rank": [50, 40, 30],
                 "bleu": 40.0,
                 "pairwise_bleu": 71.5,
+                "oracle_bleu": 61.25,
+                "matched": {"references": 2.5, "bleu": 44.75, "covered": 1.5},
             }
             context.write_json(context.directory / "diversity.json", found)
         evaluated.append(replace(item, scores=Scores(context.directory, "again")))
@@ -233,11 +239,14 @@ def test_mutual_information_is_in_nats_per_step_and_in_the_unit_of_the_paper(ana
 def test_agreement_is_reported_by_distance_in_a_table_and_a_figure(analysed: StepContext) -> None:
     markdown = analysed.records("report.md").read_text(encoding="utf-8")
     assert re.search(r"\| autoregressive +\| +83\.3 \| +50\.0 \| +100\.0 \| +95\.0 \| +55\.0 \|", markdown)
+    assert re.search(r"\| compound +\| +4 \| +75\.0 \|", markdown)
+    assert re.search(r"\| all +\| +64 \| +\d+\.\d \|", markdown)
+    assert re.search(r"\| 3-5 +\| +8 \| +25\.0 \|", markdown)
     assert "Pairs: 1: 20, 2: 20, 3-4: 20." in markdown.replace("\n", " ")
     assert "<svg" in analysed.records("figures", "agreement.svg").read_text()
     page = outline(analysed)
     assert page.open == []
-    assert len(page.images) == 2 + 2 + 1 + 1 + 2 + 2, "speed, curves, speed over sentences, agreement; lengths, samples; two graphs"
+    assert len(page.images) == 2 + 4 + 1 + 1 + 2 + 2, "speed, curves, speed over sentences, agreement; lengths, samples; two graphs"
     assert len(page.ids) == len(set(page.ids))
     assert "contrastive:graph" in page.words
 
@@ -258,7 +267,8 @@ def test_bleu_by_length_and_diversity_have_tables_and_figures(analysed: StepCont
     assert re.search(rf"\| graph/beam5 +\| +- \| +{bins[1]['bleu']:.2f} \| +- \|", markdown)
     assert "| 1-12 | 13-13 | 14+ |" in re.sub(" +", " ", markdown)
     assert list(analyses["diversity"]["demo"]) == ["autoregressive/greedy", "interleaved/greedy"]
-    assert re.search(r"\| interleaved/greedy +\| +3 \| +40\.00 \| +71\.50 \|", markdown)
+    assert re.search(r"\| interleaved/greedy +\| +3 \| +40\.00 \| +71\.50 \| +61\.25 \|", markdown)
+    assert re.search(r"\| interleaved/greedy +\| +44\.75 \| +2\.50 \| +1\.50 \|", markdown)
     for name in ("by_length.demo", "diversity.demo"):
         assert "<svg" in analysed.records("figures", f"{name}.svg").read_text()
 

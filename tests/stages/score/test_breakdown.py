@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import lists, sampled_from
 from sacrebleu.metrics import BLEU
 
 from fewstep.families.dag.config import DagSearch
 from fewstep.families.stepwise.config import StepwiseSearch
 from stages.score import STAGE, ScoreConfig, ScoreInputs
-from stages.score.breakdown import by_length, diversity
+from stages.score.breakdown import by_length, diversity, oracle
 from stages.score.metrics import Comparison
 from tests.stages.score.test_score import make_hypotheses, make_text, make_work
 
@@ -47,6 +50,36 @@ def test_samples_are_compared_with_references_and_with_each_other() -> None:
     pairs = [(a, b) for texts in samples[:2] for i, a in enumerate(texts) for j, b in enumerate(texts) if i != j]
     assert len(pairs) == 12
     assert found["pairwise_bleu"] == pytest.approx(bleu(pairs), abs=1e-3)
+
+
+def test_the_oracle_is_the_best_sample_against_all_references() -> None:
+    """Scores of whole and of unrelated sentences are known; a sample matches one of its references, and two the same one."""
+    first, second, other = "der Hund läuft heute schnell weg", "ein Tier rennt am Abend fort", "niemand weiß davon etwas Neues"
+    samples = [[other, first, first], [other, second, first]]
+    references = [[first, second], [first, second, "ja"]]
+    found = diversity(samples, references, HOW)
+    assert found["oracle_bleu"] == 100.0
+    assert oracle(samples, references, HOW) == [first, second]
+    unrelated = [BLEU(effective_order=True).sentence_score(other, [text]).score for text in (first, second)]
+    assert found["matched"]["references"] == 2.5
+    assert found["matched"]["bleu"] == pytest.approx((2 * max(unrelated) + 4 * 100) / 6, abs=1e-3)
+    closest = [{int(unrelated[1] > unrelated[0]), 0}, {int(unrelated[1] > unrelated[0]), 1, 0}]
+    assert found["matched"]["covered"] == pytest.approx(sum(map(len, closest)) / 2)
+
+
+@given(lists(lists(sampled_from(["a b c d e", "a b x d e", "v w x y z", "a b c"]), min_size=2, max_size=2), min_size=1, max_size=4))
+def test_no_choice_of_samples_is_better_than_the_oracle_by_sentence(samples: list[list[str]]) -> None:
+    references = [["a b c d e", "v w x y"]] * len(samples)
+    metric = BLEU(effective_order=True)
+
+    def total(chosen: list[str]) -> float:
+        return sum(float(metric.sentence_score(text, known).score) for text, known in zip(chosen, references, strict=True))
+
+    assert total(oracle(samples, references, HOW)) == max(total(list(chosen)) for chosen in product(*samples))
+
+
+def test_a_single_reference_is_not_matched() -> None:
+    assert "matched" not in diversity([["a b", "c d"]], [["a b"]], HOW)
 
 
 def test_equal_samples_have_a_pairwise_bleu_of_100_and_a_single_sample_has_none() -> None:

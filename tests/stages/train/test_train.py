@@ -167,6 +167,7 @@ def test_metrics_are_recorded(straight):
     assert expected <= set(logged[4])
     assert logged[4]["learning_rate"] == pytest.approx(0.008)
     assert 0.3 < logged[4]["padding_efficiency"] <= 1
+    assert {"step": 0, "cpus": 1.0}.items() <= lines[0].items()
     progress = json.loads((straight / "records" / "progress.json").read_text())
     assert (progress["done"], progress["total"], progress["unit"]) == (20, 20, "updates")
 
