@@ -32,7 +32,7 @@ A recipe names its text, the settings of its method, its systems and a cluster, 
 ```
 {example}```
 
-- `configs/papers/corpora` holds one file for each corpus and direction. Test sets and most training sets are
+- `configs/papers/corpora` holds one file for each corpus and direction. Test sets are named and training text is pinned by digest:
   [data by name](data.md), which `fewstep data fetch RECIPE` downloads; the first lines of a file say where other text comes from.
 - `configs/papers/settings` holds what the trainings of a method share, `configs/papers/systems` the systems of tables that a paper
   has for several corpora.
