@@ -21,7 +21,8 @@ STOP = "stop"
 
 @dataclass(frozen=True)
 class ExternalFile:
-    """A file of the user. Its content (`digest`) and the part that is read are in fingerprints, its path and origin are not."""
+    """A file of the user. Its content (`digest`) and the part that is read are in fingerprints, its path, origin and
+    licence are not."""
 
     path: Path
     digest: str
@@ -31,6 +32,8 @@ class ExternalFile:
     """Columns that are read: names, or numbers from 1; empty: those that the format determines."""
     origin: str = field(default="", compare=False)
     """URL or name of the data set that the file was downloaded from; empty for a file of this machine."""
+    licence: str = field(default="", compare=False)
+    """Licence of the file as its publisher states it; empty: unknown."""
 
 
 @dataclass(frozen=True)

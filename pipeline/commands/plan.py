@@ -15,6 +15,7 @@ from pipeline.commands.output import print_json, print_table
 from pipeline.commands.planning import planned
 from pipeline.config.load import automatic_values
 from pipeline.config.schema import RunConfig
+from pipeline.data.pin import unpinned
 from pipeline.plan.demand import demands, summary
 from pipeline.plan.estimate import estimate as estimated
 from pipeline.plan.estimate import totals
@@ -80,6 +81,9 @@ def _print_steps(
         ("step", "fingerprint", "", "reason"),
         [(line.step.name, line.step.fingerprint[:8], line.verdict, line.reason) for line in lines],
     )
+    if loose := unpinned(settings):
+        names = "; ".join(f"{key}: {', '.join(found)}" for key, found in loose.items())
+        print(f"without a digest in the config: {names}; fewstep data pin {config} prints them with their digests")
     if automatic := automatic_values(config, overrides):
         print(automatic)
     trainings = summary(demands(settings, {line.step.name for line in lines if line.verdict == "MISS"}), _on_gpus(settings))

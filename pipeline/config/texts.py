@@ -26,6 +26,8 @@ class LocalFile:
     """File inside this archive (zip, tar, tar.gz, tgz) that is read. Nothing is extracted. Empty: the file is no archive."""
     columns: tuple[str | int, ...] = ()
     """The columns of source and target: names for Parquet (`translation.de` for a field of a struct), numbers from 1 for tsv."""
+    licence: str = ""
+    """Its licence, such as CC-BY-4.0, which manifests and the report state. Empty: unknown."""
 
 
 def chosen_by(**kinds: type) -> Discriminator:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import quote
 
 from pipeline.data.access import DataAccess
+from pipeline.data.licences import stated
 from pipeline.data.names import HubName, hub_name
 from pipeline.data.records import about, record_of
 from pipeline.store.downloads import RemoteFile
@@ -17,7 +17,6 @@ from pipeline.store.url_copy import read_json_pages
 from stages.errors import DataError
 
 ENDPOINT = "https://huggingface.co"
-COMMIT = re.compile(r"[0-9a-f]{40}")
 PARTIAL = "partial-"
 """Prefix of folders in which a conversion to Parquet holds only the beginning of a data set."""
 MAX_SHOWN = 8
@@ -37,8 +36,10 @@ def hub_files(remote: RemoteFile, access: DataAccess) -> tuple[RemoteFile, ...]:
         record = record_of(f"{endpoint()}/{remote.url}", replace(access, offline=offline), lambda _: _resolve(name))
         if remote.sha256 and len(record["files"]) > 1:
             raise DataError(f"expected one file for its sha256, got {len(record['files'])}; run fewstep data pin CONFIG")
-    files = (replace(remote, url=file["url"], sha256=remote.sha256 or file["sha256"]) for file in record["files"])
-    return tuple(files)
+    licence = remote.licence or record.get("licence", "")
+    return tuple(
+        replace(remote, url=file["url"], sha256=remote.sha256 or file["sha256"], licence=licence) for file in record["files"]
+    )
 
 
 def endpoint() -> str:
@@ -47,12 +48,11 @@ def endpoint() -> str:
 
 
 def _resolve(name: HubName) -> dict[str, Any]:
-    """Return {commit, files}; the digest of a file is known if it is stored as a large file."""
+    """Return {commit, licence, files}: the licence of the card, if it states one, and the digest of each file that is stored as a
+    large file."""
     about_repository = f"{endpoint()}/api/datasets/{name.repository}"
-    commit = name.revision
-    if not COMMIT.fullmatch(commit):
-        (found,) = read_json_pages(f"{about_repository}/revision/{quote(commit, safe='')}")
-        commit = str(found["sha"])
+    (found,) = read_json_pages(f"{about_repository}/revision/{quote(name.revision, safe='')}")
+    commit = str(found["sha"])
     pages = read_json_pages(f"{about_repository}/tree/{commit}?recursive=true")
     listed = {entry["path"]: entry for page in pages for entry in page if entry.get("type") == "file"}
     paths = _matching(name.path, sorted(listed))
@@ -61,7 +61,7 @@ def _resolve(name: HubName) -> dict[str, Any]:
         raise DataError(f"expected a whole data set, got the beginning of one: {partial[0]}; name files of the author's revision")
     base = f"{endpoint()}/datasets/{name.repository}/resolve/{commit}"
     files = [{"url": f"{base}/{quote(path)}", "sha256": (listed[path].get("lfs") or {}).get("oid", "")} for path in paths]
-    return {"commit": commit, "files": files}
+    return {"commit": commit, "licence": stated((found.get("cardData") or {}).get("license")), "files": files}
 
 
 def _matching(pattern: str, paths: list[str]) -> list[str]:

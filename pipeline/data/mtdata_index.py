@@ -1,8 +1,8 @@
 """A process that looks data sets up in the index of mtdata: `python mtdata_index.py < REQUEST > ANSWER`.
 
 The request is JSON: {ids, languages}. The answer is a list, in the order of the ids, of {url, format, inner, members, columns,
-swapped} or {problem, known}. mtdata downloads nothing here. It imports `mtdata*.py` from the current directory, which has to be
-empty.
+swapped, licence} or {problem, known}. mtdata downloads nothing here. It imports `mtdata*.py` from the current directory, which has
+to be empty.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from __future__ import annotations
 import json
 import sys
 from typing import Any
+
+DOWNLOAD, LICENCE = 6, 7
+"""Columns of the list of ELRC-SHARE."""
 
 
 def describe(index: Any, name: str, languages: list[str]) -> dict[str, Any]:
@@ -34,7 +37,19 @@ def describe(index: Any, name: str, languages: list[str]) -> dict[str, Any]:
         "members": list(entry.in_paths or ()),
         "columns": list(entry.cols or ()),
         "swapped": bool(swapped),
+        "licence": licence(entry),
     }
+
+
+def licence(entry: Any) -> str:
+    """Return the licence that the list of ELRC-SHARE states; empty for data sets of other groups, for which mtdata has none."""
+    if entry.did.group != "ELRC":
+        return ""
+    from mtdata.index.elrc_share import REFS_FILE
+
+    with open(REFS_FILE, encoding="utf-8") as lines:
+        rows = (line.split("\t") for line in lines)
+        return next((row[LICENCE] for row in rows if row[DOWNLOAD] == entry.url), "")
 
 
 def similar(index: Any, wanted: Any) -> list[str]:

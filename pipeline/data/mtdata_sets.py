@@ -69,6 +69,7 @@ def _files(name: str, entry: dict[str, Any], access: DataAccess) -> PairFiles:
     else:
         parts = [{"url": url, "sha256": access.download(RemoteFile(url=url)).digest} for url in urls]
         kind = entry["format"]
+    parts = [{**part, "licence": entry.get("licence", "")} for part in parts]
     if kind in LINES and len(parts) == 2:
         source, target = reversed(parts) if swapped else parts
         return PairFiles(source=(RemoteFile(**source),), target=(RemoteFile(**target),))

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 HUB = "hf:"
 """Prefix of names of files on the Hugging Face Hub."""
 
+COMMIT = re.compile(r"[0-9a-f]{40}")
+"""A revision of the Hugging Face Hub that never changes."""
+
 _HUB_NAME = re.compile(r"hf:(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>refs/(?:convert|pr)/[\w.-]+|[\w.-]+))?/(?P<path>.+)")
 _CORPUS = re.compile(r"(?P<corpus>[\w.-]+)/(?P<version>[\w.-]+)(?:/(?P<first>[\w.]+)-(?P<second>[\w.]+))?", re.ASCII)
 _MTDATA = re.compile(r"[\w.]+-[\w.]+-[\w.]+-[\w.]+-[\w.]+", re.ASCII)

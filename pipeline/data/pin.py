@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.config.schema import RunConfig
 from pipeline.config.texts import FORMATS, VOCABULARY_FILES, DistilledText, File, LocalFile, PairFiles, TextConfig, VocabularyFiles
 from pipeline.data.access import DataAccess
+from pipeline.data.names import COMMIT, hub_name
 from pipeline.data.resolve import resolved_text
 from pipeline.data.sacrebleu_sets import extracted
 from pipeline.store.downloads import RemoteFile
@@ -59,15 +60,41 @@ def _texts(config: RunConfig) -> Iterator[tuple[tuple[str, ...], PairFiles]]:
         yield ("distillation",), config.distillation
 
 
+def unpinned(config: RunConfig) -> dict[str, list[str]]:
+    """Return the files and names of a config that are downloaded without a digest to compare with, by the keys of their texts.
+
+    sacreBLEU has digests of its test sets, and a commit of the Hugging Face Hub those of its large files.
+    """
+    found: dict[str, list[str]] = {}
+    for path, text in _texts(config):
+        names = [file.url for side in _sides(text) for file in side if isinstance(file, RemoteFile) and not _is_pinned(file)]
+        if isinstance(text, TextConfig):
+            names += [f"{kind} {name}" for kind in ("mtdata", "opus") for name in getattr(text, kind)]
+        found |= {".".join(path): list(dict.fromkeys(names))} if names else {}
+    for section, name, file in _single_remote_files(config):
+        found |= {} if _is_pinned(file) else {f"{section}.{name}": [file.url]}
+    return found
+
+
+def _is_pinned(file: RemoteFile) -> bool:
+    name = hub_name(file.url)
+    return bool(file.sha256) or (name is not None and bool(COMMIT.fullmatch(name.revision)))
+
+
 def _single_files(config: RunConfig, access: DataAccess) -> Iterator[tuple[str, str, RemoteFile]]:
     """Yield the files of a vocabulary and of contrastive pairs that are downloaded, with their section and key."""
+    for section, name, file in _single_remote_files(config):
+        for found in resolved_text(PairFiles(source=(file,)), access).source:
+            assert isinstance(found, RemoteFile)
+            yield section, name, found
+
+
+def _single_remote_files(config: RunConfig) -> Iterator[tuple[str, str, RemoteFile]]:
     vocabulary = config.vocabulary if isinstance(config.vocabulary, VocabularyFiles) else None
     named = [("vocabulary", name, getattr(vocabulary, name, None)) for name in VOCABULARY_FILES]
     for section, name, file in (*named, ("evaluation", "contrastive_pairs", config.evaluation.contrastive_pairs)):
         if isinstance(file, RemoteFile):
-            for found in resolved_text(PairFiles(source=(file,)), access).source:
-                assert isinstance(found, RemoteFile)
-                yield section, name, found
+            yield section, name, file
 
 
 def _sides(text: PairFiles) -> list[Sequence[File]]:
@@ -102,4 +129,5 @@ def _plain(file: File, access: DataAccess) -> Any:
 
 def _part(file: RemoteFile | LocalFile) -> dict[str, Any]:
     part: dict[str, Any] = {"member": file.member} if file.member else {}
-    return part | ({"columns": list(file.columns)} if file.columns else {})
+    part |= {"columns": list(file.columns)} if file.columns else {}
+    return part | ({"licence": file.licence} if file.licence else {})

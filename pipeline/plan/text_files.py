@@ -14,6 +14,7 @@ from pathlib import Path
 from pipeline.config.systems import CTranslate2Teacher, FairseqTeacher
 from pipeline.config.texts import VOCABULARY_FILES, File, LocalFile, PairFiles, TextConfig, VocabularyFiles
 from pipeline.data.access import DataAccess
+from pipeline.data.licences import licence_of_test_set
 from pipeline.data.resolve import resolved_text
 from pipeline.store.artifacts import Store
 from pipeline.store.downloads import RemoteFile
@@ -46,12 +47,13 @@ def text_files(text: PairFiles, access: DataAccess) -> TextFiles:
     )
     if not isinstance(text, TextConfig) or text.sacrebleu is None:
         return found
-    named = partial(_named, origin=f"sacrebleu:{text.sacrebleu.name}")
+    name = text.sacrebleu.name
+    named = partial(_named, origin=f"sacrebleu:{name}", licence=licence_of_test_set(name))
     return replace(found, source=named(found.source), target=named(found.target), references=tuple(map(named, found.references)))
 
 
-def _named(files: tuple[ExternalFile, ...], origin: str) -> tuple[ExternalFile, ...]:
-    return tuple(replace(file, origin=origin) for file in files)
+def _named(files: tuple[ExternalFile, ...], origin: str, licence: str) -> tuple[ExternalFile, ...]:
+    return tuple(replace(file, origin=origin, licence=licence) for file in files)
 
 
 def monolingual_files(paths: Sequence[Path], store: Store) -> TextFiles:
@@ -135,7 +137,11 @@ def _external(file: File, access: DataAccess) -> list[ExternalFile]:
     else:
         paths = matching(file.path if isinstance(file, LocalFile) else file)
         found = [local_file(path, access.store) for path in paths]
-    return found if isinstance(file, Path) else [replace(one, member=file.member, columns=file.columns) for one in found]
+    return found if isinstance(file, Path) else [_part(one, file) for one in found]
+
+
+def _part(found: ExternalFile, file: RemoteFile | LocalFile) -> ExternalFile:
+    return replace(found, member=file.member, columns=file.columns, licence=file.licence)
 
 
 def matching(path: Path) -> list[Path]:

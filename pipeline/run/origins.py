@@ -12,12 +12,12 @@ UNKNOWN = "unknown"
 
 
 def origins(step: Step, directory: Path) -> list[dict[str, str]]:
-    """Return a map of `name`, `from`, `sha256` and `licence` for each file that was downloaded, and for each file of an imported
-    network, whose system is in `directory`."""
+    """Return a map of `name`, `from`, `sha256` and `licence` for each file that was downloaded or whose licence is stated, and for
+    each file of an imported network, whose system is in `directory`."""
     found = [
-        {"name": name, "from": file.origin, "sha256": file.digest, "licence": UNKNOWN}
+        {"name": name, "from": file.origin or file.path.name, "sha256": file.digest, "licence": file.licence or UNKNOWN}
         for name, file in external_files(step.inputs)
-        if file.origin
+        if file.origin or file.licence
     ]
     return found + _imported(directory / "system.json")
 

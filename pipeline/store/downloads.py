@@ -38,6 +38,9 @@ class RemoteFile:
     """File inside this archive (zip, tar, tar.gz, tgz) that is read. Nothing is extracted. Empty: the file is no archive."""
     columns: tuple[str | int, ...] = ()
     """The columns of source and target: names for Parquet (`translation.de` for a field of a struct), numbers from 1 for tsv."""
+    licence: str = ""
+    """Its licence, such as CC-BY-4.0, which manifests and the report state. Empty: that of the data set's card on the Hugging Face
+    Hub, else unknown."""
 
 
 def downloads_folder(store: Store) -> Path:
@@ -104,7 +107,7 @@ def _stored(remote: RemoteFile, store: Store) -> ExternalFile | None:
     if not record:
         _write_record(store, remote.url, digest, path)
     os.utime(path.parent)  # `gc` keeps what was used lately
-    return ExternalFile(path, digest, origin=remote.url)
+    return ExternalFile(path, digest, origin=remote.url, licence=remote.licence)
 
 
 def _download(remote: RemoteFile, store: Store) -> ExternalFile:
@@ -128,7 +131,7 @@ def _download(remote: RemoteFile, store: Store) -> ExternalFile:
         durable.make_directory(path.parent)
         durable.rename(partial, path)
         _write_record(store, url, entry["sha256"], path)
-    return ExternalFile(path, entry["sha256"], origin=url)
+    return ExternalFile(path, entry["sha256"], origin=url, licence=remote.licence)
 
 
 def _write_record(store: Store, url: str, digest: str, path: Path) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.config.texts import PairFiles, TextConfig
-from pipeline.data import mtdata_sets, opus
+from pipeline.data import mtdata_index, mtdata_sets, opus
 from pipeline.data.access import DataAccess
 from pipeline.data.mtdata_index import describe
 from pipeline.data.names import hub_name, is_mtdata_id, opus_name
@@ -170,6 +171,21 @@ def test_mtdata_refuses_formats_with_the_command_that_converts_them(
         rows(TextConfig(mtdata=("A-memory-1-deu-eng",)), access)
 
 
+def test_licences_of_elrc_share_come_from_its_list(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from mtdata.index import elrc_share
+
+    (tmp_path / "list.tsv").write_text(
+        "de\ten\t1\tS\tN\tinfo\thttp://x/1\tCC0-1.0\ta.tmx\nde\ten\t2\tS\tN\tinfo\thttp://x/2\tPSI\tb\n"
+    )
+    monkeypatch.setattr(elrc_share, "REFS_FILE", tmp_path / "list.tsv")
+
+    def entry(group: str, url: str) -> SimpleNamespace:
+        return SimpleNamespace(did=SimpleNamespace(group=group), url=url)
+
+    found = [mtdata_index.licence(entry(*of)) for of in (("ELRC", "http://x/2"), ("ELRC", "http://x/3"), ("Statmt", "http://x/1"))]
+    assert found == ["PSI", "", ""]
+
+
 def test_mtdata_with_unknown_ids_and_languages(site: Site, planted: Callable[..., None], access: DataAccess) -> None:
     planted("A-table-2-deu-eng", site.put("/a.tsv", b"x\ty\n"))
     planted("A-table-1-fra-eng", site.put("/a.tsv", b"x\ty\n"))
@@ -206,7 +222,8 @@ class Hub:
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        site.put("/api/datasets/org/set/revision/main", json.dumps({"sha": COMMIT}).encode())
+        for revision, card in (("main", {"license": "cc-by-4.0"}), (COMMIT, {"license": ["mit", "unknown"]})):
+            site.put(f"/api/datasets/org/set/revision/{revision}", json.dumps({"sha": COMMIT, "cardData": card}).encode())
         site.put("/api/datasets/org/set/revision/refs%2Fconvert%2Fparquet", json.dumps({"sha": COMMIT}).encode())
 
     def put(self, files: dict[str, bytes]) -> None:
@@ -248,6 +265,18 @@ def test_files_of_the_hub_are_those_of_a_commit(hub: Hub, access: DataAccess, re
     assert all(COMMIT in file.url and len(file.sha256) == 64 for file in files)
     with offline(access, hub.site) as without:
         assert rows(from_hub(name, columns=("translation.de", "translation.en")), without) == [("A", "a"), ("B", "b")]
+
+
+@pytest.mark.parametrize(
+    ("revision", "stated", "licence"),
+    [("", "", "cc-by-4.0"), (f"@{COMMIT}", "", "mit"), ("@refs/convert/parquet", "", ""), ("", "other", "other")],
+)
+def test_the_card_of_the_revision_states_the_licence(
+    hub: Hub, access: DataAccess, revision: str, stated: str, licence: str
+) -> None:
+    text = from_hub(f"hf:org/set{revision}/de-en/test-00000.parquet", licence=stated)
+    assert [file.licence for file in text_files(text, access).parquet] == [licence]
+    assert [file.licence for file in text_files(text, replace(access, offline=True)).parquet] == [licence]
 
 
 def test_folders_and_single_files_of_the_hub(hub: Hub, access: DataAccess) -> None:

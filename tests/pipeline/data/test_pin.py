@@ -11,6 +11,7 @@ from sentencepiece import SentencePieceTrainer
 from pipeline.__main__ import main
 from pipeline.config.load import load_config
 from pipeline.data import opus
+from pipeline.data.pin import unpinned
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
 from stages.corpus.embedded import pairs
@@ -72,6 +73,36 @@ def test_a_pinned_config_has_the_same_steps(config: Path, site: Site, tmp_path: 
     (tmp_path / "pinned.yaml").write_text(f"base: c.yaml\n{printed}")
     assert fingerprints(tmp_path / "pinned.yaml") == fingerprints(config)
     assert len(site.requests) == len(site.files)
+
+
+def test_plan_names_what_has_no_digest_in_the_config(
+    config: Path, site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", str(config)]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("without a digest in the config: ")]
+    for named in (
+        "corpus.train: ",
+        "/more.tsv",
+        "opus News/v1",
+        "distillation: ",
+        "vocabulary.source_pieces",
+        f"data pin {config}",
+    ):
+        assert named in line
+    assert "own.parquet" not in line
+    assert line.count("/v.tgz") == 1
+    main(["data", "pin", str(config)])
+    (tmp_path / "pinned.yaml").write_text(f"base: c.yaml\n{capsys.readouterr().out}")
+    assert main(["plan", str(tmp_path / "pinned.yaml")]) == 0
+    assert "without a digest" not in capsys.readouterr().out
+    assert unpinned(load_config(tmp_path / "pinned.yaml")) == {}
+
+
+def test_licences_are_pinned_as_well(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = config.read_text().replace('source: "', 'source: {licence: CC0-1.0, url: "').replace('/d.en"', '/d.en"}')
+    config.write_text(text)
+    main(["data", "pin", str(config)])
+    assert yaml.safe_load(capsys.readouterr().out)["distillation"]["source"][0]["licence"] == "CC0-1.0"
 
 
 def test_a_pinned_file_that_changed_is_refused(

@@ -17,6 +17,7 @@ from pipeline.config.texts import SacrebleuText, TextConfig
 from pipeline.data import sacrebleu_sets
 from pipeline.data.access import DataAccess
 from pipeline.data.resolve import resolved_text
+from pipeline.plan import text_files
 from stages.errors import DataError, StageError
 from tests.pipeline.data.packing import tarred
 from tests.pipeline.data.web import Site
@@ -71,6 +72,13 @@ def test_a_test_set_comes_with_all_references(plant: Plant, site: Site, access: 
     assert texts(resolved_text(named(), offline)) == EXPECTED
     assert len(site.requests) == 1
     assert not (Path.home() / ".sacrebleu" / "t").exists()
+
+
+def test_a_test_set_has_its_origin_and_licence(plant: Plant, access: DataAccess, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(tarred(MEMBERS))
+    monkeypatch.setattr(text_files, "licence_of_test_set", lambda name: f"that of {name}")
+    found = text_files.text_files(named(), access)
+    assert {(file.origin, file.licence) for file in (*found.source, *found.target)} == {("sacrebleu:t/full", "that of t/full")}
 
 
 def test_plain_text_sets(plant: Plant, access: DataAccess) -> None:

@@ -34,6 +34,12 @@ def test_downloaded_files_and_those_of_imported_networks_are_listed(tmp_path: Pa
     assert found == [{"name": "vocab.json", "from": "marian:opus-mt-en-de", "sha256": "3", "licence": "apache-2.0"}]
 
 
+def test_licences_that_are_stated_are_listed_with_the_files_of_this_machine(tmp_path: Path) -> None:
+    own, remote = ExternalFile(Path("d/a.en"), "1", licence="CC0"), ExternalFile(Path("b"), "2", origin="hf:x", licence="MIT")
+    assert [(file["from"], file["licence"]) for file in origins(step(own, remote), tmp_path)] == [("a.en", "CC0"), ("hf:x", "MIT")]
+    assert canonical(Inputs((own,))) == canonical(Inputs((ExternalFile(Path("a"), "1"),)))
+
+
 def test_an_origin_is_no_part_of_fingerprints() -> None:
     named, plain = (Inputs((ExternalFile(Path("a"), "1", origin=origin),)) for origin in ("https://example.org/a", ""))
     assert canonical(named) == canonical(plain)

@@ -1,0 +1,18 @@
+"""What the recipes download has a digest in the recipe, except where no digest was published."""
+
+import pytest
+
+from pipeline.config.load import load_config
+from pipeline.data.pin import unpinned
+from tests.recipes.twins import PAPERS, RECIPES
+
+WITHOUT = {"opus SETIMES/v2"}
+"""Names of data sets whose digests nobody has published."""
+COMMIT = "b4b2c429240018a0f6c44cf1040e0223c4936e48"
+"""Commit of LingEval97, which its address names."""
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_downloads_are_pinned(name: str) -> None:
+    found = unpinned(load_config(PAPERS / f"{name}.yaml"))
+    assert {one for names in found.values() for one in names if COMMIT not in one} <= WITHOUT
