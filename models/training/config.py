@@ -78,3 +78,17 @@ class TrainingConfig:
             yield Problem(("warmup_updates",), expected, self.warmup_updates)
         if self.validation_metric != "loss" and not self.validation_sentences:
             yield Problem(("validation_sentences",), f"at least 1 with validation_metric {self.validation_metric}", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Infilling:
+    """Pairs that are made from text alone: some spans are masked, and the target is what they hold (text infilling)."""
+
+    masked_share: Annotated[float, Gt(0), Lt(1)] = 0.15
+    """Share of the tokens of a text that are masked, rounded to whole tokens; at least one."""
+    mean_span_tokens: Annotated[float, Ge(1)] = 3.0
+    """Mean number of tokens of a span. The spans of a text have equal lengths, up to one token, and at least one token between
+    them."""
+    target: Literal["spans", "text"] = "spans"
+    """Target of a text: its masked spans, with the mask token between two of them; or the whole text, for networks whose outputs
+    cannot be much shorter than their sources."""

@@ -122,5 +122,5 @@ class StandaloneSystem(TrainedSystem):
     data: Literal["raw", "distilled", "mixed"] = "raw"
     """Targets that the system learns from: those of the training text, those that the teacher writes, or both."""
     initial_weights: str = "random"
-    """Weights that training starts from: `random`, those of the `teacher`, or those of a trained system that is listed earlier, by
-    its name. They are copied wherever name and shape are the same."""
+    """Weights that training starts from: `random`, those of the `teacher`, those of a `pretraining` of this network, or those of a
+    trained system that is listed earlier, by its name. They are copied wherever name and shape are the same."""

@@ -51,6 +51,8 @@ def expand(root: Node) -> Node:
         top["evaluation"] = _each(top["evaluation"], contrastive_pairs=_file)
     if "distillation" in top:
         top["distillation"] = _each(top["distillation"], monolingual=_list, **dict.fromkeys(FORMATS, _files))
+    if "pretraining" in top:
+        top["pretraining"] = _each(top["pretraining"], monolingual=_list, target_monolingual=_list)
     if "teacher" in top:
         top["teacher"] = _trained(top["teacher"], defaults, leave=("data", "mixture", "search", "initial_weights", "num_averaged"))
     systems = top.get("systems") or root.child("systems", {"autoregressive": _usual(root, "teacher" in top)})

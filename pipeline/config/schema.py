@@ -15,6 +15,7 @@ from fewstep.config.bounds import Ge, Gt, MinLen
 from fewstep.config.network import NetworkConfig
 from models.stepwise.system import StepwiseSystem, StepwiseTeacher
 from models.training.recipe import TrainedSystem, part
+from pipeline.config.pretraining import Pretraining
 from pipeline.config.systems import (
     AnySystem,
     CommandTeacher,
@@ -295,6 +296,8 @@ class RunConfig:
     seed S adds a system NAME-seedS with companions of the same seed; for `use: teacher` it is a network like the teacher. All learn
     from the translations of the one teacher. The report shows mean and standard deviation; only the first seed is timed. Empty: one
     training for each system."""
+    pretraining: Pretraining | None = None
+    """Training on text alone before the training of systems with `initial_weights: pretraining`. Absent: none."""
     systems: Annotated[dict[Name, AnySystem], MinLen(1)] = field(default_factory=lambda: {"autoregressive": StepwiseSystem()})
     """Systems by name: `{use: teacher}`, or a system to be trained."""
     evaluation: Evaluation = field(default_factory=Evaluation)

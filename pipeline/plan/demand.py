@@ -21,6 +21,7 @@ from fewstep.config.network import NetworkConfig
 from models.stepwise.system import StepwiseTeacher
 from models.training.config import TrainingConfig
 from models.training.recipe import TrainedSystem
+from pipeline.config.pretraining import PRETRAINING
 from pipeline.config.schema import RunConfig
 from stages.vocabulary import VocabularyConfig
 
@@ -78,4 +79,6 @@ def _trainings(config: RunConfig) -> Iterator[tuple[str, NetworkConfig, Training
             yield "train:teacher" + (f"/{number}" if number > 1 else ""), config.teacher.network, recipe
     for name, system in config.systems.items():
         if isinstance(system, TrainedSystem):
+            if system.initial_weights == PRETRAINING and config.pretraining is not None:
+                yield f"train:{name}/{PRETRAINING}", system.network, config.pretraining.recipe(system.training)
             yield f"train:{name}", system.network, system.training

@@ -84,6 +84,8 @@ class Built:
     """The system with its default search alone."""
     trained: Trained | None = None
     """None for a system that uses the teacher."""
+    pretrained: Trained | None = None
+    """The training that its own starts from, if that is its pre-training."""
     tuned: dict[str, Tuned] = field(default_factory=dict)
     """By the label of the search; empty unless length penalties or shortlists are tuned."""
     distilled: dict[str, Distilled] = field(default_factory=dict)

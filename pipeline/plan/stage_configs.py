@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from fewstep.config.search import SearchConfig
 from fewstep.families.stepwise.config import StepwiseConfig
 from models.stepwise.system import StepwiseTeacher
-from models.training.config import TrainingConfig
+from models.training.config import Infilling, TrainingConfig
 from models.training.recipe import TrainedSystem, part
 from pipeline.config.derived.seeds import replicas
 from pipeline.config.schema import RunConfig, network_of
@@ -44,10 +44,11 @@ def distilled_text_config(config: RunConfig) -> CorpusConfig:
     return corpus_config(config, "train", TextConfig(), config.corpus.filters)
 
 
-def monolingual_config(config: RunConfig) -> CorpusConfig:
-    """Return how text in the source language is cleaned: as training text is, with the source language on both sides."""
+def monolingual_config(config: RunConfig, language: str) -> CorpusConfig:
+    """Return how text in one language is cleaned: as training text is, with this language on both sides."""
     filters = replace(config.corpus.filters, drop_identical=False)
-    return replace(corpus_config(config, "train", TextConfig(), filters), target_language=config.languages.source)
+    plain = corpus_config(config, "train", TextConfig(), filters)
+    return replace(plain, source_language=language, target_language=language)
 
 
 def train_config(config: RunConfig, settings: StepwiseTeacher | TrainedSystem) -> TrainConfig:
@@ -59,6 +60,13 @@ def train_config(config: RunConfig, settings: StepwiseTeacher | TrainedSystem) -
         target_language=config.languages.target,
         task=config.task,
     )
+
+
+def pretraining_config(config: RunConfig, settings: TrainedSystem) -> TrainConfig:
+    """Return the pre-training of a system, of a config that has the section."""
+    assert config.pretraining is not None
+    recipe = config.pretraining.recipe(settings.training)
+    return replace(train_config(config, settings), training=recipe, infilling=part(config.pretraining, Infilling))
 
 
 def distill_config(settings: Distillation) -> DistillConfig:

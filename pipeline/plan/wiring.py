@@ -16,6 +16,7 @@ from fewstep.system.format import VERIFIER
 from models.family import family_named
 from models.stepwise.system import StepwiseTeacher
 from models.training.recipe import TrainedSystem
+from pipeline.config.pretraining import PRETRAINING
 from pipeline.config.schema import Pinned, RunConfig
 from pipeline.config.systems import (
     CommandTeacher,
@@ -100,7 +101,7 @@ def build_plan(config: RunConfig, store: Store) -> Plan:
     inputs = report.ReportInputs(
         corpus=texts.training,
         tests=texts.tests,
-        trainings=teacher_trainings | {name: built.trained for name, built in systems.items() if built.trained},
+        trainings=teacher_trainings | _trainings(systems),
         evaluated=decode_and_score(flow, texts, systems),
         timings=measure_speed(flow, texts, systems),
         cut=truncated,
@@ -134,10 +135,11 @@ def _read(flow: Flow, name: str, text: TextConfig) -> Text:
     return flow.steps.add(corpus.STAGE, name, inputs, stage_configs.corpus_config(flow.config, name, text))
 
 
-def read_monolingual_text(flow: Flow, name: str, paths: Sequence[Path], texts: Texts) -> Text:
-    """Read and clean text in the source language, which becomes both sides of its pairs."""
+def read_monolingual_text(flow: Flow, name: str, paths: Sequence[Path], texts: Texts, language: str | None = None) -> Text:
+    """Read and clean text in one language (None: that of the source), which becomes both sides of its pairs."""
     inputs = corpus.CorpusInputs(monolingual_files(paths, flow.store), texts.held_out)
-    return flow.steps.add(corpus.STAGE, name, inputs, stage_configs.monolingual_config(flow.config))
+    config = stage_configs.monolingual_config(flow.config, language or flow.config.languages.source)
+    return flow.steps.add(corpus.STAGE, name, inputs, config)
 
 
 def read_distilled_text(flow: Flow, text: DistilledText, texts: Texts) -> Text:
@@ -308,12 +310,33 @@ def train_system(flow: Flow, name: str, settings: TrainedSystem, sources: Source
     data = _training_data(settings, sources.data, distilled)
     tables = sources.tables[settings.table_text] if settings.table_text else None
     weights = {other: built.trained for other, built in earlier.items() if built.trained} | companions
-    initial = _initial_weights(settings, weights, sources.teachers)
+    pretrained = pretrain(flow, name, settings, sources.encoded) if settings.initial_weights == PRETRAINING else None
+    initial = pretrained or _initial_weights(settings, weights, sources.teachers)
     drafts = settings.training.validation_metric == "tokens_per_pass"
     verifier = companions[VERIFIER] if drafts else None
     trained = _train(flow, name, settings, sources.encoded, data, initial, tables, verifier)
     inputs = system.SystemInputs(trained, sources.encoded.vocabulary, tables=tables, companions=companions)
-    return replace(bundle_and_tune(flow, name, settings, inputs, data, sources), trained=trained, distilled=distilled)
+    built = bundle_and_tune(flow, name, settings, inputs, data, sources)
+    return replace(built, trained=trained, pretrained=pretrained, distilled=distilled)
+
+
+def pretrain(flow: Flow, name: str, settings: TrainedSystem, encoded: Encoded) -> Trained:
+    """Train the network of a system to write masked spans of text. Systems with equal networks and recipes share the training."""
+    inputs = train.TrainInputs(_infilled_text(flow, encoded), encoded.validation, encoded.texts.validation, encoded.vocabulary)
+    config = stage_configs.pretraining_config(flow.config, settings)
+    return flow.steps.add(train.STAGE, f"{name}/{PRETRAINING}", inputs, config)
+
+
+def _infilled_text(flow: Flow, encoded: Encoded) -> TrainingData:
+    settings, languages = flow.config.pretraining, flow.config.languages
+    assert settings is not None
+    files = {"": (settings.monolingual, languages.source), "/target": (settings.target_monolingual, languages.target)}
+    tokens = []
+    for side, (paths, language) in files.items():
+        if paths:
+            text = read_monolingual_text(flow, f"train/{PRETRAINING}{side}", paths, encoded.texts, language)
+            tokens.append(_encode(flow, f"{PRETRAINING}{side}", text, encoded.vocabulary))
+    return tuple(tokens) or (encoded.training,)
 
 
 def distill_companion(flow: Flow, name: str, settings: TrainedSystem, companion: System, encoded: Encoded) -> dict[str, Distilled]:
@@ -460,6 +483,17 @@ def measure_speed(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[s
     timed = {name: built.system for name, built in systems.items() if name not in others}
     inputs = benchmark.BenchmarkInputs(timed, texts.tests[test], measured)
     return {test: flow.steps.add(benchmark.STAGE, f"all:{test}", inputs, stage_configs.benchmark_config(flow.config))}
+
+
+def _trainings(systems: dict[str, Built]) -> dict[str, Trained]:
+    """Return the trainings of systems, each after its pre-training, by name."""
+    found: dict[str, Trained] = {}
+    for name, built in systems.items():
+        if built.pretrained:
+            found[f"{name}/{PRETRAINING}"] = built.pretrained
+        if built.trained:
+            found[name] = built.trained
+    return found
 
 
 def _counted_artifacts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fewstep.config.network import NetworkConfig
-from models.training.config import TrainingConfig
+from models.training.config import Infilling, TrainingConfig
 from stages.artifacts import System, Tables, Text, Tokens, Trained, Vocabulary
 from stages.score.tasks import TaskName, validation_quality
 from stages.stage import Implementation, Stage
@@ -40,6 +40,9 @@ class TrainConfig:
     """Language code of the target, which determines the tokeniser of validation BLEU (13a for most languages)."""
     task: TaskName = "translation"
     """Task of the training; determines the metric of greedy outputs in validation."""
+
+    infilling: Infilling | None = None
+    """Train on texts with masked spans, made from the sources of the tokens in each epoch anew. None: on the pairs themselves."""
 
     @property
     def metric(self) -> str:

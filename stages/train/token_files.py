@@ -16,6 +16,7 @@ from fewstep.config.network import Sizes
 from fewstep.sources import Ints
 from models.family import family_named
 from models.training.batch import EpochPool, Pool, Position, Ragged
+from models.training.infilling import infill, infilled_lengths
 from models.training.seeds import seed_of
 from stages.artifacts import Tokens, Vocabulary
 from stages.errors import ArtifactError, DataError
@@ -106,6 +107,8 @@ class PoolStream:
     """A function from source and target lengths (without EOS) to the pairs that can be trained on."""
     seed: int
     pool_rows: int = POOL_ROWS
+    transform: Callable[[Pool, int], Pool] | None = None
+    """A function of a pool and its epoch that makes the pairs of the pool. None: the pairs are those of the shards."""
 
     def plan(self, epoch: int) -> list[list[int]]:
         """Return the shards of each pool of an epoch."""
@@ -126,6 +129,8 @@ class PoolStream:
         for epoch in count(start.epoch):
             for number, shards in enumerate(self.plan(epoch)[first:], first):
                 pool = self.read(shards)
+                if self.transform is not None:
+                    pool = self.transform(pool, epoch)
                 rows = np.flatnonzero(self.keep(pool.source.lengths, pool.target.lengths))
                 yield EpochPool(epoch, number, pool, rows)
             first = 0
@@ -134,7 +139,7 @@ class PoolStream:
 def pool_stream(tokens: Sequence[Tokens], config: TrainConfig, sizes: Sizes) -> tuple[PoolStream, dict[str, int]]:
     """Return the stream of training pairs, and the number of pairs that are left out by reason.
 
-    Raises DataError when all pairs are left out.
+    Raises DataError when all pairs are left out, and for text with masked spans in separate vocabularies.
     """
     files = TokenFiles([artifact.path for artifact in tokens], sizes)
     fits = family_named(config.family).functions.fits
@@ -153,6 +158,8 @@ def pool_stream(tokens: Sequence[Tokens], config: TrainConfig, sizes: Sizes) -> 
     rows, dropped, left = [], {"too_long": 0, "unfit": 0}, 0
     for shard in range(len(files.paths)):
         source, target = files.lengths(shard)
+        if config.infilling is not None:
+            source, target = infilled_lengths(source, config.infilling)
         rows.append(len(source))
         fitting, not_long = int(keep(source, target).sum()), int(short(source, target).sum())
         dropped["too_long"] += len(source) - not_long
@@ -164,4 +171,20 @@ def pool_stream(tokens: Sequence[Tokens], config: TrainConfig, sizes: Sizes) -> 
             f"{dropped['too_long']} are longer than {limit} tokens (training.max_tokens, training.batch_tokens), "
             f"{dropped['unfit']} do not fit the network; increase these limits or max_positions"
         )
-    return PoolStream(rows, files.pool, keep, config.training.seed), dropped
+    return PoolStream(rows, files.pool, keep, config.training.seed, transform=masking(config, sizes)), dropped
+
+
+def masking(config: TrainConfig, sizes: Sizes) -> Callable[[Pool, int | str], Pool] | None:
+    """Return the function that masks spans of the texts of a pool, by the epoch; None for a training on pairs.
+
+    Raises DataError for separate vocabularies: targets are made of the tokens of sources.
+    """
+    infilling, seed = config.infilling, config.training.seed
+    if infilling is None:
+        return None
+    if not sizes.joint:
+        raise DataError(
+            "pretraining: expected one vocabulary for both sides, got separate ones; set vocabulary.joint to true, or name files "
+            "of a joint vocabulary"
+        )
+    return lambda pool, epoch: infill(pool, infilling, seed_of(seed, epoch, "infilling"))

@@ -28,7 +28,7 @@ from stages.score.metrics import Comparison, score
 from stages.score.tasks import TASKS
 from stages.score.tokenizers import tokenizer_of
 from stages.train import TrainConfig, TrainInputs
-from stages.train.token_files import TokenFiles, vocabulary_sizes
+from stages.train.token_files import TokenFiles, masking, vocabulary_sizes
 from stages.vocabulary.run import processor
 
 BATCH_TOKENS = 4096
@@ -42,8 +42,11 @@ class Validator:
         """Raise DataError when there are no pairs to validate on, or when the tokeniser of the metric is not installed."""
         self._config, self._training_worker, self._num_shares = config, training_worker, num_shares
         self._family = family_named(config.family).functions
-        files = TokenFiles([inputs.validation.path], vocabulary_sizes(inputs.vocabulary))
+        sizes = vocabulary_sizes(inputs.vocabulary)
+        files = TokenFiles([inputs.validation.path], sizes)
         self._pool = files.pool(range(len(files.paths)))
+        if (masked := masking(config, sizes)) is not None:
+            self._pool = masked(self._pool, "validation")
         source, target = self._pool.source.lengths, self._pool.target.lengths
         rows = np.array([row for row in range(len(source)) if self._fits(int(source[row]), int(target[row]))], dtype=np.int64)
         if len(rows) == 0:

@@ -83,6 +83,8 @@ def twin(name: str) -> dict[str, Any]:
     for key in OVERLAY["analyses"]:
         if values["evaluation"].get(key):
             values["evaluation"][key] = OVERLAY["analyses"][key]
+    if values.get("pretraining"):
+        values["pretraining"] = merged(values["pretraining"], OVERLAY["pretraining"])
     values["defaults"] = shrunk(values["defaults"])
     if values.get("teacher"):
         values["teacher"] = merged(shrunk(values["teacher"]), OVERLAY["teacher"])

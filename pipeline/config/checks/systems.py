@@ -14,6 +14,7 @@ from models.stepwise.system import StepwiseTeacher
 from models.training.config import TrainingConfig
 from models.training.recipe import Companion, TrainedSystem
 from pipeline.config.checks.rules import Rule, broken, overlap, placed
+from pipeline.config.pretraining import PRETRAINING
 from pipeline.config.schema import Pinned, RunConfig, network_of
 from pipeline.config.systems import (
     CommandTeacher,
@@ -28,6 +29,7 @@ from pipeline.config.texts import DistilledText
 from stages.decoding.engines import missing_engine
 from stages.ngram import NgramConfig
 from stages.score.tasks import TASKS
+from stages.vocabulary import VocabularyConfig
 
 CUT: KeyPath = ("corpus", "max_source_tokens")
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -41,6 +43,8 @@ def system_rules(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]
         path: KeyPath = ("systems", name)
         if name == "teacher":
             yield broken(path, "a name other than 'teacher', whose steps are those of the teacher itself", repr(name))
+        if name == PRETRAINING:
+            yield broken(path, f"a name other than {name!r}, which stands for no system in initial_weights", repr(name))
         if isinstance(system, UsedSystem):
             yield from _use(path, system, config)
         else:
@@ -146,13 +150,26 @@ def _initial_weights(path: KeyPath, system: TrainedSystem, config: RunConfig) ->
     if system.initial_weights == "teacher" and isinstance(config.teacher, ExternalTeacher):
         expected = f"random with {_key(config.teacher)}, which has no weights of this program"
         yield broken((*path, "initial_weights"), expected, "'teacher'", ("teacher",))
-    if system.initial_weights in ("random", "teacher", *system.companions):
+    if system.initial_weights == PRETRAINING:
+        yield from _pretraining(path, system, config)
+    if system.initial_weights in ("random", "teacher", PRETRAINING, *system.companions):
         return
     before = takewhile(lambda item: item[0] != path[1], config.systems.items())
     trained = [name for name, other in before if isinstance(other, TrainedSystem) and not other.companions]
     if system.initial_weights not in trained:
-        expected = f"one of {', '.join(['random', 'teacher', *trained])} (systems are listed after those that they start from)"
+        names = ", ".join(["random", "teacher", PRETRAINING, *trained])
+        expected = f"one of {names} (systems are listed after those that they start from)"
         yield broken((*path, "initial_weights"), expected, repr(system.initial_weights))
+
+
+def _pretraining(path: KeyPath, system: TrainedSystem, config: RunConfig) -> Iterator[Rule]:
+    section: KeyPath = (PRETRAINING,)
+    if config.pretraining is None:
+        yield broken((*path, "initial_weights"), f"the section `{PRETRAINING}` in the config", "none", section)
+        return
+    if isinstance(config.vocabulary, VocabularyConfig) and not config.vocabulary.joint:
+        yield broken(("vocabulary", "joint"), "true with pretraining, whose targets are tokens of sources", False, section)
+    yield from placed(section, config.pretraining.recipe(system.training).problems())
 
 
 def _searches(path: KeyPath, config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:

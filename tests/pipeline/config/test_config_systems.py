@@ -72,9 +72,22 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
         ),
         (f"{GRAPH}, initial_weights: teacher}}}}", "systems.graph.initial_weights: expected a teacher in the config, got none"),
         (
+            f"{GRAPH}, initial_weights: pretraining}}}}",
+            "systems.graph.initial_weights: expected the section `pretraining` in the config, got none",
+        ),
+        (
+            f"pretraining: {{}}\nvocabulary: {{joint: false}}\n{GRAPH}, initial_weights: pretraining}}}}",
+            "vocabulary.joint: expected true with pretraining, whose targets are tokens of sources, got false",
+        ),
+        (
+            f"pretraining: {{updates: 9}}\n{GRAPH}, initial_weights: pretraining, training: {{schedule: cosine}}}}}}",
+            "pretraining.warmup_updates: expected less than updates (9) with the cosine schedule, got 1000",
+        ),
+        ("systems: {pretraining: {}}", "systems.pretraining: expected a name other than 'pretraining'"),
+        (
             f"{GRAPH}, initial_weights: later}}, later: {{}}}}",
-            "systems.graph.initial_weights: expected one of random, teacher, one (systems are listed after those that they start "
-            "from), got 'later'",
+            "systems.graph.initial_weights: expected one of random, teacher, pretraining, one (systems are listed after those that "
+            "they start from), got 'later'",
         ),
         (
             f"{GRAPH}, num_averaged: 5}}}}",

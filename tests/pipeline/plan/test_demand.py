@@ -38,6 +38,13 @@ def test_the_paper_reports_as_many_gpu_hours_of_its_graphs() -> None:
     assert of("wmt14-en-de-dag")["train:dag"].gpu_hours == pytest.approx(32 * 16, rel=0.4)
 
 
+def test_pretraining_is_a_training_of_its_own() -> None:
+    found = of("xsum-aggressive")
+    first, then = found["train:verifier/pretraining"], found["train:verifier"]
+    assert first.flops / first.updates == then.flops / then.updates
+    assert list(found).index("train:verifier/pretraining") < list(found).index("train:verifier")
+
+
 def test_every_network_of_an_ensemble_counts() -> None:
     one, three = of("wmt14-en-de-aggressive"), of("wmt14-en-de-aggressive-ensemble")
     assert three.keys() - one.keys() == {"train:teacher/2", "train:teacher/3"}

@@ -239,6 +239,40 @@ def test_a_training_can_start_from_the_weights_of_an_earlier_system(tmp_path: Pa
 
 
 def test_averaging_fewer_candidates_does_not_change_the_training(tmp_path: Path) -> None:
+def test_pretraining_comes_before_the_training_of_each_network(tmp_path: Path) -> None:
+    text = tmp_path / "documents.txt"
+    text.write_text("A man reads.\n")
+    systems = {
+        "graph": {"family": "dag", "initial_weights": "pretraining", "training": {"updates": 70}},
+        "same": {"family": "dag", "initial_weights": "pretraining", "training": {"updates": 90}},
+        "plain": {"family": "dag", "training": {"updates": 70}},
+        "wide": {"width": 64, "initial_weights": "pretraining"},
+    }
+    section = {"updates": 30, "learning_rate": 0.1, "masked_share": 0.3}
+    plan = planned(tmp_path, systems=systems, evaluation={}, pretraining=section)
+    steps = {step.name: step for step in plan.steps}
+    assert "train:same/pretraining" not in steps, "equal networks with equal recipes are trained once"
+    assert needs(plan, "train:graph/pretraining") == {"encode:raw", "encode:validation", "corpus:validation", "vocabulary:joint"}
+    for name in ("graph", "same"):
+        assert steps[f"train:{name}"].inputs.initial.fingerprint == steps["train:graph/pretraining"].fingerprint
+    assert steps["train:wide"].inputs.initial.fingerprint == steps["train:wide/pretraining"].fingerprint
+    assert "train:graph/pretraining" in needs(plan, "report:run")
+    first, then = steps["train:graph/pretraining"].config, steps["train:graph"].config
+    assert (first.training.updates, first.training.learning_rate, first.infilling.masked_share) == (30, 0.1, 0.3)
+    assert (then.training.updates, then.infilling) == (70, None)
+    assert (first.network, first.training.validation_metric) == (then.network, "loss")
+    assert fingerprint(plan, "train:plain") == fingerprint(planned(tmp_path, systems=systems, pretraining={}), "train:plain")
+
+    plan = planned(tmp_path, systems=systems, pretraining={"monolingual": str(text), "target_monolingual": [str(text)]})
+    texts = {"encode:pretraining", "encode:pretraining/target"}
+    assert needs(plan, "train:graph/pretraining") == texts | {"encode:validation", "corpus:validation", "vocabulary:joint"}
+    assert needs(plan, "encode:pretraining/target") == {"corpus:train/pretraining/target", "vocabulary:joint"}
+    steps = {step.name: step for step in plan.steps}
+    languages = [steps[f"corpus:train/pretraining{side}"].config.target_language for side in ("", "/target")]
+    assert languages == ["en", "de"]
+    assert {"corpus:validation", "corpus:toy"} <= needs(plan, "corpus:train/pretraining"), "held-out sentences are dropped"
+
+
     first, second = (
         planned(tmp_path, systems={"one": one}, evaluation={}) for one in ({"dropout": 0.2}, {"dropout": 0.2, "num_averaged": 2})
     )

@@ -5,9 +5,14 @@ import pyarrow as pa
 import pytest
 
 from fewstep.config.network import Sizes
-from stages.artifacts import Vocabulary
+from fewstep.families.stepwise.config import StepwiseConfig
+from fewstep.vocabulary import EOS, MASK
+from models.training.batch import Position, shares
+from models.training.config import Infilling, TrainingConfig
+from stages.artifacts import Tokens, Vocabulary
 from stages.errors import ArtifactError, DataError
-from stages.train.token_files import TokenFiles, vocabulary_sizes
+from stages.train import TrainConfig
+from stages.train.token_files import TokenFiles, pool_stream, vocabulary_sizes
 
 
 def write(directory, index, rows, kind=None):
@@ -75,6 +80,57 @@ def test_a_shard_without_rows(tmp_path):
     files = TokenFiles([tmp_path], Sizes(30, 30, True))
     assert [len(lengths) for lengths in files.lengths(0)] == [0, 0]
     assert rows_of(files.pool([0]).source) == []
+
+
+JOINT = Sizes(400, 400, True)
+
+
+def masked_stream(directory, sizes=JOINT, max_tokens=256, **options):
+    training = TrainingConfig(seed=5, batch_tokens=80, max_tokens=max_tokens)
+    config = TrainConfig(family="stepwise", network=StepwiseConfig(), training=training, infilling=Infilling(**options))
+    return pool_stream([Tokens(directory, "tokens")], config, sizes)
+
+
+def pairs_of(stream, epochs, **worker):
+    """Return the pairs (epoch, id, source, target) of some epochs as one worker receives them."""
+    found = set()
+    for part in shares(stream.pools(Position()), 80, 5, num_shares=2, **worker):
+        for share in part:
+            for batch in share.slices:
+                rows = zip(batch.ids.tolist(), batch.source.tolist(), batch.target.tolist(), strict=True)
+                found |= {(share.position.epoch, id, *(tuple(filter(None, side)) for side in sides)) for id, *sides in rows}
+        if part[0].position.epoch == epochs:
+            return {pair for pair in found if pair[0] < epochs}
+    raise AssertionError("the stream has no end")
+
+
+def test_spans_are_masked_anew_in_each_epoch_and_alike_by_all_workers(tmp_path):
+    rows = [(row, list(range(10 + row, 40 + row)), [9]) for row in range(24)]
+    write(tmp_path, 0, rows[:13])
+    write(tmp_path, 1, rows[13:])
+    stream, dropped = masked_stream(tmp_path)
+    assert dropped == {"too_long": 0, "unfit": 0}
+    alone = pairs_of(stream, 2)
+    assert len(alone) == 48
+    assert {(epoch, id) for epoch, id, *_ in alone} == {(epoch, id) for epoch in range(2) for id in range(24)}
+    assert len({pair[1:] for pair in alone}) > 40, "spans differ between epochs"
+    workers = [pairs_of(stream, 2, rank=rank, size=2) for rank in range(2)]
+    assert workers[0] | workers[1] == alone
+    for _, id, source, target in alone:
+        assert set(source) | set(target) == {*range(10 + id, 40 + id), EOS, MASK}
+
+
+def test_lengths_count_after_masking(tmp_path):
+    write(tmp_path, 0, [(0, list(range(10, 40)), []), (1, list(range(10, 20)), [])])
+    assert masked_stream(tmp_path, max_tokens=28)[1] == {"too_long": 0, "unfit": 0}  # 30 tokens, 5 of them masked in 2 spans
+    assert masked_stream(tmp_path, max_tokens=26)[1] == {"too_long": 1, "unfit": 0}
+    assert masked_stream(tmp_path, max_tokens=28, target="text")[1] == {"too_long": 1, "unfit": 0}
+
+
+def test_text_with_masked_spans_needs_one_vocabulary(tmp_path):
+    write(tmp_path, 0, [(0, [10, 11], [12])])
+    with pytest.raises(DataError, match="pretraining: expected one vocabulary for both sides, got separate ones"):
+        masked_stream(tmp_path, Sizes(400, 400, False))
 
 
 def test_sizes_of_a_vocabulary(tmp_path):
