@@ -146,7 +146,8 @@ class Scores(Artifact):
     """Scores of hypotheses.
 
     `scores.json`: metric name -> {score, signature}. Optional: `head_and_tail.json` (`stages.ngram.counts`), `by_length.json` and
-    `diversity.json` (`stages.score.breakdown`).
+    `diversity.json` (`stages.score.breakdown`), `repetition.json` (`stages.score.repetition`: `tokens` and `words` of hypotheses,
+    `reference_words`).
     """
 
 
@@ -172,6 +173,11 @@ class Contrasted(Artifact):
 @dataclass(frozen=True)
 class DagAnalysis(Artifact):
     """An analysis of DAGs: `dag_analysis.json` (`stages.dag_analysis.statistics`), drawings in `records/figures`."""
+
+
+@dataclass(frozen=True)
+class ParallelAnalysis(Artifact):
+    """An analysis of slots: `parallel_analysis.json` (`stages.parallel_analysis.run`)."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ class ParallelSystem(StandaloneSystem, ParallelConfig):
 
     network_type: ClassVar = ParallelConfig
     search_type: ClassVar = ParallelSearch
+    analysis: ClassVar = "parallel_analysis"
 
     family: Literal["parallel"]
     """Family of models."""

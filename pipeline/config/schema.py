@@ -149,6 +149,11 @@ class Evaluation:
     dag_analysis: Annotated[int, Ge(0)] = 0
     """Analyse the graphs of all systems of family `dag`, and draw those of this number of sentences of each test set; 0: no
     analysis."""
+    parallel_analysis: bool = False
+    """Analyse the slots of all systems of family `parallel`: the accuracy of target tokens under the best assignment, and their
+    recall among the best candidates of slots."""
+    repetition: bool = False
+    """Also compute the share of tokens, and of words, that equal the one before them."""
     lattice_analysis: Annotated[int, Ge(0)] = 0
     """Analyse the lattices of all systems of family `lattice`, and time the parts of decoding for this number of sentences of each
     test set; 0: no analysis."""
@@ -291,13 +296,13 @@ class RunConfig:
     )
     """Decoding of the training source by the teacher, `{from: DIRECTORY}` of a distilled text, or `{source: FILES, target: FILES}`
     (or `tsv`, `parquet`) of text that was distilled elsewhere."""
+    pretraining: Pretraining | None = None
+    """Training on text alone before the training of systems with `initial_weights: pretraining`. Absent: none."""
     seeds: tuple[Annotated[int, Ge(0)], ...] = ()
     """Seeds that every system is trained with, in place of `training.seed`. The system NAME has the first seed, and each further
     seed S adds a system NAME-seedS with companions of the same seed; for `use: teacher` it is a network like the teacher. All learn
     from the translations of the one teacher. The report shows mean and standard deviation; only the first seed is timed. Empty: one
     training for each system."""
-    pretraining: Pretraining | None = None
-    """Training on text alone before the training of systems with `initial_weights: pretraining`. Absent: none."""
     systems: Annotated[dict[Name, AnySystem], MinLen(1)] = field(default_factory=lambda: {"autoregressive": StepwiseSystem()})
     """Systems by name: `{use: teacher}`, or a system to be trained."""
     evaluation: Evaluation = field(default_factory=Evaluation)

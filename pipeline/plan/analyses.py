@@ -6,8 +6,8 @@ from models.training.recipe import TrainedSystem
 from pipeline.plan import stage_configs
 from pipeline.plan.flow import Built, Flow, Texts
 from pipeline.plan.text_files import one_file
-from stages import contrastive, dag_analysis, lattice_analysis, likelihood
-from stages.artifacts import Contrasted, DagAnalysis, LatticeAnalysis, Likelihood, System, Text
+from stages import contrastive, dag_analysis, lattice_analysis, likelihood, parallel_analysis
+from stages.artifacts import Contrasted, DagAnalysis, LatticeAnalysis, Likelihood, ParallelAnalysis, System, Text
 
 
 def measure_likelihood(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[str, dict[str, Likelihood]]:
@@ -59,6 +59,26 @@ def _analyse_dag(flow: Flow, step: str, name: str, built: Built, text: Text, dra
     assert isinstance(settings, TrainedSystem)
     inputs = dag_analysis.DagAnalysisInputs(built.system, text, built.trained if settings.training.keep_first else None)
     return flow.steps.add(dag_analysis.STAGE, step, inputs, dag_analysis.DagAnalysisConfig(sentences=drawn))
+
+
+def analyse_slots(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[str, dict[str, ParallelAnalysis]]:
+    """Analyse the slots of systems that write all tokens at once, if the config asks for it; by text and system."""
+    if not flow.config.evaluation.parallel_analysis:
+        return {}
+    config = parallel_analysis.ParallelAnalysisConfig()
+    names = _analysed(flow, "parallel_analysis")
+    return {
+        part: {
+            name: flow.steps.add(
+                parallel_analysis.STAGE,
+                f"{name}:{part}",
+                parallel_analysis.ParallelAnalysisInputs(systems[name].system, text),
+                config,
+            )
+            for name in names
+        }
+        for part, text in {"train": texts.training, **texts.tests}.items()
+    }
 
 
 def analyse_lattices(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[str, dict[str, LatticeAnalysis]]:

@@ -139,6 +139,7 @@ def score_config(config: RunConfig, search: SearchConfig) -> ScoreConfig:
         head_and_tail=evaluation.head_and_tail,
         long_sentences=evaluation.long_sentences,
         length_bins=evaluation.length_bins,
+        repetition=evaluation.repetition,
         diversity=search.n_best > 1,
     )
 

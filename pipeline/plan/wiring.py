@@ -29,7 +29,7 @@ from pipeline.config.systems import (
 )
 from pipeline.config.texts import DistilledText, TextConfig, VocabularyFiles
 from pipeline.plan import stage_configs
-from pipeline.plan.analyses import analyse_dags, analyse_lattices, compare_minimal_pairs, measure_likelihood
+from pipeline.plan.analyses import analyse_dags, analyse_lattices, analyse_slots, compare_minimal_pairs, measure_likelihood
 from pipeline.plan.counts import align_and_count, count_shortlist, estimate_language_model, texts_of_tables
 from pipeline.plan.flow import Built, Distilled, Encoded, Flow, Sources, Teachers, Texts, TrainingData
 from pipeline.plan.pins import pinned_distillation, pinned_teacher, pinned_vocabulary
@@ -109,6 +109,7 @@ def build_plan(config: RunConfig, store: Store) -> Plan:
         likelihoods=measure_likelihood(flow, texts, systems),
         contrasts=compare_minimal_pairs(flow, systems),
         dag_analyses=analyse_dags(flow, texts, systems),
+        parallel_analyses=analyse_slots(flow, texts, systems),
         lattice_analyses=analyse_lattices(flow, texts, systems),
         tuned={f"{name}/{search}": tuned for name, built in systems.items() for search, tuned in built.tuned.items()},
         imported=imported,

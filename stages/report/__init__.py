@@ -11,6 +11,7 @@ from stages.artifacts import (
     Hypotheses,
     LatticeAnalysis,
     Likelihood,
+    ParallelAnalysis,
     Report,
     Scores,
     System,
@@ -58,6 +59,8 @@ class ReportInputs:
     contrasts: dict[str, Contrasted] = field(default_factory=dict)
     """Contrastive evaluations by system."""
     dag_analyses: dict[str, dict[str, DagAnalysis]] = field(default_factory=dict)
+    """Analyses by text (`train` and test sets) and system."""
+    parallel_analyses: dict[str, dict[str, ParallelAnalysis]] = field(default_factory=dict)
     """Analyses by text (`train` and test sets) and system."""
     lattice_analyses: dict[str, dict[str, LatticeAnalysis]] = field(default_factory=dict)
     """Analyses by test set and system."""

@@ -52,6 +52,8 @@ class ScoreConfig:
     """Number of words of the reference above which a sentence is long."""
     length_bins: tuple[int, ...] = ()
     """Compute BLEU by reference length: upper ends of the bins in words; a last bin holds longer references. Empty: no bins."""
+    repetition: bool = False
+    """Compute the share of tokens and words that equal the one before them."""
     diversity: bool = False
     """Compute the quality and the diversity of all hypotheses of a sentence."""
 

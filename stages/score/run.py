@@ -13,12 +13,13 @@ from stages.score.breakdown import by_length, diversity
 from stages.score.comet import comet
 from stages.score.entities import decoded
 from stages.score.metrics import Comparison, score, word_splitter
+from stages.score.repetition import best_tokens, repeated
 from stages.score.tokenizers import tokenizer_for
 
 
 def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
-    """Write `scores.json` (metric name -> {score, signature, ...}), and optionally `head_and_tail.json`, `by_length.json` and
-    `diversity.json`.
+    """Write `scores.json` (metric name -> {score, signature, ...}), and optionally `head_and_tail.json`, `by_length.json`,
+    `repetition.json` and `diversity.json`.
 
     Raises DataError for a tokeniser or a package that is not installed, ArtifactError when hypotheses and text have different
     sentences.
@@ -49,6 +50,14 @@ def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
         context.write_json(
             context.directory / "by_length.json", by_length(hypotheses, references, lengths, config.length_bins, how)
         )
+    if config.repetition:
+        words = word_splitter(how)
+        parts = {
+            "tokens": best_tokens(inputs.hypotheses),
+            "words": [words(text) for text in hypotheses],
+            "reference_words": [words(texts[0]) for texts in references],
+        }
+        context.write_json(context.directory / "repetition.json", {name: repeated(rows) for name, rows in parts.items()})
     if config.diversity:
         ranked = ranked_in_order(inputs.hypotheses, sentences)
         context.write_json(context.directory / "diversity.json", diversity(ranked, references, how))

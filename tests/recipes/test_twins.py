@@ -22,6 +22,7 @@ ANALYSES = {
     "contrastive": "contrastive",
     "contrastive_pairs": "contrastive",
     "dag_analysis": "dag_analysis",
+    "parallel_analysis": "parallel_analysis",
     "lattice_analysis": "lattice_analysis",
 }
 """Keys of `evaluation`, and the stages that they add."""

@@ -66,8 +66,8 @@ def _analyses(config: RunConfig) -> Iterator[Rule]:
     found = {system.analysis for system in config.systems.values() if isinstance(system, TrainedSystem)}
     for key in ANALYSES:
         if (count := getattr(evaluation, key)) and key not in found:
-            expected = "0 without a system of the family that is analysed"
-            yield broken(("evaluation", key), expected, count, ("systems",))
+            nothing = "false" if isinstance(count, bool) else "0"
+            yield broken(("evaluation", key), f"{nothing} without a system of the family that is analysed", count, ("systems",))
 
 
 def _mutual_information(config: RunConfig) -> Iterator[Rule]:

@@ -33,6 +33,10 @@ class Analyses:
     """`diversity.json` by test set and entry."""
     dag_analysis: dict[str, dict[str, Json]] = field(default_factory=dict)
     """`dag_analysis.json` by text and system."""
+    parallel_analysis: dict[str, dict[str, Json]] = field(default_factory=dict)
+    """`parallel_analysis.json` by text and system."""
+    repetition: dict[str, dict[str, Json]] = field(default_factory=dict)
+    """`repetition.json` by test set and entry."""
     tuned: dict[str, Json] = field(default_factory=dict)
     """`tuned.json` by entry."""
 
@@ -63,6 +67,11 @@ def analyse(inputs: ReportInputs, config: ReportConfig) -> Analyses:
             text: {system: _read(found.path / "dag_analysis.json") for system, found in systems.items()}
             for text, systems in inputs.dag_analyses.items()
         },
+        parallel_analysis={
+            text: {system: _read(found.path / "parallel_analysis.json") for system, found in systems.items()}
+            for text, systems in inputs.parallel_analyses.items()
+        },
+        repetition=_score_files(inputs, "repetition.json"),
         tuned={entry: _read(found.path / "tuned.json") for entry, found in inputs.tuned.items()},
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 from stages.contrastive.sentences import AGREEMENT
 from stages.ngram.counts import END_ORDERS, ENDS
 from stages.report.findings.analyses import Analyses
-from stages.report.findings.breakdown_tables import dag_tables, diversity_tables, length_tables
+from stages.report.findings.breakdown_tables import dag_tables, diversity_tables, length_tables, repetition_tables, slot_tables
 
 Json = dict[str, Any]
 
@@ -22,7 +22,13 @@ CONTRASTS = (
 
 def analysis_tables(found: Analyses) -> list[Json]:
     """Return the tables of all analyses that have results."""
-    breakdowns = [*length_tables(found.by_length), *diversity_tables(found.diversity), *dag_tables(found.dag_analysis)]
+    breakdowns = [
+        *length_tables(found.by_length),
+        *diversity_tables(found.diversity),
+        *repetition_tables(found.repetition),
+        *dag_tables(found.dag_analysis),
+        *slot_tables(found.parallel_analysis),
+    ]
     return [
         *_penalties(found),
         *_shortlists(found),

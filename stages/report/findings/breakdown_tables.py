@@ -1,4 +1,4 @@
-"""Tables of the analyses of DAGs, and of BLEU by reference length and by sample."""
+"""Tables of the analyses of DAGs and of slots, of BLEU by reference length and by sample, and of repetition."""
 
 from __future__ import annotations
 
@@ -124,8 +124,70 @@ def _matched_table(test: str, matched: Mapping[str, Json]) -> Json:
     }
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f}" if whole else "-"
+def repetition_tables(repetition: Mapping[str, Mapping[str, Json]]) -> Iterator[Json]:
+    """Yield a table for each test set of `repetition.json`, given by test set and entry."""
+    for test, entries in repetition.items():
+        references = next(iter(entries.values()))["reference_words"]
+        yield {
+            "title": f"Repetition on {test}",
+            "caption": (
+                "Percentage of the tokens, and of the words, of hypotheses that equal the one before them. In the first references "
+                f"it is {_share(references['repeated'], references['total'], 2)} % of the words."
+            ),
+            "text_columns": 1,
+            "columns": ["system and search", "tokens, %", "words, %"],
+            "rows": [
+                [entry, *(_share(found[unit]["repeated"], found[unit]["total"], 2) for unit in ("tokens", "words"))]
+                for entry, found in entries.items()
+            ],
+        }
+
+
+def slot_tables(analyses: Mapping[str, Mapping[str, Json]]) -> Iterator[Json]:
+    """Yield the tables of `parallel_analysis.json`, given by text and system."""
+    networks = [(system, text, found) for text, systems in analyses.items() for system, found in systems.items()]
+    if not networks:
+        return
+    yield {
+        "title": "Targets in the slots",
+        "caption": (
+            "Percentage of target tokens that their slot ranks first: the slot at their own position, or with CTC the slots of the "
+            "best alignment, over which a token takes the mean. No alignment: targets that need more slots. Choices: effective "
+            "number of tokens of a slot (exp of the mean entropy)."
+        ),
+        "text_columns": 2,
+        "columns": ["network", "text", "sentences", "no alignment", "tokens right", "choices"],
+        "rows": [
+            [
+                system,
+                text,
+                f"{found['sentences']:,}",
+                f"{found['impossible']:,}",
+                _share(found["correct"], found["tokens"]),
+                _number(found["choices"], 2),
+            ]
+            for system, text, found in networks
+        ],
+    }
+    yield {
+        "title": "Recall of slots",
+        "caption": (
+            "Percentage of target tokens among the K best tokens of their slot, of any slot of theirs with CTC, whose blank takes "
+            "no rank. With the predicted length, tokens beyond it are not found."
+        ),
+        "text_columns": 3,
+        "columns": ["network", "text", "length", *(f"K = {size}" for size in networks[0][2]["candidates"])],
+        "rows": [
+            [system, text, name, *(f"{100 * share:.1f}" for share in found[kind])]
+            for system, text, found in networks
+            for kind, name in (("recall", "true"), ("recall_predicted_length", "predicted"))
+            if kind in found
+        ],
+    }
+
+
+def _share(part: float, whole: int, digits: int = 1) -> str:
+    return f"{100 * part / whole:.{digits}f}" if whole else "-"
 
 
 def _number(value: float | None, digits: int) -> str:

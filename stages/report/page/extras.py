@@ -147,6 +147,8 @@ def _provenance(inputs: ReportInputs) -> Iterator[Provenance]:
     artifacts |= {f"contrastive:{system}": found for system, found in inputs.contrasts.items()}
     for text, systems in inputs.dag_analyses.items():
         artifacts |= {f"dag_analysis:{system}:{text}": found for system, found in systems.items()}
+    for text, slots in inputs.parallel_analyses.items():
+        artifacts |= {f"parallel_analysis:{system}:{text}": found for system, found in slots.items()}
     for test, analyses in inputs.lattice_analyses.items():
         artifacts |= {f"lattice_analysis:{system}:{test}": found for system, found in analyses.items()}
     for step, artifact in artifacts.items():

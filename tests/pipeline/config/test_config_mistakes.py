@@ -201,6 +201,10 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(tmp_path, monke
             "c.yaml:1: evaluation.contrastive: expected languages en and de with minimal pairs, got en-fr",
         ),
         (
+            "evaluation: {parallel_analysis: true}",
+            "c.yaml:1: evaluation.parallel_analysis: expected false without a system of the family that is analysed, got true",
+        ),
+        (
             "evaluation: {dag_analysis: 2}",
             "c.yaml:1: evaluation.dag_analysis: expected 0 without a system of the family that is analysed, got 2",
         ),

@@ -18,8 +18,9 @@ WITHOUT_STUDENTS = {"autoregressive": {"use": "teacher"}, "graph": {"family": "d
 
 
 def test_step_names_are_unique_and_steps_follow_their_inputs(tmp_path: Path) -> None:
-    systems = {**CONFIG["systems"], "lattice": {"family": "lattice"}}  # type: ignore[dict-item]
-    plan = planned(tmp_path, systems=systems, evaluation={**CONFIG["evaluation"], "lattice_analysis": 2})  # type: ignore[dict-item]
+    systems = {**CONFIG["systems"], "lattice": {"family": "lattice"}, "slots": {"family": "parallel"}}  # type: ignore[dict-item]
+    asked = {"lattice_analysis": 2, "parallel_analysis": True}
+    plan = planned(tmp_path, systems=systems, evaluation={**CONFIG["evaluation"], **asked})  # type: ignore[dict-item]
     names = [step.name for step in plan.steps]
     assert len(set(names)) == len(names)
     for index, step in enumerate(plan.steps):
@@ -238,7 +239,6 @@ def test_a_training_can_start_from_the_weights_of_an_earlier_system(tmp_path: Pa
     assert steps["train:second"].inputs.initial.fingerprint == steps["train:first"].fingerprint
 
 
-def test_averaging_fewer_candidates_does_not_change_the_training(tmp_path: Path) -> None:
 def test_pretraining_comes_before_the_training_of_each_network(tmp_path: Path) -> None:
     text = tmp_path / "documents.txt"
     text.write_text("A man reads.\n")
@@ -273,6 +273,7 @@ def test_pretraining_comes_before_the_training_of_each_network(tmp_path: Path) -
     assert {"corpus:validation", "corpus:toy"} <= needs(plan, "corpus:train/pretraining"), "held-out sentences are dropped"
 
 
+def test_averaging_fewer_candidates_does_not_change_the_training(tmp_path: Path) -> None:
     first, second = (
         planned(tmp_path, systems={"one": one}, evaluation={}) for one in ({"dropout": 0.2}, {"dropout": 0.2, "num_averaged": 2})
     )

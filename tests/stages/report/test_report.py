@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.artifacts import Contrasted, DagAnalysis, Likelihood, Scores, Tokens
+from stages.artifacts import Contrasted, DagAnalysis, Likelihood, ParallelAnalysis, Scores, Tokens
 from stages.context import StepContext
 from stages.errors import DataError, StageError
 from stages.report import STAGE, ReportInputs, SystemPair
@@ -176,6 +176,13 @@ def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> 
             context.write_json(context.records("figures", f"0{number}-dag.json"), {"caption": f"drawing {number} & more"})
         return DagAnalysis(context.directory, f"dag-{text}")
 
+    def parallel_analysis() -> ParallelAnalysis:
+        context = make_work(root / "slots")
+        found = {"sentences": 60, "impossible": 2, "tokens": 800, "correct": 250.0, "choices": 3.456, "candidates": [1, 2]}
+        recall = {"recall": [0.25, 0.5], "recall_predicted_length": [0.125, 0.375]}
+        context.write_json(context.directory / "parallel_analysis.json", {**found, **recall, "left_out": {}})
+        return ParallelAnalysis(context.directory, "slots")
+
     evaluated = []
     for item in inputs.evaluated:
         context = make_work(root / f"{item.system}.{item.search}")
@@ -199,6 +206,9 @@ def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> 
                 "matched": {"references": 2.5, "bleu": 44.75, "covered": 1.5},
             }
             context.write_json(context.directory / "diversity.json", found)
+            parts = {"tokens": (3, 400), "words": (2, 300), "reference_words": (1, 1000)}
+            repetition = {unit: {"repeated": part, "total": whole} for unit, (part, whole) in parts.items()}
+            context.write_json(context.directory / "repetition.json", repetition)
         evaluated.append(replace(item, scores=Scores(context.directory, "again")))
     systems = {"autoregressive": -1200.0, "interleaved": -1300.0, "graph": -1250.0}
     asked = replace(
@@ -207,6 +217,7 @@ def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> 
         likelihoods={"demo": {system: likelihood(system, value) for system, value in systems.items()}},
         contrasts={"autoregressive": contrasted("autoregressive", [20, 19, 11]), "graph": contrasted("graph", [18, 13, 9])},
         dag_analyses={"train": {"graph": dag_analysis("train", 0)}, "demo": {"graph": dag_analysis("demo", 2)}},
+        parallel_analyses={"demo": {"graph": parallel_analysis()}},
     )
     pairs = {"l2r": SystemPair(parallel="interleaved", sequential="autoregressive", step_size=2)}
     STAGE.run(asked, replace(CONFIG, system_pairs=pairs), context := make_work(root / "out"))
@@ -271,6 +282,18 @@ def test_bleu_by_length_and_diversity_have_tables_and_figures(analysed: StepCont
     assert re.search(r"\| interleaved/greedy +\| +44\.75 \| +2\.50 \| +1\.50 \|", markdown)
     for name in ("by_length.demo", "diversity.demo"):
         assert "<svg" in analysed.records("figures", f"{name}.svg").read_text()
+
+
+def test_slots_and_repetition_have_tables(analysed: StepContext) -> None:
+    markdown = analysed.records("report.md").read_text(encoding="utf-8")
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in markdown.splitlines() if line.startswith("|")]
+    assert ["graph", "demo", "60", "2", "31.2", "3.46"] in cells
+    assert ["graph", "demo", "true", "25.0", "50.0"] in cells
+    assert ["graph", "demo", "predicted", "12.5", "37.5"] in cells
+    assert ["autoregressive/greedy", "0.75", "0.67"] in cells
+    page = outline(analysed)
+    assert any("In the first references it is 0.10 % of the words." in words for words in page.words)
+    assert "parallel_analysis:graph:demo" in page.words
 
 
 def test_dag_analyses_have_tables_and_drawings(analysed: StepContext) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis.strategies import lists, sampled_from
@@ -12,9 +13,12 @@ from sacrebleu.metrics import BLEU
 
 from fewstep.families.dag.config import DagSearch
 from fewstep.families.stepwise.config import StepwiseSearch
+from stages.artifacts import Hypotheses
 from stages.score import STAGE, ScoreConfig, ScoreInputs
 from stages.score.breakdown import by_length, diversity, oracle
 from stages.score.metrics import Comparison
+from stages.score.repetition import repeated
+from stages.shards import shard_path, write_shard
 from tests.stages.score.test_score import make_hypotheses, make_text, make_work
 
 HOW = Comparison(language="de", tokenizer="13a", lowercase=False)
@@ -86,6 +90,28 @@ def test_equal_samples_have_a_pairwise_bleu_of_100_and_a_single_sample_has_none(
     text = "der Hund läuft heute schnell"
     assert diversity([[text, text]], [[text]], HOW)["pairwise_bleu"] == 100.0
     assert diversity([[text]], [[text]], HOW)["pairwise_bleu"] is None
+
+
+def test_repetition_is_the_share_of_tokens_and_words_like_the_one_before(tmp_path: Path) -> None:
+    assert repeated([[1, 1, 2, 2, 2]]) == {"repeated": 3, "total": 5}
+    assert repeated([]) == repeated([[]]) == {"repeated": 0, "total": 0}
+    assert repeated([[1], [1], [1, 2, 1]]) == {"repeated": 0, "total": 5}, "rows are apart"
+
+    text = make_text(tmp_path / "text", [(7, ["ja ja, nein"]), (9, ["es regnet", "ja ja ja"])])
+    rows = [(9, 1, "nie nie nie", [8, 8, 8]), (9, 0, "es es regnet", [11, 12, 12, 12]), (7, 0, "", [])]
+    columns = {name: [row[index] for row in rows] for index, name in enumerate(("id", "rank", "text", "ids"))}
+    table = pa.table({**columns, "ids": pa.array(columns["ids"], pa.list_(pa.uint32()))})
+    write_shard(shard_path(tmp_path / "hypotheses", 0), table, make_work(tmp_path / "hypotheses"))
+    hypotheses = Hypotheses(tmp_path / "hypotheses", "hypotheses")
+    for asked in (True, False):
+        context = make_work(tmp_path / f"scores.{asked}")
+        STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de", repetition=asked), context)
+        assert (context.directory / "repetition.json").is_file() == asked
+    assert json.loads((tmp_path / "scores.True" / "repetition.json").read_text()) == {
+        "tokens": {"repeated": 2, "total": 4},
+        "words": {"repeated": 1, "total": 3},
+        "reference_words": {"repeated": 1, "total": 6},
+    }
 
 
 def test_breakdowns_are_written_on_request(tmp_path: Path) -> None:
