@@ -1,4 +1,4 @@
-"""What the recipes download has a digest in the recipe, except where no digest was published."""
+"""The files that the recipes download have digests in the recipes, except where no digest was published."""
 
 import pytest
 

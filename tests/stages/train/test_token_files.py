@@ -104,7 +104,7 @@ def pairs_of(stream, epochs, **worker):
     raise AssertionError("the stream has no end")
 
 
-def test_spans_are_masked_anew_in_each_epoch_and_alike_by_all_workers(tmp_path):
+def test_spans_are_masked_again_in_each_epoch_and_alike_by_all_workers(tmp_path):
     rows = [(row, list(range(10 + row, 40 + row)), [9]) for row in range(24)]
     write(tmp_path, 0, rows[:13])
     write(tmp_path, 1, rows[13:])
