@@ -28,6 +28,36 @@ log = logging.getLogger("fewstep")
 
 SHUTDOWN_SECONDS = 5.0
 """Time that Ray may take to disconnect from a cluster whose head does not answer."""
+STARTS = 3
+"""Attempts to start a local cluster: Ray gives its processes 30 seconds, which may be too little on a loaded machine."""
+INIT: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "fewstep"}
+
+
+def join(address: str) -> None:
+    """Connect to a running cluster. Raises StageError if it does not answer."""
+    try:
+        check_answers(address)
+        ray.init(address=address, **INIT)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise StageError(
+            f"the Ray cluster at {address}: expected a cluster that answers, got: {error}; check cluster.address and RAY_ADDRESS, "
+            "or give --in-process to run without Ray"
+        ) from error
+
+
+def start_local(cpus: int | None) -> None:
+    """Start a cluster of this machine, which ends with this process. Raises StageError if Ray does not start."""
+    for attempt in range(1, STARTS + 1):
+        try:
+            ray.init(address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=200 * 2**20, **INIT)
+            return
+        except Exception as error:  # Ray has no type for the error of processes that do not start in time
+            if attempt == STARTS:
+                raise StageError(
+                    f"Ray did not start on this machine in {STARTS} attempts, the last with: {error}; check its load and memory, "
+                    "or give --in-process to run without Ray"
+                ) from error
+            log.warning("Ray did not start and is started again: %s", error)
 
 
 class RayMachines:
@@ -57,21 +87,10 @@ class RayMachines:
         if ray.is_initialized():
             self._head = Head(str(ray.get_runtime_context().gcs_address), self._address)
             return
-        common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "fewstep"}
-        address = self._address
-        local = {"num_cpus": self._cluster.cpus, "include_dashboard": False, "object_store_memory": 200 * 2**20}
-        try:
-            if address:
-                check_answers(address)
-                ray.init(address=address, **common)
-            else:
-                ray.init(address="local", **local, **common)
-        except (OSError, RuntimeError, ValueError) as error:
-            where = f"the Ray cluster at {address}" if address else "a Ray cluster on this machine"
-            raise StageError(
-                f"{where}: expected a cluster that answers, got: {error}; check cluster.address and RAY_ADDRESS, "
-                "or give --in-process to run without Ray"
-            ) from error
+        if self._address:
+            join(self._address)
+        else:
+            start_local(self._cluster.cpus)
         self._head = Head(str(ray.get_runtime_context().gcs_address), self._address)
 
     def start(self, attempt: StepAttempt) -> None:

@@ -63,7 +63,7 @@ def test_of_equal_outputs_the_lower_index_is_first():
 
 
 def best_by_enumeration(rows, target):
-    """Return the alignment of the largest probability as a list of token numbers from 1, 0 for the blank; None if no alignment has a probability above 0."""
+    """Return the most probable alignment as token numbers from 1, 0 for the blank; None if no alignment is possible."""
     best, value = None, -math.inf
     choices = range(len(target) + 1)
     for path in product(choices, repeat=len(rows)):

@@ -1,0 +1,34 @@
+"""Starts of a local Ray cluster that fail."""
+
+import pytest
+import ray
+
+from pipeline.run.ray_machines import STARTS, start_local
+from stages.errors import StageError
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list whose first entry is the number of starts that fail; the second counts the calls."""
+    state = [0, 0]
+
+    def init(**options: object) -> None:
+        state[1] += 1
+        if state[1] <= state[0]:
+            raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr(ray, "init", init)
+    return state
+
+
+def test_a_cluster_that_does_not_start_in_time_is_started_again(failing: list[int]) -> None:
+    failing[0] = STARTS - 1
+    start_local(2)
+    assert failing[1] == STARTS
+
+
+def test_a_cluster_that_never_starts_is_a_clear_error(failing: list[int]) -> None:
+    failing[0] = STARTS
+    with pytest.raises(StageError, match=r"Ray did not start .* timed out during startup.*--in-process"):
+        start_local(2)
+    assert failing[1] == STARTS
