@@ -58,7 +58,7 @@ def diversity(samples: Sequence[Sequence[str]], references: Sequence[Sequence[st
 
 
 def oracle(samples: Sequence[Sequence[str]], references: Sequence[Sequence[str]], how: Comparison) -> list[str]:
-    """Return the sample of each sentence with the highest sentence BLEU against all its references, the earlier of two equal ones."""
+    """Return the sample of each sentence with the highest sentence BLEU against all of its references; the first of several."""
     metric = bleu_metric(how.tokenizer, how.lowercase, effective_order=True)
     return [
         max(texts, key=lambda text, known=list(known): metric.sentence_score(text, known).score)  # type: ignore[misc]

@@ -32,8 +32,9 @@ A recipe names its text, the settings of its method, its systems and a cluster, 
 ```
 {example}```
 
-- `configs/papers/corpora` holds one file for each corpus and direction. Test sets are named and training text is pinned by digest:
-  [data by name](data.md), which `fewstep data fetch RECIPE` downloads; the first lines of a file say where other text comes from.
+- `configs/papers/corpora` holds one file for each corpus and direction. Test sets are
+  [data by name](data.md), and most training text stands at addresses with digests; `fewstep data fetch RECIPE` downloads both. The
+  first lines of a file say where other text comes from.
 - `configs/papers/settings` holds what the trainings of a method share, `configs/papers/systems` the systems of tables that a paper
   has for several corpora.
 - `configs/cluster` holds clusters. The GPUs of a recipe are those of its paper. To train on others, write a file that extends both:

@@ -1,4 +1,4 @@
-"""The files that the recipes download have digests in the recipes, except where no digest was published."""
+"""Recipes state the digest of every file that they download, except where no digest was published."""
 
 import pytest
 

@@ -74,7 +74,7 @@ def collect(inputs: ReportInputs, findings: Findings, timeline: tuple[StepSpan, 
     recorded = [*inputs.counts.values(), *inputs.trainings.values(), *lattices, *inputs.timings.values()]
     colours = colours_of([*(row.system for row in findings.rows), *inputs.trainings])
     draw = Draw(findings, colours)
-    costs = {name: found for name, trained in inputs.trainings.items() if (found := read_costs(trained.path))}
+    costs = {name: cost for name, trained in inputs.trainings.items() if (cost := read_costs(trained.path))}
     return Extras(
         speed={test: figure for test in findings.benchmarks if (figure := draw.speed(test))},
         agreement=draw.agreement(),
