@@ -1,8 +1,8 @@
 """Twins of `kernels.dag` on a GPU, in single precision if the scores are: sums and maxima over all paths of a graph.
 
-One program per sentence walks through its steps, forward and backward at the same time; then one per tile sums the posteriors of
-transitions. They run on the current stream without synchronisation, so lengths are not checked: a sentence whose lengths exceed its
-arrays has no path.
+Each transition is exponentiated once. One program per sentence then walks through its steps, forward and backward at the same time,
+and one per tile sums the posteriors of transitions. They run on the current stream without synchronisation, so lengths are not
+checked: a sentence whose lengths exceed its arrays has no path.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ MANY, FEW = 64, 32
 """Vertices of a step that are processed together, and predecessors of these."""
 ROWS, COLUMNS = 32, 64
 """A tile of transitions."""
+TINY = {torch.float32: 1e-28, torch.float64: 1e-280}
+"""The sum below which underflowed terms could change a step."""
 
 
 def log_likelihood(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, graph_lengths: Tensor) -> Tensor:
@@ -59,24 +61,28 @@ class _LogLikelihood(torch.autograd.Function):
         batch, most, size = tokens.shape
         alpha, found = _nowhere(tokens), tokens.new_full((batch,), -torch.inf)
         beta = _nowhere(tokens) if with_gradient else alpha
-        if batch:
-            arrays = tokens, transitions, target_lengths, graph_lengths, alpha, beta, found
-            dag_programs.sums[(batch, 1 + with_gradient)](*arrays, most, size, many=MANY, few=FEW)
+        highest, scaled = tokens.new_empty(batch, size), torch.empty_like(transitions)
+        if transitions.numel():
+            lengths = target_lengths, graph_lengths
+            grid = (batch, triton.cdiv(size, ROWS))
+            dag_programs.exponentials[grid](transitions, *lengths, highest, scaled, most, size, rows=ROWS, columns=COLUMNS)
+            arrays = tokens, transitions, highest, scaled, *lengths, alpha, beta, found
+            dag_programs.sums[(batch, 1 + with_gradient)](*arrays, most, size, tiny=TINY[tokens.dtype], many=MANY, few=FEW)
         found.masked_fill_(found == torch.inf, torch.nan)
-        ctx.save_for_backward(tokens, transitions, target_lengths, graph_lengths, alpha, beta, found)
+        ctx.save_for_backward(tokens, transitions, highest, scaled, target_lengths, graph_lengths, alpha, beta, found)
         return found
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        tokens, transitions, target_lengths, graph_lengths, alpha, beta, found = ctx.saved_tensors
+        tokens, transitions, highest, scaled, target_lengths, graph_lengths, alpha, beta, found = ctx.saved_tensors
         met = (alpha > -torch.inf) & (beta > -torch.inf) & found.isfinite()[:, None, None]
         posteriors = (alpha + beta - tokens - found[:, None, None]).clamp_max(0.0).exp().where(met, 0.0)
         gradients = torch.empty_like(transitions)
         batch, most, size = tokens.shape
         if gradients.numel():
             given = upstream[0].contiguous()
-            arrays = transitions, target_lengths, graph_lengths, alpha, beta, found, given, gradients
+            arrays = transitions, highest, scaled, target_lengths, graph_lengths, alpha, beta, found, given, gradients
             grid = (batch, triton.cdiv(size, ROWS), triton.cdiv(size, COLUMNS))
             dag_programs.transition_gradients[grid](*arrays, most, size, rows=ROWS, columns=COLUMNS)
         return posteriors * upstream[0][:, None, None], gradients, None, None, None

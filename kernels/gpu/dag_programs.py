@@ -18,34 +18,119 @@ def _possible(m, n, max_tokens, max_vertices):
 
 
 @triton.jit
-def _forward(tokens, transitions, alpha, m, n, stride, many: tl.constexpr, few: tl.constexpr):
+def _leads(i, j, m, n):
+    """Return whether the transitions [rows,columns] from vertices i to vertices j can be part of a path. Longer ones are not."""
+    return (j[None, :] > i[:, None]) & (j[None, :] - i[:, None] <= n - m + 1) & (j < n)[None, :]
+
+
+@triton.jit
+def exponentials(
+    transitions,
+    target_lengths,
+    graph_lengths,
+    highest,
+    scaled,
+    max_tokens,
+    max_vertices,
+    rows: tl.constexpr,
+    columns: tl.constexpr,
+):
+    """Compute highest[i] = max_j transition[i,j] and scaled[i,j] = exp(transition[i,j] - highest[i]) for `rows` vertices i.
+
+    Both are 0 where no path leads on.
+    """
+    b = tl.program_id(0).to(tl.int64)
+    m, n = tl.load(target_lengths + b), tl.load(graph_lengths + b)
+    if _possible(m, n, max_tokens, max_vertices):
+        i = tl.program_id(1) * rows + tl.arange(0, rows)
+        corner = b * max_vertices * max_vertices
+        top = tl.full([rows], float("-inf"), transitions.dtype.element_ty)
+        for start in range(0, n, columns):
+            j = start + tl.arange(0, columns)
+            cells = corner + i[:, None] * max_vertices + j[None, :]
+            edges = tl.load(transitions + cells, mask=_leads(i, j, m, n), other=float("-inf"))
+            top = tl.maximum(top, tl.max(tl.where(edges < float("inf"), edges, float("-inf")), 1))
+        top = tl.where(top == float("-inf"), 0.0, top)
+        for start in range(0, n, columns):
+            j = start + tl.arange(0, columns)
+            cells = corner + i[:, None] * max_vertices + j[None, :]
+            edges = tl.load(transitions + cells, mask=_leads(i, j, m, n), other=float("-inf"))
+            inside = (i < max_vertices)[:, None] & (j < max_vertices)[None, :]
+            tl.store(scaled + cells, tl.exp(edges - top[:, None]), mask=inside)
+        tl.store(highest + b * max_vertices + i, top, mask=i < max_vertices)
+
+
+@triton.jit
+def _log_sum_before(transitions, alpha, j, start, first, last_before, last, stride, many: tl.constexpr, few: tl.constexpr):
+    """Return log sum_i exp(alpha[i] + transition[i,j]) for vertices j in log space, for any scores."""
+    top = tl.full([many], float("-inf"), alpha.dtype.element_ty)
+    total = tl.zeros([many], alpha.dtype.element_ty)
+    for place in range(first, tl.minimum(last_before, start + many - 2) + 1, few):
+        i = place + tl.arange(0, few)
+        before = tl.load(alpha + i, mask=i <= last_before, other=float("-inf"))
+        leads = (i <= last_before)[:, None] & (j <= last)[None, :] & (j[None, :] > i[:, None])
+        edges = tl.load(transitions + i[:, None] * stride + j[None, :], mask=leads, other=float("-inf"))
+        scores = before[:, None] + edges
+        higher = tl.maximum(top, tl.max(scores, 0))
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        total = total * tl.exp(top - base) + tl.sum(tl.exp(scores - base[None, :]), 0)
+        top = higher
+    return tl.where(top == float("-inf"), 0.0, top) + tl.log(total)
+
+
+@triton.jit
+def _log_sum_after(transitions, beta, i, first, last, last_after, stride, many: tl.constexpr, few: tl.constexpr):
+    """Return log sum_j exp(transition[i,j] + beta[j]) for vertices i in log space, for any scores."""
+    top = tl.full([many], float("-inf"), beta.dtype.element_ty)
+    total = tl.zeros([many], beta.dtype.element_ty)
+    for place in range(first, last_after + 1, few):
+        j = place + tl.arange(0, few)
+        after = tl.load(beta + j, mask=j <= last_after, other=float("-inf"))
+        leads = (i <= last)[:, None] & (j <= last_after)[None, :] & (j[None, :] > i[:, None])
+        edges = tl.load(transitions + i[:, None] * stride + j[None, :], mask=leads, other=float("-inf"))
+        scores = after[None, :] + edges
+        higher = tl.maximum(top, tl.max(scores, 1))
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        total = total * tl.exp(top - base) + tl.sum(tl.exp(scores - base[:, None]), 1)
+        top = higher
+    return tl.where(top == float("-inf"), 0.0, top) + tl.log(total)
+
+
+@triton.jit
+def _forward(tokens, transitions, highest, scaled, alpha, m, n, stride, tiny: tl.constexpr, many: tl.constexpr, few: tl.constexpr):
     tl.store(alpha, tl.load(tokens))
     for t in range(1, m):
         tl.debug_barrier()
         first = tl.where(t == m - 1, n - 1, t)
         last = n - m + t
         last_before = tl.where(t == 1, 0, last - 1)
+        row = alpha + (t - 1) * stride
         for start in range(first, last + 1, many):
             j = start + tl.arange(0, many)
-            top = tl.full([many], float("-inf"), tokens.dtype.element_ty)
+            top = tl.full([1], float("-inf"), tokens.dtype.element_ty)
+            lowest = tl.full([1], 2147483647, tl.int32)  # the first vertex with a path
             total = tl.zeros([many], tokens.dtype.element_ty)
             for place in range(t - 1, tl.minimum(last_before, start + many - 2) + 1, few):
                 i = place + tl.arange(0, few)
-                before = tl.load(alpha + (t - 1) * stride + i, mask=i <= last_before, other=float("-inf"))
-                leads = (i <= last_before)[:, None] & (j <= last)[None, :] & (j[None, :] > i[:, None])
-                edges = tl.load(transitions + i[:, None] * stride + j[None, :], mask=leads, other=float("-inf"))
-                scores = before[:, None] + edges
-                higher = tl.maximum(top, tl.max(scores, 0))
+                before = tl.load(row + i, mask=i <= last_before, other=float("-inf"))
+                lowest = tl.minimum(lowest, tl.min(tl.where(before > float("-inf"), i, 2147483647).to(tl.int32), 0))
+                raised = before + tl.load(highest + i, mask=i <= last_before, other=0.0)
+                higher = tl.maximum(top, tl.max(raised, 0))
                 base = tl.where(higher == float("-inf"), 0.0, higher)
-                total = total * tl.exp(top - base) + tl.sum(tl.exp(scores - base[None, :]), 0)
+                leads = (i <= last_before)[:, None] & (j <= last)[None, :] & (j[None, :] > i[:, None])
+                cells = tl.load(scaled + i[:, None] * stride + j[None, :], mask=leads, other=0.0)
+                total = total * tl.exp(top - base) + tl.sum(tl.exp(raised - base)[:, None] * cells, 0)
                 top = higher
             emitted = tl.load(tokens + t * stride + j, mask=j <= last, other=float("-inf"))
-            found = tl.where(top == float("-inf"), 0.0, top) + tl.log(total) + emitted
-            tl.store(alpha + t * stride + j, found, mask=j <= last)
+            found = tl.where(top == float("-inf"), 0.0, top) + tl.log(total)
+            inexact = (emitted > float("-inf")) & (j > lowest) & (total < tiny)
+            if tl.max(inexact.to(tl.int32), 0) > 0:
+                found = _log_sum_before(transitions, row, j, start, t - 1, last_before, last, stride, many, few)
+            tl.store(alpha + t * stride + j, found + emitted, mask=j <= last)
 
 
 @triton.jit
-def _backward(tokens, transitions, beta, m, n, stride, many: tl.constexpr, few: tl.constexpr):
+def _backward(tokens, transitions, highest, scaled, beta, m, n, stride, tiny: tl.constexpr, many: tl.constexpr, few: tl.constexpr):
     end = (m - 1) * stride + n - 1
     tl.store(beta + end, tl.load(tokens + end))
     for step in range(1, m):
@@ -54,29 +139,38 @@ def _backward(tokens, transitions, beta, m, n, stride, many: tl.constexpr, few: 
         last = tl.where(t == 0, 0, n - m + t)
         first_after = tl.where(step == 1, n - 1, t + 1)
         last_after = n - m + t + 1
+        row = beta + (t + 1) * stride
         for start in range(t, last + 1, many):
             i = start + tl.arange(0, many)
-            top = tl.full([many], float("-inf"), tokens.dtype.element_ty)
+            first = tl.maximum(first_after, start + 1)
+            top = tl.full([1], float("-inf"), tokens.dtype.element_ty)
+            furthest = tl.full([1], -1, tl.int32)  # the last vertex with a path
             total = tl.zeros([many], tokens.dtype.element_ty)
-            for place in range(tl.maximum(first_after, start + 1), last_after + 1, few):
+            for place in range(first, last_after + 1, few):
                 j = place + tl.arange(0, few)
-                after = tl.load(beta + (t + 1) * stride + j, mask=j <= last_after, other=float("-inf"))
-                leads = (i <= last)[:, None] & (j <= last_after)[None, :] & (j[None, :] > i[:, None])
-                edges = tl.load(transitions + i[:, None] * stride + j[None, :], mask=leads, other=float("-inf"))
-                scores = after[None, :] + edges
-                higher = tl.maximum(top, tl.max(scores, 1))
+                after = tl.load(row + j, mask=j <= last_after, other=float("-inf"))
+                furthest = tl.maximum(furthest, tl.max(tl.where(after > float("-inf"), j, -1).to(tl.int32), 0))
+                higher = tl.maximum(top, tl.max(after, 0))
                 base = tl.where(higher == float("-inf"), 0.0, higher)
-                total = total * tl.exp(top - base) + tl.sum(tl.exp(scores - base[:, None]), 1)
+                leads = (i <= last)[:, None] & (j <= last_after)[None, :] & (j[None, :] > i[:, None])
+                cells = tl.load(scaled + i[:, None] * stride + j[None, :], mask=leads, other=0.0)
+                total = total * tl.exp(top - base) + tl.sum(tl.exp(after - base)[None, :] * cells, 1)
                 top = higher
             emitted = tl.load(tokens + t * stride + i, mask=i <= last, other=float("-inf"))
-            found = tl.where(top == float("-inf"), 0.0, top) + tl.log(total) + emitted
-            tl.store(beta + t * stride + i, found, mask=i <= last)
+            raised = tl.load(highest + i, mask=i <= last, other=0.0)
+            found = tl.where(top == float("-inf"), 0.0, top) + raised + tl.log(total)
+            inexact = (emitted > float("-inf")) & (i < furthest) & (total < tiny)
+            if tl.max(inexact.to(tl.int32), 0) > 0:
+                found = _log_sum_after(transitions, row, i, first, last, last_after, stride, many, few)
+            tl.store(beta + t * stride + i, found + emitted, mask=i <= last)
 
 
 @triton.jit
 def sums(
     tokens,
     transitions,
+    highest,
+    scaled,
     target_lengths,
     graph_lengths,
     alpha,
@@ -84,26 +178,38 @@ def sums(
     result,
     max_tokens,
     max_vertices,
+    tiny: tl.constexpr,
     many: tl.constexpr,
     few: tl.constexpr,
 ):
-    """Compute alpha and `result` of sentence program_id(0) if program_id(1) is 0, else beta."""
+    """Compute alpha and `result` of sentence program_id(0) if program_id(1) is 0, else beta.
+
+    With the arrays of `exponentials`, a step multiplies exp(alpha[i] + highest[i] - top) by scaled[i,j]: an exponential for every
+    edge of the graph instead of one for every edge and token. Vertices whose sum is below `tiny`, so that terms may have
+    underflowed, are summed in log space.
+    """
     b = tl.program_id(0).to(tl.int64)
     m, n = tl.load(target_lengths + b), tl.load(graph_lengths + b)
     if _possible(m, n, max_tokens, max_vertices):
         here = b * max_tokens * max_vertices
-        edges = transitions + b * max_vertices * max_vertices
+        corner = b * max_vertices * max_vertices
+        tokens += here
+        transitions += corner
+        scaled += corner
+        highest += b * max_vertices
         if tl.program_id(1) == 0:
-            _forward(tokens + here, edges, alpha + here, m, n, max_vertices, many, few)
+            _forward(tokens, transitions, highest, scaled, alpha + here, m, n, max_vertices, tiny, many, few)
             tl.debug_barrier()
             tl.store(result + b, tl.load(alpha + here + (m - 1) * max_vertices + n - 1))
         else:
-            _backward(tokens + here, edges, beta + here, m, n, max_vertices, many, few)
+            _backward(tokens, transitions, highest, scaled, beta + here, m, n, max_vertices, tiny, many, few)
 
 
 @triton.jit
 def transition_gradients(
     transitions,
+    highest,
+    scaled,
     target_lengths,
     graph_lengths,
     alpha,
@@ -116,7 +222,12 @@ def transition_gradients(
     rows: tl.constexpr,
     columns: tl.constexpr,
 ):
-    """Compute tile (program_id(1), program_id(2)) of a sentence: sum_t exp(alpha[t,i] + transition[i,j] + beta[t+1,j] - log Z)."""
+    """Compute tile (program_id(1), program_id(2)) of a sentence: sum_t exp(alpha[t,i] + transition[i,j] + beta[t+1,j] - log Z).
+
+    A token adds the product of a column exp(alpha[t,i] + highest[i] - a) and a row exp(beta[t+1,j] - b), where a and b are the
+    maxima, times exp(a + b - log Z); the sum is multiplied by scaled[i,j]. Where that factor is large, and the product of the
+    maxima therefore on no likely path, the token's terms are computed one by one.
+    """
     b = tl.program_id(0).to(tl.int64)
     m, n = tl.load(target_lengths + b), tl.load(graph_lengths + b)
     i = tl.program_id(1) * rows + tl.arange(0, rows)
@@ -125,17 +236,27 @@ def transition_gradients(
     total = tl.zeros([rows, columns], transitions.dtype.element_ty)
     if _possible(m, n, max_tokens, max_vertices) & (log_z > float("-inf")) & (log_z < float("inf")):
         here = b * max_tokens * max_vertices
-        # Longer transitions belong to no path.
-        leads = (j[None, :] > i[:, None]) & (j[None, :] - i[:, None] <= n - m + 1) & (j < n)[None, :]
-        cells = transitions + b * max_vertices * max_vertices + i[:, None] * max_vertices + j[None, :]
-        edges = tl.load(cells, mask=leads, other=float("-inf")) - log_z
+        leads = _leads(i, j, m, n)
+        cells = b * max_vertices * max_vertices + i[:, None] * max_vertices + j[None, :]
+        raise_by = tl.load(highest + b * max_vertices + i, mask=i < n, other=0.0)
+        products = tl.zeros([rows, columns], transitions.dtype.element_ty)
         first = tl.maximum(tl.program_id(1) * rows - (n - m), 0)
         past = tl.minimum(tl.program_id(1) * rows + rows, m - 1)
         for t in range(first, past):
             before = tl.load(alpha + here + t * max_vertices + i, mask=i < n, other=float("-inf"))
             after = tl.load(beta + here + (t + 1) * max_vertices + j, mask=j < n, other=float("-inf"))
-            met = (before > float("-inf"))[:, None] & (after > float("-inf"))[None, :]
-            total += tl.where(met, tl.exp(tl.minimum(before[:, None] + edges + after[None, :], 0.0)), 0.0)
+            raised = before + raise_by
+            most_before, most_after = tl.max(raised, 0), tl.max(after, 0)
+            if (most_before > float("-inf")) & (most_after > float("-inf")):
+                if most_before + most_after - log_z < 60.0:
+                    column = tl.exp(raised - most_before) * tl.exp(most_before + most_after - log_z)
+                    products += column[:, None] * tl.exp(after - most_after)[None, :]
+                else:
+                    edges = tl.load(transitions + cells, mask=leads, other=float("-inf")) - log_z
+                    met = (before > float("-inf"))[:, None] & (after > float("-inf"))[None, :]
+                    total += tl.where(met, tl.exp(tl.minimum(before[:, None] + edges + after[None, :], 0.0)), 0.0)
+        weights = tl.load(scaled + cells, mask=leads, other=0.0)
+        total += tl.where(products > 0.0, products * weights, 0.0)
         total *= tl.load(upstream + b)
     inside = (i < max_vertices)[:, None] & (j < max_vertices)[None, :]
     tl.store(gradients + b * max_vertices * max_vertices + i[:, None] * max_vertices + j[None, :], total, mask=inside)
