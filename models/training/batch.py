@@ -39,6 +39,10 @@ class Batch:
         """Return the batch on another device."""
         return Batch(**{name: tensor.to(device, non_blocking=True) for name, tensor in vars(self).items()})
 
+    def pinned(self) -> Batch:
+        """Return the batch in page-locked memory, which a GPU reads while the host goes on."""
+        return Batch(**{name: tensor.pin_memory() for name, tensor in vars(self).items()})
+
     def select(self, rows: Tensor) -> Batch:
         """Return the pairs `rows`, which may repeat."""
         return Batch(**{name: tensor[rows] for name, tensor in vars(self).items()})
@@ -197,6 +201,11 @@ def _share(pool: Pool, rows: Ints, position: Position, number: int, count: int, 
     longest = int(np.maximum(pool.source.lengths[share], pool.target.lengths[share]).max()) + 1
     passes = min(len(share), max(1, -(-len(share) * longest // microbatch_tokens))) if microbatch_tokens else 1
     return Share([pool.batch(share[index::passes]) for index in range(passes)], weight, position, number)
+
+
+def pinned(items: Iterator[list[Share]]) -> Iterator[list[Share]]:
+    """Yield the same shares with their batches in page-locked memory; without it the copy of a batch to a GPU holds the host up."""
+    return ([share._replace(slices=[batch.pinned() for batch in share.slices]) for share in own] for own in items)
 
 
 def prefetch_batches(items: Iterator[T], depth: int = 2) -> Iterator[T]:

@@ -18,7 +18,7 @@ from models.bundle.directory import links_of
 from models.bundle.weights import load_matching_weights
 from models.family import family_named
 from models.training import averaging
-from models.training.batch import prefetch_batches, shares
+from models.training.batch import pinned, prefetch_batches, shares
 from models.training.config import TrainingConfig, TrainingPrecision
 from models.training.finite import REMEDY, NotFiniteError
 from models.training.loop import updates
@@ -120,7 +120,7 @@ class Worker:
             num_shares=start.num_shares,
             microbatch_tokens=self.job.context.microbatch_tokens,
         )
-        batches = prefetch_batches(mine)
+        batches = prefetch_batches(mine if self.training_worker.device == "cpu" else pinned(mine))
         reports = updates(
             self.model, self.family.loss, batches, self.optimizer, self.recipe, self.training_worker, start.update, self.passes
         )

@@ -4,11 +4,12 @@ from itertools import islice
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fewstep.vocabulary import EOS, PAD
-from models.training.batch import Pool, Position, Ragged, batches, collate, cut, plan, prefetch_batches, shares
+from models.training.batch import Pool, Position, Ragged, Share, batches, collate, cut, pinned, plan, prefetch_batches, shares
 from stages.train.token_files import PoolStream
 
 
@@ -155,3 +156,21 @@ def test_prefetching_keeps_order_and_raises_in_place():
     assert list(islice(stream, 3)) == [1, 2, 3]
     with pytest.raises(RuntimeError, match="broken"):
         next(stream)
+
+
+def test_shares_for_a_gpu_are_copied_to_page_locked_memory_once(monkeypatch):
+    """Without a GPU there is no such memory; the copy is marked instead."""
+    locked = set()
+
+    def pin_memory(tensor):
+        copy = tensor.clone()
+        locked.add(copy.data_ptr())
+        return copy
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin_memory)
+    batch = collate([3, 1], [[7, 8], [9]], [[7], [8, 9]])
+    (found,) = pinned(iter([[Share([batch], 0.5, Position(1, 2), 4)]]))
+    assert (found[0].weight, found[0].position, found[0].number) == (0.5, Position(1, 2), 4)
+    for name, tensor in vars(found[0].slices[0]).items():
+        assert tensor.equal(vars(batch)[name])
+        assert tensor.data_ptr() in locked
