@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fewstep.config.options import OutputLimits, Shortlist
+from fewstep.decoding import decode_batch
 from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.sources import max_output_lengths
 from models.aggressive.decode import AggressiveDecoder
@@ -109,3 +110,27 @@ def test_neither_start_nor_pass_waits_for_the_host(kind, name):
             program.step()
     assert program.state.tokens.shape == (4, 33)
     assert calls.calls < (1300 if search.tree_nodes else {"head": 2000}.get(kind, 850))
+
+
+def test_a_batch_that_does_not_fit_is_decoded_in_halves(monkeypatch):
+    """The output is that of a batch that fits."""
+    verifier, drafter = networks("shared")
+    decoder, device, rows = AggressiveDecoder(drafter, verifier), DeviceSearch(drafter, verifier, None), sources(8, seed=6)
+    sizes, start = [], DraftAndVerify.start
+
+    def limited(program, inputs):
+        sizes.append(len(inputs.source))
+        if len(inputs.source) > 2:
+            raise torch.OutOfMemoryError("no memory")
+        start(program, inputs)
+
+    def decode(prepared, search, threads=None):
+        limits = max_output_lengths(search.output_limits, prepared.lengths, drafter.config.max_positions)
+        with inference_mode(drafter), inference_mode(verifier):
+            return [[one] for one in device.decode(prepared, search, limits)]
+
+    expected = decode(decoder.prepare(rows), CHAIN)
+    monkeypatch.setattr(DraftAndVerify, "start", limited)
+    monkeypatch.setattr(decoder, "decode", decode)
+    assert [one.ids for (one,) in decode_batch(decoder, rows, CHAIN)] == [one.ids for (one,) in expected]
+    assert sizes == [8, 4, 2, 2, 4, 2, 2]
