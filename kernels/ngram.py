@@ -189,4 +189,5 @@ def _thresholds(prune: Sequence[int], order: int) -> list[int]:
 
 
 def _estimation(facts: dict[str, Any]) -> Estimation:
-    return Estimation(**{key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()})
+    tuples: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
+    return Estimation(**tuples)

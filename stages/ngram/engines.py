@@ -33,7 +33,7 @@ def estimate(job: Job, folder: Path) -> tuple[NgramModel, dict[str, Any]]:
 
     Special words (`<s>`, `</s>`, `<unk>`) in the text are treated as white space.
     """
-    options = {
+    options: dict[str, Any] = {
         "prune": job.config.prune,
         "discount_fallback": job.config.discount_fallback,
         "threads": job.context.resources.threads,
