@@ -57,6 +57,18 @@ def test_is_the_reference(sizes, size, dtype, causal, masked, threads, seed):
         np.testing.assert_allclose(one.double().numpy(), other, rtol=error, atol=1e-4)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_queries_whose_weights_are_not_held_together(causal):
+    inputs, upstream = batch(2, 1, 1100, 1500, 4, torch.float32, 5, causal)
+    mixed, given_back = torch.full_like(upstream, 7.0), heads_of(upstream, 1)
+    normalisers = fused_attention_(inputs, heads_of(mixed, 1), threads=1)
+    expected = slow.attention(*exact(inputs), inputs.seen.numpy(), causal)
+    np.testing.assert_allclose(heads_of(mixed, 1).double().numpy(), expected, rtol=1e-4, atol=2e-5)
+    wanted = slow.gradients(*exact(inputs), inputs.seen.numpy(), causal, given_back.double().numpy())
+    for one, other in zip(gradients_of(inputs, normalisers, given_back, threads=1), wanted, strict=True):
+        np.testing.assert_allclose(one.double().numpy(), other, rtol=1e-4, atol=1e-4)
+
+
 def test_scores_of_any_size_have_weights_and_gradients():
     """Scores whose exponentials overflow: only the highest one counts."""
     queries, keys = torch.full((1, 1, 1, 1), 1e4), torch.tensor([[[[1e4], [-1e4], [0.9e4]]]])

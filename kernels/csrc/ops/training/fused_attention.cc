@@ -17,11 +17,12 @@ namespace {
 
 constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 constexpr std::size_t STEP = F32_LANES;
+constexpr std::size_t MAX_WEIGHTS = std::size_t{1} << 20;  // of a head that are held at a time, unless a query has more
 constexpr int VECTORS = SIMD_REGISTERS == 32 ? 3 : 2, ROWS = SIMD_REGISTERS == 32 ? 8 : 4;  // sums that stay in registers
 
 std::size_t up(std::size_t count) { return (count + STEP - 1) / STEP * STEP; }
 
-// A [rows,depth] with arbitrary strides, B [depth,columns] and C [rows,columns] with rows of whole vectors.
+// A [rows,depth] with arbitrary strides, B [depth,columns] and C [rows,columns] with rows of whole vectors. `adds`: to C.
 struct Gemm {
     const float* a;
     std::size_t row_stride, depth_stride;
@@ -29,11 +30,18 @@ struct Gemm {
     std::size_t b_stride;
     float* c;
     std::size_t c_stride, depth;
+    bool adds = false;
 };
 
 template <int R, int V>
 void multiply_block(const Gemm& gemm, std::size_t row, std::size_t column) {
     F32Vector sums[R][V] = {};
+    const auto result = [&](int block_row, int vector) {
+        return gemm.c + (row + static_cast<std::size_t>(block_row)) * gemm.c_stride + column +
+               static_cast<std::size_t>(vector) * STEP;
+    };
+    for (int block_row = 0; gemm.adds && block_row < R; ++block_row)
+        for (int vector = 0; vector < V; ++vector) sums[block_row][vector] = load(result(block_row, vector));
     const float *a = gemm.a + row * gemm.row_stride, *b = gemm.b + column;
     for (std::size_t position = 0; position < gemm.depth; ++position, a += gemm.depth_stride, b += gemm.b_stride) {
         F32Vector vectors[V];
@@ -48,10 +56,7 @@ void multiply_block(const Gemm& gemm, std::size_t row, std::size_t column) {
         }
     }
     for (int block_row = 0; block_row < R; ++block_row)
-        for (int vector = 0; vector < V; ++vector)
-            store(gemm.c + (row + static_cast<std::size_t>(block_row)) * gemm.c_stride + column +
-                      static_cast<std::size_t>(vector) * STEP,
-                  sums[block_row][vector]);
+        for (int vector = 0; vector < V; ++vector) store(result(block_row, vector), sums[block_row][vector]);
 }
 
 using Multiply = void (*)(const Gemm&, std::size_t, std::size_t);
@@ -68,7 +73,7 @@ constexpr std::array<std::array<Multiply, ROWS>, VECTORS> by_vectors(std::intege
 
 constexpr auto MULTIPLY = by_vectors(std::make_integer_sequence<int, VECTORS>());
 
-// C = A B
+// C = A B, or C += A B
 void multiply(const Gemm& gemm, std::size_t rows, std::size_t columns) {
     constexpr std::size_t block_columns = static_cast<std::size_t>(VECTORS) * STEP;
     const std::size_t blocks = (rows + ROWS - 1) / ROWS;
@@ -129,9 +134,14 @@ class Head {
         }
     }
 
-    // Set the scores [queries,padded_keys] of keys that a query must not see to minus infinity.
-    void apply_mask(float* scores) const {
-        for (std::size_t query = 0; query < queries_; ++query, scores += padded_keys_) {
+    // The number of queries whose weights are held at a time.
+    std::size_t queries_at_a_time() const {
+        return std::max<std::size_t>(1, std::min(queries_, MAX_WEIGHTS / std::max<std::size_t>(1, padded_keys_)));
+    }
+
+    // Set the scores [queries,padded_keys] of keys that the queries [first, last) must not see to minus infinity.
+    void apply_mask(float* scores, std::size_t first, std::size_t last) const {
+        for (std::size_t query = first; query < last; ++query, scores += padded_keys_) {
             const std::size_t end = causal_ ? std::min(keys_, query + 1) : keys_;
             for (std::size_t key = 0; visible_ != nullptr && key < end; ++key)
                 if (!visible_[key]) scores[key] = MINUS_INFINITY;
@@ -165,7 +175,7 @@ ExpSum exponentiate(float* scores, std::size_t padded_keys) {
 }
 
 struct Workspace {
-    Buffer queries, keys, values, upstream, transposed, weights, products, output;
+    Buffer queries, keys, values, upstream, transposed, transposed_values, weights, products, output, of_keys, of_values;
 };
 
 template <typename Body>
@@ -177,18 +187,76 @@ void for_each_head(const AttentionShape& shape, int threads, const Body& body) {
     });
 }
 
-// Read queries / sqrt(d) and compute their scores for all keys in `workspace.keys`.
+// Queries [first, last) whose weights are held together.
+struct Part {
+    std::size_t first, last;
+
+    std::size_t count() const { return last - first; }
+    template <typename Value>
+    Value* of(const HeadRows<Value>& rows, std::size_t sentence, std::size_t head) const {
+        return rows.at(sentence, head) + static_cast<std::ptrdiff_t>(first) * rows.row_stride;
+    }
+};
+
+template <typename Body>
+void for_each_part(const AttentionShape& shape, const Head& head, const Body& body) {
+    const std::size_t count = head.queries_at_a_time();
+    for (std::size_t first = 0; first < shape.queries; first += count) body(Part{first, std::min(first + count, shape.queries)});
+}
+
+// Read the keys and values of a head, and transpose the keys.
 template <typename Value>
-void score(const AttentionShape& shape, const Head& head, const Value* queries, std::ptrdiff_t stride, Workspace& workspace) {
-    workspace.queries.reserve(shape.queries * head.width());
+void read_keys(const AttentionShape& shape, const Head& head, const HeadRows<const Value>& keys,
+               const HeadRows<const Value>& values, std::size_t sentence, std::size_t number, Workspace& workspace) {
+    workspace.keys.reserve(head.keys() * head.width()), workspace.values.reserve(head.keys() * head.width());
     workspace.transposed.reserve(shape.size * head.padded_keys());
-    workspace.weights.reserve(shape.queries * head.padded_keys());
-    head.read(queries, stride, shape.queries, head.scale(), workspace.queries.data());
+    head.read(keys.at(sentence, number), keys.row_stride, head.keys(), 1.0F, workspace.keys.data());
+    head.read(values.at(sentence, number), values.row_stride, head.keys(), 1.0F, workspace.values.data());
     head.transpose(workspace.keys.data(), workspace.transposed.data());
+}
+
+// Read queries / sqrt(d) and compute their scores for all keys.
+template <typename Value>
+void score(const AttentionShape& shape, const Head& head, const Part& part, const Value* queries, std::ptrdiff_t stride,
+           Workspace& workspace) {
+    workspace.queries.reserve(part.count() * head.width()), workspace.output.reserve(part.count() * head.width());
+    workspace.weights.reserve(part.count() * head.padded_keys());
+    head.read(queries, stride, part.count(), head.scale(), workspace.queries.data());
     multiply({workspace.queries.data(), head.width(), 1, workspace.transposed.data(), head.padded_keys(), workspace.weights.data(),
               head.padded_keys(), shape.size},
-             shape.queries, head.padded_keys());
-    head.apply_mask(workspace.weights.data());
+             part.count(), head.padded_keys());
+    head.apply_mask(workspace.weights.data(), part.first, part.last);
+}
+
+// Compute the gradients of the queries of a part, in `workspace.output`, and add those of keys and values.
+void add_gradients(const AttentionShape& shape, const Head& head, const Part& part, const float* normaliser, Workspace& workspace) {
+    const std::size_t width = head.width(), padded_keys = head.padded_keys(), count = part.count();
+    float *const weights = workspace.weights.data(), *const products = workspace.products.data(),
+                 *const output = workspace.output.data();
+    multiply(
+        {workspace.upstream.data(), width, 1, workspace.transposed_values.data(), padded_keys, products, padded_keys, shape.size},
+        count, padded_keys);
+    for (std::size_t query = 0; query < count; ++query) {
+        float *const weight = weights + query * padded_keys, *const product = products + query * padded_keys;
+        const float shift = normaliser[query] == MINUS_INFINITY ? 0.0F : normaliser[query];
+        F32Vector sums{};
+        for (std::size_t position = 0; position < padded_keys; position += STEP) {
+            const F32Vector here = vector_exp(load(weight + position) - shift);
+            store(weight + position, here);
+            sums = multiply_add(here, load(product + position), sums);
+        }
+        const float sum = horizontal_sum(sums);
+        for (std::size_t position = 0; position < padded_keys; position += STEP)
+            store(product + position, load(weight + position) * (load(product + position) - sum));
+    }
+    const bool adds = part.first > 0;
+    multiply({weights, 1, padded_keys, workspace.upstream.data(), width, workspace.of_values.data(), width, count, adds},
+             head.keys(), width);
+    multiply({products, 1, padded_keys, workspace.queries.data(), width, workspace.of_keys.data(), width, count, adds}, head.keys(),
+             width);
+    multiply({products, padded_keys, 1, workspace.keys.data(), width, output, width, head.keys()}, count, width);
+    for (std::size_t position = 0; position < count * width; position += STEP)
+        store(output + position, load(output + position) * head.scale());
 }
 
 }  // namespace
@@ -198,23 +266,24 @@ void fused_attention(const AttentionShape& shape, const HeadRows<const Value>& q
                      const HeadRows<const Value>& values, const HeadRows<Value>& output_rows, float* normalisers, int threads) {
     for_each_head(shape, threads, [&](std::size_t sentence, std::size_t number, const Head& head, Workspace& workspace) {
         const std::size_t width = head.width(), padded_keys = head.padded_keys();
-        workspace.keys.reserve(head.keys() * width), workspace.output.reserve(shape.queries * width);
-        head.read(keys.at(sentence, number), keys.row_stride, head.keys(), 1.0F, workspace.keys.data());
-        score(shape, head, queries.at(sentence, number), queries.row_stride, workspace);
-        float* const normaliser = normalisers + (sentence * shape.heads + number) * shape.queries;
-        for (std::size_t query = 0; query < shape.queries; ++query) {
-            float* const weights = workspace.weights.data() + query * padded_keys;
-            const auto [logarithm, sum] = exponentiate(weights, padded_keys);
-            normaliser[query] = logarithm;
-            const float factor = sum == 0.0F ? 0.0F : 1.0F / sum;
-            for (std::size_t position = 0; position < padded_keys; position += STEP)
-                store(weights + position, load(weights + position) * factor);
-        }
-        head.read(values.at(sentence, number), values.row_stride, head.keys(), 1.0F, workspace.keys.data());
-        multiply(
-            {workspace.weights.data(), padded_keys, 1, workspace.keys.data(), width, workspace.output.data(), width, head.keys()},
-            shape.queries, width);
-        head.write(workspace.output.data(), shape.queries, shape.queries, output_rows.at(sentence, number), output_rows.row_stride);
+        read_keys(shape, head, keys, values, sentence, number, workspace);
+        for_each_part(shape, head, [&](const Part& part) {
+            score(shape, head, part, part.of(queries, sentence, number), queries.row_stride, workspace);
+            float* const normaliser = normalisers + (sentence * shape.heads + number) * shape.queries + part.first;
+            for (std::size_t query = 0; query < part.count(); ++query) {
+                float* const weights = workspace.weights.data() + query * padded_keys;
+                const auto [logarithm, sum] = exponentiate(weights, padded_keys);
+                normaliser[query] = logarithm;
+                const float factor = sum == 0.0F ? 0.0F : 1.0F / sum;
+                for (std::size_t position = 0; position < padded_keys; position += STEP)
+                    store(weights + position, load(weights + position) * factor);
+            }
+            multiply({workspace.weights.data(), padded_keys, 1, workspace.values.data(), width, workspace.output.data(), width,
+                      head.keys()},
+                     part.count(), width);
+            head.write(workspace.output.data(), part.count(), part.count(), part.of(output_rows, sentence, number),
+                       output_rows.row_stride);
+        });
     });
 }
 
@@ -223,44 +292,26 @@ void fused_attention_gradients(const AttentionShape& shape, const HeadRows<const
                                const HeadRows<const Value>& values, const float* normalisers, const HeadRows<const Value>& upstream,
                                const AttentionGradients<Value>& gradients, int threads) {
     for_each_head(shape, threads, [&](std::size_t sentence, std::size_t number, const Head& head, Workspace& workspace) {
-        const std::size_t width = head.width(), padded_keys = head.padded_keys(), count = shape.queries;
-        workspace.keys.reserve(head.keys() * width), workspace.values.reserve(head.keys() * width),
-            workspace.upstream.reserve(count * width);
-        workspace.products.reserve(count * padded_keys), workspace.output.reserve(std::max(count, head.keys()) * width);
-        head.read(keys.at(sentence, number), keys.row_stride, head.keys(), 1.0F, workspace.keys.data());
-        head.read(values.at(sentence, number), values.row_stride, head.keys(), 1.0F, workspace.values.data());
-        head.read(upstream.at(sentence, number), upstream.row_stride, count, 1.0F, workspace.upstream.data());
-        score(shape, head, queries.at(sentence, number), queries.row_stride, workspace);
-        head.transpose(workspace.values.data(), workspace.transposed.data());
-        float *const weights = workspace.weights.data(), *const products = workspace.products.data(),
-                     *const output = workspace.output.data();
-        multiply({workspace.upstream.data(), width, 1, workspace.transposed.data(), padded_keys, products, padded_keys, shape.size},
-                 count, padded_keys);
-        const float* const normaliser = normalisers + (sentence * shape.heads + number) * count;
-        for (std::size_t query = 0; query < count; ++query) {
-            float *const weight = weights + query * padded_keys, *const product = products + query * padded_keys;
-            const float shift = normaliser[query] == MINUS_INFINITY ? 0.0F : normaliser[query];
-            F32Vector sums{};
-            for (std::size_t position = 0; position < padded_keys; position += STEP) {
-                const F32Vector here = vector_exp(load(weight + position) - shift);
-                store(weight + position, here);
-                sums = multiply_add(here, load(product + position), sums);
-            }
-            const float sum = horizontal_sum(sums);
-            for (std::size_t position = 0; position < padded_keys; position += STEP)
-                store(product + position, load(weight + position) * (load(product + position) - sum));
-        }
-        const auto write = [&](const HeadRows<Value>& to, std::size_t rows, std::size_t all) {
-            head.write(output, rows, all, to.at(sentence, number), to.row_stride);
+        const std::size_t width = head.width();
+        workspace.of_keys.reserve(head.keys() * width), workspace.of_values.reserve(head.keys() * width);
+        workspace.transposed_values.reserve(shape.size * head.padded_keys());
+        read_keys(shape, head, keys, values, sentence, number, workspace);
+        head.transpose(workspace.values.data(), workspace.transposed_values.data());
+        for_each_part(shape, head, [&](const Part& part) {
+            score(shape, head, part, part.of(queries, sentence, number), queries.row_stride, workspace);
+            workspace.upstream.reserve(part.count() * width), workspace.products.reserve(part.count() * head.padded_keys());
+            head.read(part.of(upstream, sentence, number), upstream.row_stride, part.count(), 1.0F, workspace.upstream.data());
+            const float* const normaliser = normalisers + (sentence * shape.heads + number) * shape.queries + part.first;
+            add_gradients(shape, head, part, normaliser, workspace);
+            head.write(workspace.output.data(), part.count(), part.count(), part.of(gradients.queries, sentence, number),
+                       gradients.queries.row_stride);
+        });
+        const std::size_t rows = shape.queries > 0 ? head.keys() : 0;
+        const auto write = [&](const Buffer& sums, const HeadRows<Value>& to) {
+            head.write(sums.data(), rows, shape.keys, to.at(sentence, number), to.row_stride);
         };
-        multiply({weights, 1, padded_keys, workspace.upstream.data(), width, output, width, count}, head.keys(), width);
-        write(gradients.values, head.keys(), shape.keys);
-        multiply({products, 1, padded_keys, workspace.queries.data(), width, output, width, count}, head.keys(), width);
-        write(gradients.keys, head.keys(), shape.keys);
-        multiply({products, padded_keys, 1, workspace.keys.data(), width, output, width, head.keys()}, count, width);
-        for (std::size_t position = 0; position < count * width; position += STEP)
-            store(output + position, load(output + position) * head.scale());
-        write(gradients.queries, count, count);
+        write(workspace.of_keys, gradients.keys);
+        write(workspace.of_values, gradients.values);
     });
 }
 

@@ -1,5 +1,5 @@
-// Attention and its gradients for training, softmax(Q K^T / sqrt(d)) V, one head of one sentence at a time, so that only the
-// weights of one head are held in memory.
+// Attention and its gradients for training, softmax(Q K^T / sqrt(d)) V, one head of one sentence at a time, and some of its
+// queries, so that few weights are held in memory.
 #pragma once
 
 #include <cstddef>
