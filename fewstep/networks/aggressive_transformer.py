@@ -248,7 +248,7 @@ def _checked(network: str, arrays: Mapping[str, F32], shape: TransformerShape) -
         given = native_arguments(arrays, expected_arrays(shape, "source_embedding" in arrays), shape)
     except ValueError as error:
         raise ValueError(f"{network}: {error}") from error
-    return given.pop("arrays"), {name: int(number) for name, number in given.items()}
+    return given["arrays"], given["shape"]
 
 
 def _check_pair(drafter: Drafter, sizes: Mapping[str, int], shape: TransformerShape, verifier: Mapping[str, int]) -> None:

@@ -41,7 +41,7 @@ class TransformerShape:
 
 
 def native_arguments(arrays: Mapping[str, F32], wanted: Mapping[str, tuple[int, ...]], shape: TransformerShape) -> dict[str, Any]:
-    """Return the arrays named in `wanted`, contiguous, and the sizes as keyword arguments of native constructors.
+    """Return the arrays named in `wanted`, contiguous, and the sizes by name, as keyword arguments of native constructors.
 
     Raises ValueError that names all arrays that are missing or have another shape or type.
     """
@@ -52,21 +52,21 @@ def native_arguments(arrays: Mapping[str, F32], wanted: Mapping[str, tuple[int, 
     rows = {name: int(arrays[name].shape[0]) for name in ("target_embedding", "source_positions", "slot_codes")}
     if shape.logits_bias and len(arrays["logits_bias"]) != rows["target_embedding"]:
         raise ValueError(f"arrays: logits_bias: expected [{rows['target_embedding']}], got {list(arrays['logits_bias'].shape)}")
-    return {
-        "arrays": {name: np.ascontiguousarray(arrays[name]) for name in wanted},
+    sizes = {
         "encoder_layers": shape.encoder_layers,
         "decoder_layers": shape.decoder_layers,
         "width": shape.width,
         "feed_forward": shape.feed_forward,
         "heads": shape.heads,
-        "pre_norm": shape.norm == "pre",
+        "pre_norm": int(shape.norm == "pre"),
         "source_vocabulary": int(arrays.get("source_embedding", arrays["target_embedding"]).shape[0]),
         "target_vocabulary": rows["target_embedding"],
         "source_positions": rows["source_positions"],
         "slots": rows["slot_codes"],
         "activation": ACTIVATIONS.index(shape.activation),
-        "scale_embeddings": shape.scale_embeddings,
+        "scale_embeddings": int(shape.scale_embeddings),
     }
+    return {"arrays": {name: np.ascontiguousarray(arrays[name]) for name in wanted}, "shape": sizes}
 
 
 def expected_arrays(shape: TransformerShape, own_source: bool) -> dict[str, tuple[int, ...]]:

@@ -103,8 +103,8 @@ class DagNetwork:
         if "lengths" in arrays:
             wanted |= {"lengths": (ANY_ROWS, shape.width)}
         arguments = native_arguments(arrays, wanted, shape)
-        if len(arrays["link_codes"]) != arguments["slots"]:
-            raise ValueError(f"link_codes: expected {arguments['slots']} rows as in slot_codes, got {len(arrays['link_codes'])}")
+        if len(arrays["link_codes"]) != (slots := arguments["shape"]["slots"]):
+            raise ValueError(f"link_codes: expected {slots} rows as in slot_codes, got {len(arrays['link_codes'])}")
         arguments |= lexicon_arguments(lexicon)
         classes = len(arrays["lengths"]) if "lengths" in arrays else 0
         self._native = fewstep_native.make_dag_network(

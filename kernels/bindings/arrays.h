@@ -16,7 +16,11 @@ namespace fewstep {
 template <typename T>
 using Vector = nanobind::ndarray<const T, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 template <typename T>
+using Cube = nanobind::ndarray<const T, nanobind::ndim<3>, nanobind::c_contig, nanobind::device::cpu>;
+template <typename T>
 using MutableVector = nanobind::ndarray<T, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+template <typename T>
+using MutableCube = nanobind::ndarray<T, nanobind::ndim<3>, nanobind::c_contig, nanobind::device::cpu>;
 template <typename T>
 using Result = nanobind::ndarray<nanobind::numpy, T, nanobind::ndim<1>>;
 
@@ -31,6 +35,15 @@ Result<T> own(std::vector<T> values) {
     auto* kept = new std::vector<T>(std::move(values));
     nanobind::capsule owner(kept, [](void* at) noexcept { delete static_cast<std::vector<T>*>(at); });
     return Result<T>(kept->data(), {kept->size()}, owner);
+}
+
+// "[row]: expected ", which follows the name of an array. It is put together from left to right: GCC 12 warns of an overflow where
+// "[" + std::to_string(row) is compiled inline (its bug 105651).
+inline std::string expected_at(std::size_t row) {
+    std::string text = "[";
+    text += std::to_string(row);
+    text += "]: expected ";
+    return text;
 }
 
 inline void require(bool holds, const std::string& message) {

@@ -9,10 +9,10 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
-#include "bindings/inference/activation.h"
 #include "bindings/inference/beam_options.h"
 #include "bindings/inference/lexicon.h"
 #include "bindings/inference/precision.h"
+#include "bindings/inference/shape.h"
 #include "csrc/inference/aggressive/decoding.h"
 #include "csrc/inference/network/shortlist.h"
 
@@ -23,10 +23,8 @@ namespace fewstep {
 
 namespace {
 
-using Array = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Table = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Ids = Vector<std::int64_t>;
-using Sizes = std::map<std::string, std::size_t>;  // of a network's shape, by name
 
 std::string got(std::int64_t value) { return ", got " + std::to_string(value); }
 
@@ -43,26 +41,8 @@ Sight sight_of(const std::string& name) {
     throw std::invalid_argument("sight: expected all or prefix, got " + name);
 }
 
-TransformerShape shape_of(const Sizes& sizes) {
-    const auto at = [&](const char* name) { return sizes.at(name); };
-    return {at("encoder_layers"),
-            at("decoder_layers"),
-            at("width"),
-            at("feed_forward"),
-            at("heads"),
-            at("pre_norm") != 0,
-            at("source_vocabulary"),
-            at("target_vocabulary"),
-            at("source_positions"),
-            at("slots"),
-            activation_of(at("activation")),
-            at("scale_embeddings") != 0};
-}
-
-Transformer transformer_of(const std::map<std::string, Array>& arrays, const Sizes& sizes) {
-    Arrays floats;
-    for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
-    return Transformer(shape_of(sizes), floats);
+Transformer transformer_of(const NamedArrays& arrays, const Sizes& sizes) {
+    return Transformer(shape_of(sizes), weights_of(arrays));
 }
 
 struct BoundAggressive {
@@ -108,7 +88,7 @@ struct BoundAggressive {
                 "eos: expected an id below " + std::to_string(target_size) + got(token_rules.eos));
         const auto max_length = std::min(static_cast<std::int64_t>(ids.shape(1)), positions);
         for (std::size_t row = 0; row < lengths.size(); ++row) {
-            const std::string at = "[" + std::to_string(row) + "]: expected ";
+            const std::string at = expected_at(row);
             const std::int64_t length = lengths.data()[row];
             require(length >= 1 && length <= max_length, "lengths" + at + "1 to " + std::to_string(max_length) + got(length));
             require(limits[row] <= slots,
@@ -185,12 +165,12 @@ struct BoundAggressive {
 };
 
 // Return a heap object, because the drafter refers to the network inside it.
-BoundAggressive* make(const std::map<std::string, Array>& verifier, const Sizes& verifier_shape,
-                      const std::map<std::string, Array>& drafter, const Sizes& drafter_shape, bool shares_encoder,
-                      bool shares_words, const std::string& sight, bool codes_in_layers, bool last_token, std::int64_t mask,
-                      const Vector<float>& copy_queries, const Vector<float>& features, const Vector<float>& heads,
-                      const Vector<float>& heads_bias, const Ids& common_tokens, const LinkedTokens& linked_tokens,
-                      const Ids& verifier_common_tokens, const LinkedTokens& verifier_linked_tokens, const std::string& precision) {
+BoundAggressive* make(const NamedArrays& verifier, const Sizes& verifier_shape, const NamedArrays& drafter,
+                      const Sizes& drafter_shape, bool shares_encoder, bool shares_words, const std::string& sight,
+                      bool codes_in_layers, bool last_token, std::int64_t mask, const Vector<float>& copy_queries,
+                      const Vector<float>& features, const Vector<float>& heads, const Vector<float>& heads_bias,
+                      const Ids& common_tokens, const LinkedTokens& linked_tokens, const Ids& verifier_common_tokens,
+                      const LinkedTokens& verifier_linked_tokens, const std::string& precision) {
     const Precision verifier_precision = precision_of(precision);
     const bool drafts = !drafter.empty();
     require(!drafts || mask < static_cast<std::int64_t>(drafter_shape.at("target_vocabulary")),

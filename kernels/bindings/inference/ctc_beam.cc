@@ -21,8 +21,6 @@ namespace fewstep {
 
 namespace {
 
-template <typename T>
-using Cube = nb::ndarray<const T, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 using Scores = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 void require_at_least_1(const char* name, std::int64_t value) {

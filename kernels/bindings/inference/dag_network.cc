@@ -9,9 +9,9 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
-#include "bindings/inference/activation.h"
 #include "bindings/inference/lexicon.h"
 #include "bindings/inference/precision.h"
+#include "bindings/inference/shape.h"
 #include "csrc/inference/dag/network.h"
 
 namespace nb = nanobind;
@@ -21,7 +21,6 @@ namespace fewstep {
 
 namespace {
 
-using Array = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Table = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Ids = Vector<std::int64_t>;
 
@@ -54,7 +53,7 @@ struct BoundDagNetwork {
         const auto max_length = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
         for (std::size_t row = 0; row < lengths.size(); ++row) {
             const std::int64_t length = lengths.data()[row];
-            const std::string at = "[" + std::to_string(row) + "]: expected ";
+            const std::string at = expected_at(row);
             require(length >= 1 && length <= max_length, "lengths" + at + "1 to " + std::to_string(max_length) + got(length));
             for (std::int64_t position = 0; position < length; ++position) {
                 const std::int64_t token = ids.data()[row * ids.shape(1) + static_cast<std::size_t>(position)];
@@ -138,33 +137,18 @@ struct BoundDagNetwork {
     }
 };
 
-BoundDagNetwork make(const std::map<std::string, Array>& arrays, std::size_t encoder_layers, std::size_t decoder_layers,
-                     std::size_t width, std::size_t feed_forward, std::size_t heads, bool pre_norm, std::size_t source_vocabulary,
-                     std::size_t target_vocabulary, std::size_t source_positions, std::size_t slots, std::size_t activation,
-                     bool scale_embeddings, std::size_t classes, const Ids& common_tokens, const LinkedTokens& linked_tokens,
-                     const std::string& precision, std::size_t max_transition_length) {
-    Arrays floats;
-    for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
-    const TransformerShape shape{encoder_layers,
-                                 decoder_layers,
-                                 width,
-                                 feed_forward,
-                                 heads,
-                                 pre_norm,
-                                 source_vocabulary,
-                                 target_vocabulary,
-                                 source_positions,
-                                 slots,
-                                 activation_of(activation),
-                                 scale_embeddings};
-    const std::size_t links = 2 * width + heads;
+BoundDagNetwork make(const NamedArrays& arrays, const Sizes& sizes, std::size_t classes, const Ids& common_tokens,
+                     const LinkedTokens& linked_tokens, const std::string& precision, std::size_t max_transition_length) {
+    const Arrays floats = weights_of(arrays);
+    const TransformerShape shape = shape_of(sizes);
+    const std::size_t links = 2 * shape.width + shape.heads;
     Lexicon lexicon = lexicon_of(common_tokens, linked_tokens, shape);
     const nb::gil_scoped_release release;
     const float *codes = floats.at("link_codes"), *lengths = classes ? floats.at("lengths") : nullptr;
     Transformer network(shape, floats);
     network.lexicon = std::move(lexicon);
-    DagNetwork dags(std::move(network), precision_of(precision), PackedMatrix(floats.at("links"), nullptr, links, width),
-                    {codes, codes + slots * links}, {lengths, lengths + classes * width});
+    DagNetwork dags(std::move(network), precision_of(precision), PackedMatrix(floats.at("links"), nullptr, links, shape.width),
+                    {codes, codes + shape.slots * links}, {lengths, lengths + classes * shape.width});
     if (max_transition_length > 0) dags.max_transition_length = max_transition_length;
     return {std::move(dags)};
 }
@@ -177,10 +161,8 @@ void bind_dag_network(nb::module_& module) {
              "banned"_a, "bos"_a, "eos"_a, "mask"_a, "shortlist_tokens"_a, "shortlist_links"_a, "length_rank"_a, "threads"_a)
         .def("scores", &BoundDagNetwork::scores, "sources"_a, "lengths"_a, "graph_lengths"_a, nb::kw_only(), "tokens"_a, "banned"_a,
              "bos"_a, "eos"_a, "mask"_a, "shortlist_tokens"_a, "shortlist_links"_a, "length_rank"_a, "threads"_a);
-    module.def("make_dag_network", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a,
-               "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_vocabulary"_a, "target_vocabulary"_a, "source_positions"_a,
-               "slots"_a, "activation"_a, "scale_embeddings"_a, "classes"_a, "common_tokens"_a, "linked_tokens"_a, "precision"_a,
-               "max_transition_length"_a);
+    module.def("make_dag_network", make, "arrays"_a, nb::kw_only(), "shape"_a, "classes"_a, "common_tokens"_a, "linked_tokens"_a,
+               "precision"_a, "max_transition_length"_a);
 }
 
 }  // namespace fewstep

@@ -27,8 +27,8 @@ namespace fewstep {
 
 namespace {
 
-using Scores = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
-using Ids = nb::ndarray<const std::int64_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+using Scores = Cube<float>;
+using Ids = Cube<std::int64_t>;
 template <typename T>
 using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 

@@ -9,8 +9,8 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
-#include "bindings/inference/activation.h"
 #include "bindings/inference/precision.h"
+#include "bindings/inference/shape.h"
 #include "csrc/inference/lattice/decoding.h"
 
 namespace nb = nanobind;
@@ -20,10 +20,7 @@ namespace fewstep {
 
 namespace {
 
-using Weights = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Table = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-template <typename T>
-using Cube = nb::ndarray<const T, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 template <int N>
 using Result = nb::ndarray<float, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 using Ids = Vector<std::int64_t>;
@@ -51,7 +48,7 @@ struct BoundLatticeNetwork {
         const auto max_length = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
         for (std::size_t row = 0; row < lengths.size(); ++row) {
             const std::int64_t length = sources.lengths[row];
-            const std::string at = "[" + std::to_string(row) + "]: expected ";
+            const std::string at = expected_at(row);
             require(length >= 1 && length <= max_length, "lengths" + at + "1 to " + std::to_string(max_length) + got(length));
             for (std::int64_t position = 0; position < length; ++position) {
                 const std::int64_t token = ids.data()[row * ids.shape(1) + static_cast<std::size_t>(position)];
@@ -158,24 +155,9 @@ struct BoundLatticeNetwork {
     }
 };
 
-BoundLatticeNetwork make(const std::map<std::string, Weights>& arrays, std::size_t encoder_layers, std::size_t decoder_layers,
-                         std::size_t width, std::size_t feed_forward, std::size_t heads, bool pre_norm,
-                         std::size_t source_vocabulary, std::size_t target_vocabulary, std::size_t source_positions,
-                         std::size_t slots, std::size_t activation, bool scale_embeddings, const std::string& precision) {
-    Arrays floats;
-    for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
-    const TransformerShape shape{encoder_layers,
-                                 decoder_layers,
-                                 width,
-                                 feed_forward,
-                                 heads,
-                                 pre_norm,
-                                 source_vocabulary,
-                                 target_vocabulary,
-                                 source_positions,
-                                 slots,
-                                 activation_of(activation),
-                                 scale_embeddings};
+BoundLatticeNetwork make(const NamedArrays& arrays, const Sizes& sizes, const std::string& precision) {
+    const Arrays floats = weights_of(arrays);
+    const TransformerShape shape = shape_of(sizes);
     const nb::gil_scoped_release release;
     return {LatticeNetwork(shape, floats, precision_of(precision))};
 }
@@ -193,9 +175,7 @@ void bind_lattice_network(nb::module_& module) {
         .def("score", &BoundLatticeNetwork::score, "sources"_a, "lengths"_a, "token_ids"_a, "log_probs"_a, "min_lengths"_a,
              "max_lengths"_a, "start"_a, "edges"_a, "exits"_a, nb::kw_only(), "normaliser"_a, "count_weight"_a, "token_bonus"_a,
              "candidate_threshold"_a, "bos"_a, "eos"_a, "threads"_a);
-    module.def("make_lattice_network", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a,
-               "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_vocabulary"_a, "target_vocabulary"_a, "source_positions"_a,
-               "slots"_a, "activation"_a, "scale_embeddings"_a, "precision"_a);
+    module.def("make_lattice_network", make, "arrays"_a, nb::kw_only(), "shape"_a, "precision"_a);
 }
 
 }  // namespace fewstep

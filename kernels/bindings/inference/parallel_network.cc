@@ -9,9 +9,9 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
-#include "bindings/inference/activation.h"
 #include "bindings/inference/lexicon.h"
 #include "bindings/inference/precision.h"
+#include "bindings/inference/shape.h"
 #include "csrc/inference/parallel/decoding.h"
 
 namespace nb = nanobind;
@@ -21,7 +21,6 @@ namespace fewstep {
 
 namespace {
 
-using Array = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Table = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Ids = Vector<std::int64_t>;
 
@@ -59,7 +58,7 @@ struct BoundParallelNetwork {
         const auto max_length = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
         for (std::size_t row = 0; row < lengths.size(); ++row) {
             const std::int64_t length = lengths.data()[row];
-            const std::string at = "[" + std::to_string(row) + "]: expected ";
+            const std::string at = expected_at(row);
             require(length >= 1 && length <= max_length, "lengths" + at + "1 to " + std::to_string(max_length) + got(length));
             require(parallel.slots.upsampling == 0.0 || upsampled(parallel.slots, static_cast<std::size_t>(length)) <= shape.slots,
                     "lengths" + at + "a source with codes for all of its slots" + got(length));
@@ -139,28 +138,13 @@ struct BoundParallelNetwork {
     }
 };
 
-BoundParallelNetwork make(const std::map<std::string, Array>& arrays, std::size_t encoder_layers, std::size_t decoder_layers,
-                          std::size_t width, std::size_t feed_forward, std::size_t heads, bool pre_norm,
-                          std::size_t source_vocabulary, std::size_t target_vocabulary, std::size_t source_positions,
-                          std::size_t slots, std::size_t activation, bool scale_embeddings, std::size_t classes,
-                          const std::string& input, std::int64_t mask, double temperature, double upsampling,
-                          std::int64_t length_offset, std::int64_t min_slots, const std::vector<std::int64_t>& impossible,
-                          const Ids& common_tokens, const LinkedTokens& linked_tokens, const std::string& precision) {
-    Arrays floats;
-    for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
-    const TransformerShape shape{encoder_layers,
-                                 decoder_layers,
-                                 width,
-                                 feed_forward,
-                                 heads,
-                                 pre_norm,
-                                 source_vocabulary,
-                                 target_vocabulary,
-                                 source_positions,
-                                 slots,
-                                 activation_of(activation),
-                                 scale_embeddings};
-    const auto target_size = static_cast<std::int64_t>(target_vocabulary);
+BoundParallelNetwork make(const NamedArrays& arrays, const Sizes& sizes, std::size_t classes, const std::string& input,
+                          std::int64_t mask, double temperature, double upsampling, std::int64_t length_offset,
+                          std::int64_t min_slots, const std::vector<std::int64_t>& impossible, const Ids& common_tokens,
+                          const LinkedTokens& linked_tokens, const std::string& precision) {
+    const Arrays floats = weights_of(arrays);
+    const TransformerShape shape = shape_of(sizes);
+    const auto target_size = static_cast<std::int64_t>(shape.target_vocabulary);
     require(mask >= 0 && mask < target_size, "mask: expected an id below " + std::to_string(target_size) + got(mask));
     for (const std::int64_t token : impossible)
         require(token >= 0 && token < target_size, "impossible: expected ids below " + std::to_string(target_size) + got(token));
@@ -172,7 +156,8 @@ BoundParallelNetwork make(const std::map<std::string, Array>& arrays, std::size_
     const float* lengths = classes ? floats.at("lengths") : nullptr;
     Transformer network(shape, floats);
     network.lexicon = std::move(lexicon);
-    return {ParallelNetwork(std::move(network), precision_of(precision), empty, {lengths, lengths + classes * width}, impossible)};
+    return {ParallelNetwork(std::move(network), precision_of(precision), empty, {lengths, lengths + classes * shape.width},
+                            impossible)};
 }
 
 }  // namespace
@@ -183,10 +168,9 @@ void bind_parallel_network(nb::module_& module) {
              "iterations"_a, "separator"_a, "banned"_a, "shortlist_tokens"_a, "shortlist_links"_a, "threads"_a)
         .def("rank", &BoundParallelNetwork::rank, "sources"_a, "lengths"_a, nb::kw_only(), "tokens"_a, "separator"_a, "banned"_a,
              "shortlist_tokens"_a, "shortlist_links"_a, "threads"_a);
-    module.def("make_parallel_network", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a,
-               "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_vocabulary"_a, "target_vocabulary"_a, "source_positions"_a,
-               "slots"_a, "activation"_a, "scale_embeddings"_a, "classes"_a, "input"_a, "mask"_a, "temperature"_a, "upsampling"_a,
-               "length_offset"_a, "min_slots"_a, "impossible"_a, "common_tokens"_a, "linked_tokens"_a, "precision"_a);
+    module.def("make_parallel_network", make, "arrays"_a, nb::kw_only(), "shape"_a, "classes"_a, "input"_a, "mask"_a,
+               "temperature"_a, "upsampling"_a, "length_offset"_a, "min_slots"_a, "impossible"_a, "common_tokens"_a,
+               "linked_tokens"_a, "precision"_a);
 }
 
 }  // namespace fewstep

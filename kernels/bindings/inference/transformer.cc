@@ -10,10 +10,10 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
-#include "bindings/inference/activation.h"
 #include "bindings/inference/beam_options.h"
 #include "bindings/inference/lexicon.h"
 #include "bindings/inference/precision.h"
+#include "bindings/inference/shape.h"
 #include "csrc/inference/ngram/model.h"
 #include "csrc/inference/stepwise/search.h"
 
@@ -24,7 +24,6 @@ namespace fewstep {
 
 namespace {
 
-using Array = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Table = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Ids = Vector<std::int64_t>;
@@ -82,7 +81,7 @@ struct BoundTransformer {
                 "banned: expected pad (" + std::to_string(steps.pad) + ") among them: it fills the slots without a token");
         const auto max_lengths = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
         for (std::size_t row = 0; row < lengths.size(); ++row) {
-            const std::string at = "[" + std::to_string(row) + "]: expected ";
+            const std::string at = expected_at(row);
             require(lengths[row] >= 1 && lengths[row] <= max_lengths,
                     "lengths" + at + "1 to " + std::to_string(max_lengths) + got(lengths[row]));
             require(limits[row] <= slots,
@@ -157,25 +156,10 @@ struct BoundTransformer {
     }
 };
 
-BoundTransformer make(const std::map<std::string, Array>& arrays, std::size_t encoder_layers, std::size_t decoder_layers,
-                      std::size_t width, std::size_t feed_forward, std::size_t heads, bool pre_norm, std::size_t source_vocabulary,
-                      std::size_t target_vocabulary, std::size_t source_positions, std::size_t slots, std::size_t activation,
-                      bool scale_embeddings, const Ids& common_tokens, const LinkedTokens& linked_tokens,
+BoundTransformer make(const NamedArrays& arrays, const Sizes& sizes, const Ids& common_tokens, const LinkedTokens& linked_tokens,
                       const std::string& precision) {
-    Arrays floats;
-    for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
-    const TransformerShape shape{encoder_layers,
-                                 decoder_layers,
-                                 width,
-                                 feed_forward,
-                                 heads,
-                                 pre_norm,
-                                 source_vocabulary,
-                                 target_vocabulary,
-                                 source_positions,
-                                 slots,
-                                 activation_of(activation),
-                                 scale_embeddings};
+    const Arrays floats = weights_of(arrays);
+    const TransformerShape shape = shape_of(sizes);
     const Precision chosen = precision_of(precision);
     Lexicon lexicon = lexicon_of(common_tokens, linked_tokens, shape);
     const nb::gil_scoped_release release;
@@ -222,9 +206,7 @@ void bind_transformer(nb::module_& module) {
              "step_size"_a, "per_direction"_a, "selection"_a, "eos"_a, "pad"_a, "n_best"_a, "alpha"_a, "gnmt"_a, "beam_threshold"_a,
              "mask"_a, "directions"_a, "banned"_a, "min_tokens"_a, "shortlist_tokens"_a, "shortlist_links"_a, "num_candidates"_a,
              "separate_eos"_a, "threads"_a, "others"_a, "ngram"_a.none(), "ngram_weight"_a, "right_to_left"_a);
-    module.def("make_transformer", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a,
-               "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_vocabulary"_a, "target_vocabulary"_a, "source_positions"_a,
-               "slots"_a, "activation"_a, "scale_embeddings"_a, "common_tokens"_a, "linked_tokens"_a, "precision"_a);
+    module.def("make_transformer", make, "arrays"_a, nb::kw_only(), "shape"_a, "common_tokens"_a, "linked_tokens"_a, "precision"_a);
 }
 
 }  // namespace fewstep

@@ -10,10 +10,6 @@ namespace fewstep {
 namespace {
 
 template <typename T>
-using Cube = nb::ndarray<const T, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
-template <typename T>
-using MutableCube = nb::ndarray<T, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
-template <typename T>
 using MutableMatrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Lengths = Vector<std::int64_t>;
 

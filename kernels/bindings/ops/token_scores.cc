@@ -17,13 +17,11 @@ namespace {
 template <typename Logit>
 using Logits = nb::ndarray<Logit, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Targets = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-template <typename T>
-using Cube = nb::ndarray<T, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 using Best = nb::ndarray<std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 template <typename Logit, typename Score>
-TokenRows rows_of(const Logits<Logit>& logits, const Targets& targets, const Vector<std::int64_t>& rows, const Cube<Score>& scores,
-                  std::size_t normalisers, double smoothing, int threads) {
+TokenRows rows_of(const Logits<Logit>& logits, const Targets& targets, const Vector<std::int64_t>& rows,
+                  const MutableCube<Score>& scores, std::size_t normalisers, double smoothing, int threads) {
     const std::size_t vertices = scores.shape(2);
     require(scores.shape(0) == targets.shape(0) && scores.shape(1) == targets.shape(1),
             "targets: expected [B,M] as in scores [B,M,L]");
@@ -42,8 +40,9 @@ TokenRows rows_of(const Logits<Logit>& logits, const Targets& targets, const Vec
 }
 
 template <typename Logit>
-void scores_of(const Logits<Logit>& logits, const Targets& targets, const Vector<std::int64_t>& rows, const Cube<float>& scores,
-               const MutableVector<float>& normalisers, const std::optional<Best>& best, double smoothing, int threads) {
+void scores_of(const Logits<Logit>& logits, const Targets& targets, const Vector<std::int64_t>& rows,
+               const MutableCube<float>& scores, const MutableVector<float>& normalisers, const std::optional<Best>& best,
+               double smoothing, int threads) {
     const TokenRows batch = rows_of(logits, targets, rows, scores, normalisers.size(), smoothing, threads);
     require(!best || (best->shape(0) == scores.shape(0) && best->shape(1) == scores.shape(2)), "best: expected [B,L] as in scores");
     const nb::gil_scoped_release release;
@@ -52,8 +51,7 @@ void scores_of(const Logits<Logit>& logits, const Targets& targets, const Vector
 
 template <typename Logit>
 void gradients_of(const Logits<Logit>& logits, const Targets& targets, const Vector<std::int64_t>& rows,
-                  const Cube<const float>& upstream, const Vector<float>& normalisers, double smoothing, double penalty,
-                  int threads) {
+                  const Cube<float>& upstream, const Vector<float>& normalisers, double smoothing, double penalty, int threads) {
     const TokenRows batch = rows_of(logits, targets, rows, upstream, normalisers.size(), smoothing, threads);
     const nb::gil_scoped_release release;
     token_gradients<Logit>(batch, logits.data(), normalisers.data(), upstream.data(), static_cast<float>(penalty), threads);
