@@ -7,7 +7,7 @@ has candidates in slots; the probability of a candidate is its share among all p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -74,7 +74,7 @@ def of_graph(transitions: Floats, log_probs: Floats, ids: Ids, output: Sequence[
     """Return the graph of one sentence.
 
     Args:
-        transitions: [L,L] log-probabilities that the vertex of the column follows that of the row.
+        transitions: [L,D] log-probabilities that vertex i + 1 + d follows vertex i, for the D next vertices.
         log_probs: [L,W] log-probabilities of the best tokens of each vertex, best first.
         ids: [L,W] ids of these tokens.
         output: Tokens of the output. They are laid on the most probable path that emits them, if the listed tokens permit one.
@@ -84,11 +84,16 @@ def of_graph(transitions: Floats, log_probs: Floats, ids: Ids, output: Sequence[
     passing = np.zeros(len(follows))
     passing[:1] = 1.0
     for vertex in range(len(follows)):
-        passing[vertex + 1 :] += passing[vertex] * follows[vertex, vertex + 1 :]
+        later = passing[vertex + 1 : vertex + 1 + follows.shape[1]]
+        later += passing[vertex] * follows[vertex, : len(later)]
     path = _path(transitions, log_probs, ids, output)
     shown = [vertex for vertex in range(len(follows)) if passing[vertex] >= MIN_PROBABILITY or vertex in path]
     steps = set(pairwise(path))
-    pairs = [(i, j) for i in shown for j in shown if i < j and (passing[i] * follows[i, j] >= MIN_PROBABILITY or (i, j) in steps)]
+    pairs = [
+        (i, j)
+        for i, j in combinations(shown, 2)
+        if j - i <= follows.shape[1] and (passing[i] * follows[i, j - i - 1] >= MIN_PROBABILITY or (i, j) in steps)
+    ]
     layers = _layers(shown, pairs)
     emitted = np.exp(log_probs[:, :TOKENS].astype(np.float64))
     vertices = []
@@ -96,7 +101,7 @@ def of_graph(transitions: Floats, log_probs: Floats, ids: Ids, output: Sequence[
         tokens = [(piece(int(token)), float(p)) for token, p in zip(ids[vertex], emitted[vertex], strict=False) if p > 0]
         vertices.append(Vertex(layers[vertex], min(1.0, float(passing[vertex])), tokens, vertex in path))
     position = {vertex: index for index, vertex in enumerate(shown)}
-    edges = [Edge(position[i], position[j], float(follows[i, j]), (i, j) in steps) for i, j in pairs]
+    edges = [Edge(position[i], position[j], float(follows[i, j - i - 1]), (i, j) in steps) for i, j in pairs]
     return Explanation("dag", vertices, edges)
 
 
@@ -106,19 +111,23 @@ def _path(transitions: Floats, log_probs: Floats, ids: Ids, output: Sequence[int
     last = len(transitions) - 1
     if last < 1:
         return []
+    band = transitions.shape[1]
+    before = np.arange(last + 1)[:, None] + np.arange(-band, 0)  # [L,D] the vertices before each one, ascending
+    steps = np.where(before >= 0, transitions[before.clip(min=0), np.arange(band)[::-1]], -np.inf)
     score = np.full(last + 1, -np.inf)
     score[0] = 0.0
     back = []
-    for token in output:
-        emits = np.where(ids == token, log_probs, -np.inf).max(1)
-        emits[last] = -np.inf
-        arriving = score[:, None] + transitions
-        back.append(arriving.argmax(0))
-        score = arriving.max(0) + emits
-    score = score + transitions[:, last]
-    if not np.isfinite(score.max()):
+    for token in [*output, None]:
+        arriving = score[before.clip(min=0)] + steps
+        back.append(before[np.arange(last + 1), arriving.argmax(1)])
+        score = arriving.max(1)
+        if token is not None:
+            emits = np.where(ids == token, log_probs, -np.inf).max(1)
+            emits[last] = -np.inf
+            score = score + emits
+    if not np.isfinite(score[last]):
         return []
-    path = [last, int(score.argmax())]
+    path = [last]
     for previous in reversed(back):
         path.append(int(previous[path[-1]]))
     return path[::-1]

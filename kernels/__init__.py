@@ -25,7 +25,13 @@ if TYPE_CHECKING:
         dag_sample,
         dag_viterbi,
     )
-    from kernels.dag import DagAlignment, dag_best_alignment, dag_log_likelihood, dag_max_log_likelihood
+    from kernels.dag import (
+        DagAlignment,
+        dag_best_alignment,
+        dag_log_likelihood,
+        dag_max_log_likelihood,
+        dense_transitions,
+    )
     from kernels.fused_attention import AttentionInputs, fused_attention_, fused_attention_gradients_
     from kernels.lattice import LatticePaths, lattice_max_marginals, lattice_n_best, lattice_viterbi
     from kernels.ngram import NgramModel
@@ -56,6 +62,7 @@ __all__ = [
     "dag_max_log_likelihood",
     "dag_sample",
     "dag_viterbi",
+    "dense_transitions",
     "fast_align",
     "fused_attention_",
     "fused_attention_gradients_",
@@ -88,6 +95,7 @@ _MODULES = {
     "dag_best_alignment": "kernels.dag",
     "dag_log_likelihood": "kernels.dag",
     "dag_max_log_likelihood": "kernels.dag",
+    "dense_transitions": "kernels.dag",
     "AttentionInputs": "kernels.fused_attention",
     "fused_attention_": "kernels.fused_attention",
     "fused_attention_gradients_": "kernels.fused_attention",

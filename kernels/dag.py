@@ -8,14 +8,15 @@ one token of the target at each, BOS and EOS among them. Its score is
 All functions take, for B sentences of at most M target tokens and L vertices,
 
     token_log_probs [B,M,L]       log P(y_t | vertex j)
-    transition_log_probs [B,L,L]  log E(i -> j), read for j > i only
+    transition_log_probs [B,L,D]  log E(i -> i + 1 + d), to the next D < L vertices; not read beyond the graph
     target_lengths [B] int64      tokens with BOS and EOS, 0 to M
     graph_lengths [B] int64       vertices, 0 to L
 
-in natural logarithms, float32 or float64; the sums run in float64. Cells that no path of the sentence's own lengths reaches are
-never read. A sentence without a path (for example with a target longer than its graph) gives minus infinity and zero gradients; one
-whose paths meet a NaN or plus infinity gives NaN and zero gradients; neither affects other sentences. Raises ValueError or
-TypeError for arrays that do not fit together. Results do not depend on `threads` (None: as many as torch uses).
+in natural logarithms, float32 or float64; the sums run in float64. D is the number of vertices that may follow a vertex, L - 1 for
+all of them; time and memory are linear in it. Cells that no path of the sentence's own lengths reaches are never read. A sentence
+without a path (for example with a target longer than its graph) gives minus infinity and zero gradients; one whose paths meet a NaN
+or plus infinity gives NaN and zero gradients; neither affects other sentences. Raises ValueError or TypeError for arrays that do
+not fit together. Results do not depend on `threads` (None: as many as torch uses).
 
 Tensors on a GPU are processed there, in their own type (`kernels.gpu.dag`, which needs triton).
 
@@ -31,7 +32,7 @@ from torch import Tensor
 
 from fewstep.native import fewstep_native
 
-__all__ = ["DagAlignment", "dag_best_alignment", "dag_log_likelihood", "dag_max_log_likelihood"]
+__all__ = ["DagAlignment", "dag_best_alignment", "dag_log_likelihood", "dag_max_log_likelihood", "dense_transitions"]
 
 
 class DagAlignment(NamedTuple):
@@ -111,10 +112,25 @@ def dag_max_log_likelihood(
     )
     on_path = vertices >= 0
     tokens = token_log_probs.gather(2, vertices.clamp_min(0)[:, :, None])[:, :, 0]
-    edges = vertices[:, :-1].clamp_min(0) * transition_log_probs.size(2) + vertices[:, 1:].clamp_min(0)
-    transitions = transition_log_probs.flatten(1).gather(1, edges)
-    total = tokens.where(on_path, 0.0).sum(1) + transitions.where(on_path[:, 1:], 0.0).sum(1)
+    total = tokens.where(on_path, 0.0).sum(1)
+    if band := transition_log_probs.size(2):
+        start, end = vertices[:, :-1], vertices[:, 1:]
+        edges = (start * band + end - start - 1).where(on_path[:, 1:], 0)
+        transitions = transition_log_probs.flatten(1).gather(1, edges)
+        total = total + transitions.where(on_path[:, 1:], 0.0).sum(1)
     return total.where(on_path.any(1), scores)
+
+
+def dense_transitions(transition_log_probs: Tensor) -> Tensor:
+    """Return [B,L,L], log E(i -> j) in cell (i, j) and minus infinity where there is no transition, for analyses and tests: its
+    size is quadratic in the number of vertices."""
+    batch, size, band = transition_log_probs.shape
+    vertex = torch.arange(size, device=transition_log_probs.device)[:, None]
+    following = vertex + 1 + torch.arange(band, device=vertex.device)
+    inside = following < size
+    dense = transition_log_probs.new_full((batch, size, size), -torch.inf)
+    dense[:, vertex.expand_as(following)[inside], following[inside]] = transition_log_probs[:, inside]
+    return dense
 
 
 class _LogLikelihood(torch.autograd.Function):
@@ -152,7 +168,7 @@ class _LogLikelihood(torch.autograd.Function):
 def _posteriors(
     tokens: Tensor, transitions: Tensor, target_lengths: Tensor, graph_lengths: Tensor, threads: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log-likelihoods [B] and the posteriors [B,M,L] of tokens at vertices and [B,L,L] of transitions."""
+    """Return log-likelihoods [B] and the posteriors [B,M,L] of tokens at vertices and [B,L,D] of transitions."""
     found = torch.empty(len(tokens), dtype=tokens.dtype)
     cells = torch.empty(tokens.shape, dtype=tokens.dtype), torch.empty(transitions.shape, dtype=tokens.dtype)
     arrays = _arrays(tokens, transitions, target_lengths, graph_lengths, found, *cells)
@@ -180,8 +196,9 @@ def _check(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, graph_le
         if array.device != tokens.device or array.device.type not in ("cpu", "cuda"):
             raise ValueError(f"{name}: expected all tensors on the CPU, or on one GPU, got {array.device}; move it with .to()")
     batch, size = tokens.size(0), tokens.size(2)
-    if transitions.shape != (batch, size, size):
-        raise ValueError(f"transition_log_probs: expected {[batch, size, size]}, got {list(transitions.shape)}")
+    if transitions.shape[:2] != (batch, size) or transitions.size(2) >= max(size, 1):
+        expected = f"[{batch}, {size}, fewer than {size}], the scores of the next vertices"
+        raise ValueError(f"transition_log_probs: expected {expected}, got {list(transitions.shape)}")
     for name, lengths in {"target_lengths": target_lengths, "graph_lengths": graph_lengths}.items():
         if len(lengths) != batch:
             raise ValueError(f"{name}: expected [{batch}], got {list(lengths.shape)}")

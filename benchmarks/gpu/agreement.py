@@ -28,12 +28,13 @@ NEAR = 1e-3
 
 
 def graph_scores(device: str, sentences: int, tokens: int, vertices: int) -> tuple[torch.Tensor, ...]:
-    """Return token scores [B,M,L], normalised transitions [B,L,L], target lengths and graph lengths [B]."""
+    """Return token scores [B,M,L], normalised transitions [B,L,L-1], target lengths and graph lengths [B]."""
     generator = torch.Generator().manual_seed(1)
     scores = (2 * torch.randn(sentences, tokens, vertices, generator=generator) - 6.9).clamp_max(0.0)
-    edges = 2 * torch.randn(sentences, vertices, vertices, generator=generator)
-    edges = edges.masked_fill(torch.ones(vertices, vertices).tril() > 0, -torch.inf)[:, :-1].log_softmax(2)
-    edges = torch.cat((edges, torch.full((sentences, 1, vertices), -torch.inf)), 1)
+    edges = 2 * torch.randn(sentences, vertices, vertices - 1, generator=generator)
+    beyond = torch.arange(vertices)[:, None] + 1 + torch.arange(vertices - 1) >= vertices
+    edges = edges.masked_fill(beyond, -torch.inf)[:, :-1].log_softmax(2)
+    edges = torch.cat((edges, torch.full((sentences, 1, vertices - 1), -torch.inf)), 1)
     lengths = [torch.full((sentences,), length) for length in (tokens, vertices)]
     leaves = [part.to(device).requires_grad_() for part in (scores, edges)]
     return (*leaves, *(part.to(device) for part in lengths))

@@ -62,9 +62,10 @@ def drawn(arguments: argparse.Namespace) -> Scores:
     """Return normalised transitions, and token scores as of a vocabulary of 1,000."""
     size, generator = arguments.vertices, torch.Generator().manual_seed(1)
     tokens = torch.randn(arguments.sentences, arguments.tokens, size, generator=generator) * arguments.spread - 6.9
-    transitions = torch.randn(arguments.sentences, size, size, generator=generator) * arguments.spread
-    transitions = transitions.masked_fill(torch.ones(size, size).tril() > 0, -torch.inf)[:, :-1].log_softmax(2)
-    transitions = torch.cat((transitions, torch.full((arguments.sentences, 1, size), -torch.inf)), 1)
+    transitions = torch.randn(arguments.sentences, size, size - 1, generator=generator) * arguments.spread
+    beyond = torch.arange(size)[:, None] + 1 + torch.arange(size - 1) >= size
+    transitions = transitions.masked_fill(beyond, -torch.inf)[:, :-1].log_softmax(2)
+    transitions = torch.cat((transitions, torch.full((arguments.sentences, 1, size - 1), -torch.inf)), 1)
     lengths = [torch.full((arguments.sentences,), length) for length in (arguments.tokens, size)]
     return to(Scores(tokens.clamp_max(0.0), transitions, *lengths), device=arguments.device)
 
@@ -77,7 +78,7 @@ def to(scores: Scores, **options: Any) -> Scores:
 
 def scaled(scores: Scores) -> Tensor:
     """Return the sums [B]; a step is a product with exp(transitions), and all sentences have equal lengths."""
-    edges, top = scores.transitions.exp(), scores.tokens.amax(2).detach()
+    edges, top = kernels.dense_transitions(scores.transitions).exp(), scores.tokens.amax(2).detach()
     weights = (scores.tokens - top[:, :, None]).exp()
     cells = torch.zeros_like(weights[:, 0])
     cells[:, 0] = 1.0
@@ -127,7 +128,7 @@ class _ByHand(torch.autograd.Function):
 SIDES: Sides = {
     "log space": lambda scores: reference.dag_log_likelihood(*scores),
     "scaled": scaled,
-    "scaled by hand": lambda scores: _ByHand.apply(scores.tokens, scores.transitions),  # type: ignore[no-untyped-call]
+    "scaled by hand": lambda scores: _ByHand.apply(scores.tokens, kernels.dense_transitions(scores.transitions)),  # type: ignore[no-untyped-call]
     "native": lambda scores: kernels.dag_log_likelihood(*scores),
 }
 

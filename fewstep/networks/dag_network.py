@@ -56,7 +56,7 @@ class DagScores(NamedTuple):
     """The scores of a batch of graphs with up to L vertices, for searches; impossible entries are minus infinity."""
 
     transitions: F32
-    """[B,L,L] log-probabilities that the vertex of the column follows that of the row."""
+    """[B,L,D] log-probabilities that vertex i + 1 + d follows vertex i, for the D next vertices."""
     log_probs: F32
     """[B,L,W] log-probabilities of the best tokens of each vertex, best first."""
     ids: I64
@@ -129,8 +129,8 @@ class DagNetwork:
             sources, lengths, graph_lengths, tokens=tokens, **_arguments(rules), threads=threads
         )
         size = int(vertices.max(initial=0))
-        cells = len(vertices), size, tokens
-        return DagScores(transitions.reshape(len(vertices), size, size), log_probs.reshape(cells), ids.reshape(cells), vertices)
+        cells, graphs = (len(vertices), size, tokens), (len(vertices), size, transitions.size // max(1, len(vertices) * size))
+        return DagScores(transitions.reshape(graphs), log_probs.reshape(cells), ids.reshape(cells), vertices)
 
 
 def _arguments(rules: DagRules) -> dict[str, Any]:

@@ -57,18 +57,19 @@ def dag_viterbi(
 ) -> DagPaths:
     """Return the most probable path of each sentence, of the best length: Viterbi and joint Viterbi (Shao et al. 2022).
 
-    `transition_log_probs` float32 [B,L,L] are read at [b,i,j] for j > i. `token_best` float32 [B,L] is the largest log-probability
+    `transition_log_probs` float32 [B,L,D] lead from vertex i to vertex i + 1 + d, one of the next D < L vertices; they are not read
+    beyond the graph. `token_best` float32 [B,L] is the largest log-probability
     of a token at each vertex (joint Viterbi) or zero (Viterbi); that of the last vertex is not read. `graph_lengths` int64 [B].
     `max_lengths` int64 [B] limits the tokens between the ends; None: no limit.
 
     The value of a path of k tokens between the ends is the sum of its transitions and of `token_best`, with BOS, divided by k^b.
-    k is at least 1, except in graphs of 2 vertices, whose one path has no token between the ends. The search is exact, in O(k L^2).
+    k is at least 1, except in graphs of 2 vertices, whose one path has no token between the ends. The search is exact, in O(k L D).
     Among equal paths the shortest wins, then the one with the smallest vertex, from the end backwards. Minus infinity and NaN are
     impossible. Raises TypeError and ValueError for arrays of other types and shapes and for options out of range.
     """
     lengths = checked_array("graph_lengths", graph_lengths, "int64", "[B]")
     vertices, tokens, scores = fewstep_native.dag_viterbi(
-        checked_array("transition_log_probs", transition_log_probs, "float32", "[B,L,L]"),
+        checked_array("transition_log_probs", transition_log_probs, "float32", "[B,L,D]"),
         checked_array("token_best", token_best, "float32", "[B,L]"),
         lengths,
         max_lengths=lengths if max_lengths is None else checked_array("max_lengths", max_lengths, "int64", "[B]"),

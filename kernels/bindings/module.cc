@@ -7,7 +7,7 @@
 namespace nb = nanobind;
 
 // Incremented when a signature changes; fewstep/native.py expects the same number.
-constexpr int ABI = 28;
+constexpr int ABI = 29;
 
 namespace {
 

@@ -45,7 +45,7 @@ def best_alignment(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, 
     vertices = torch.full((batch, most), -1, device=tokens.device)
     if scores.numel():
         arrays = tokens, transitions, target_lengths, graph_lengths, best, predecessors, vertices, scores
-        dag_programs.best_paths[(batch,)](*arrays, most, size, many=MANY, few=FEW)
+        dag_programs.best_paths[(batch,)](*arrays, most, size, transitions.size(2), many=MANY, few=FEW)
     return vertices, scores
 
 
@@ -62,12 +62,13 @@ class _LogLikelihood(torch.autograd.Function):
         alpha, found = _nowhere(tokens), tokens.new_full((batch,), -torch.inf)
         beta = _nowhere(tokens) if with_gradient else alpha
         highest, scaled = tokens.new_empty(batch, size), torch.empty_like(transitions)
+        lengths, sizes = (target_lengths, graph_lengths), (most, size, transitions.size(2))
         if transitions.numel():
-            lengths = target_lengths, graph_lengths
             grid = (batch, triton.cdiv(size, ROWS))
-            dag_programs.exponentials[grid](transitions, *lengths, highest, scaled, most, size, rows=ROWS, columns=COLUMNS)
+            dag_programs.exponentials[grid](transitions, *lengths, highest, scaled, *sizes, rows=ROWS, columns=COLUMNS)
+        if batch:
             arrays = tokens, transitions, highest, scaled, *lengths, alpha, beta, found
-            dag_programs.sums[(batch, 1 + with_gradient)](*arrays, most, size, tiny=TINY[tokens.dtype], many=MANY, few=FEW)
+            dag_programs.sums[(batch, 1 + with_gradient)](*arrays, *sizes, tiny=TINY[tokens.dtype], many=MANY, few=FEW)
         found.masked_fill_(found == torch.inf, torch.nan)
         ctx.save_for_backward(tokens, transitions, highest, scaled, target_lengths, graph_lengths, alpha, beta, found)
         return found
@@ -79,10 +80,10 @@ class _LogLikelihood(torch.autograd.Function):
         met = (alpha > -torch.inf) & (beta > -torch.inf) & found.isfinite()[:, None, None]
         posteriors = (alpha + beta - tokens - found[:, None, None]).clamp_max(0.0).exp().where(met, 0.0)
         gradients = torch.empty_like(transitions)
-        batch, most, size = tokens.shape
+        (batch, most, size), band = tokens.shape, transitions.size(2)
         if gradients.numel():
             given = upstream[0].contiguous()
             arrays = transitions, highest, scaled, target_lengths, graph_lengths, alpha, beta, found, given, gradients
-            grid = (batch, triton.cdiv(size, ROWS), triton.cdiv(size, COLUMNS))
-            dag_programs.transition_gradients[grid](*arrays, most, size, rows=ROWS, columns=COLUMNS)
+            grid = (batch, triton.cdiv(size, ROWS), triton.cdiv(ROWS - 1 + band, COLUMNS))
+            dag_programs.transition_gradients[grid](*arrays, most, size, band, rows=ROWS, columns=COLUMNS)
         return posteriors * upstream[0][:, None, None], gradients, None, None, None

@@ -2,7 +2,8 @@
 
 A program of `sums` or `best_paths` processes one sentence; its steps synchronise at a barrier and communicate through memory. m and
 n are the sentence's own M and L: token t can only be at t <= j <= L - M + t, and at the ends only at 0 and L - 1; arrays hold minus
-infinity elsewhere. Where all values are minus infinity, 0 is subtracted instead of the highest, so that no NaN arises.
+infinity elsewhere. A transition from i to j is cell j - i - 1 of row i, which has `band` cells. Where all values are minus
+infinity, 0 is subtracted instead of the highest, so that no NaN arises.
 """
 
 from __future__ import annotations
@@ -18,12 +19,6 @@ def _possible(m, n, max_tokens, max_vertices):
 
 
 @triton.jit
-def _leads(i, j, m, n):
-    """Return whether the transitions [rows,columns] from vertices i to vertices j can be part of a path. Longer ones are not."""
-    return (j[None, :] > i[:, None]) & (j[None, :] - i[:, None] <= n - m + 1) & (j < n)[None, :]
-
-
-@triton.jit
 def exponentials(
     transitions,
     target_lengths,
@@ -32,6 +27,7 @@ def exponentials(
     scaled,
     max_tokens,
     max_vertices,
+    band,
     rows: tl.constexpr,
     columns: tl.constexpr,
 ):
@@ -43,33 +39,34 @@ def exponentials(
     m, n = tl.load(target_lengths + b), tl.load(graph_lengths + b)
     if _possible(m, n, max_tokens, max_vertices):
         i = tl.program_id(1) * rows + tl.arange(0, rows)
-        corner = b * max_vertices * max_vertices
+        rows_of_cells = (b * max_vertices + i)[:, None] * band
         top = tl.full([rows], float("-inf"), transitions.dtype.element_ty)
-        for start in range(0, n, columns):
-            j = start + tl.arange(0, columns)
-            cells = corner + i[:, None] * max_vertices + j[None, :]
-            edges = tl.load(transitions + cells, mask=_leads(i, j, m, n), other=float("-inf"))
+        for start in range(0, tl.minimum(band, n), columns):
+            gap = (start + tl.arange(0, columns))[None, :]
+            leads = (gap < band) & (gap <= n - m) & (i[:, None] + 1 + gap < n)
+            edges = tl.load(transitions + rows_of_cells + gap, mask=leads, other=float("-inf"))
             top = tl.maximum(top, tl.max(tl.where(edges < float("inf"), edges, float("-inf")), 1))
         top = tl.where(top == float("-inf"), 0.0, top)
-        for start in range(0, n, columns):
-            j = start + tl.arange(0, columns)
-            cells = corner + i[:, None] * max_vertices + j[None, :]
-            edges = tl.load(transitions + cells, mask=_leads(i, j, m, n), other=float("-inf"))
-            inside = (i < max_vertices)[:, None] & (j < max_vertices)[None, :]
-            tl.store(scaled + cells, tl.exp(edges - top[:, None]), mask=inside)
+        for start in range(0, tl.minimum(band, n), columns):
+            gap = (start + tl.arange(0, columns))[None, :]
+            leads = (gap < band) & (gap <= n - m) & (i[:, None] + 1 + gap < n)
+            edges = tl.load(transitions + rows_of_cells + gap, mask=leads, other=float("-inf"))
+            inside = (i < max_vertices)[:, None] & (gap < band)
+            tl.store(scaled + rows_of_cells + gap, tl.exp(edges - top[:, None]), mask=inside)
         tl.store(highest + b * max_vertices + i, top, mask=i < max_vertices)
 
 
 @triton.jit
-def _log_sum_before(transitions, alpha, j, start, first, last_before, last, stride, many: tl.constexpr, few: tl.constexpr):
+def _log_sum_before(transitions, alpha, j, start, first, last_before, last, band, many: tl.constexpr, few: tl.constexpr):
     """Return log sum_i exp(alpha[i] + transition[i,j]) for vertices j in log space, for any scores."""
     top = tl.full([many], float("-inf"), alpha.dtype.element_ty)
     total = tl.zeros([many], alpha.dtype.element_ty)
     for place in range(first, tl.minimum(last_before, start + many - 2) + 1, few):
         i = place + tl.arange(0, few)
         before = tl.load(alpha + i, mask=i <= last_before, other=float("-inf"))
-        leads = (i <= last_before)[:, None] & (j <= last)[None, :] & (j[None, :] > i[:, None])
-        edges = tl.load(transitions + i[:, None] * stride + j[None, :], mask=leads, other=float("-inf"))
+        gap = j[None, :] - i[:, None] - 1
+        leads = (i <= last_before)[:, None] & (j <= last)[None, :] & (gap >= 0) & (gap < band)
+        edges = tl.load(transitions + i[:, None] * band + gap, mask=leads, other=float("-inf"))
         scores = before[:, None] + edges
         higher = tl.maximum(top, tl.max(scores, 0))
         base = tl.where(higher == float("-inf"), 0.0, higher)
@@ -79,15 +76,16 @@ def _log_sum_before(transitions, alpha, j, start, first, last_before, last, stri
 
 
 @triton.jit
-def _log_sum_after(transitions, beta, i, first, last, last_after, stride, many: tl.constexpr, few: tl.constexpr):
+def _log_sum_after(transitions, beta, i, first, last, last_after, band, many: tl.constexpr, few: tl.constexpr):
     """Return log sum_j exp(transition[i,j] + beta[j]) for vertices i in log space, for any scores."""
     top = tl.full([many], float("-inf"), beta.dtype.element_ty)
     total = tl.zeros([many], beta.dtype.element_ty)
     for place in range(first, last_after + 1, few):
         j = place + tl.arange(0, few)
         after = tl.load(beta + j, mask=j <= last_after, other=float("-inf"))
-        leads = (i <= last)[:, None] & (j <= last_after)[None, :] & (j[None, :] > i[:, None])
-        edges = tl.load(transitions + i[:, None] * stride + j[None, :], mask=leads, other=float("-inf"))
+        gap = j[None, :] - i[:, None] - 1
+        leads = (i <= last)[:, None] & (j <= last_after)[None, :] & (gap >= 0) & (gap < band)
+        edges = tl.load(transitions + i[:, None] * band + gap, mask=leads, other=float("-inf"))
         scores = after[None, :] + edges
         higher = tl.maximum(top, tl.max(scores, 1))
         base = tl.where(higher == float("-inf"), 0.0, higher)
@@ -97,7 +95,20 @@ def _log_sum_after(transitions, beta, i, first, last, last_after, stride, many: 
 
 
 @triton.jit
-def _forward(tokens, transitions, highest, scaled, alpha, m, n, stride, tiny: tl.constexpr, many: tl.constexpr, few: tl.constexpr):
+def _forward(
+    tokens,
+    transitions,
+    highest,
+    scaled,
+    alpha,
+    m,
+    n,
+    stride,
+    band,
+    tiny: tl.constexpr,
+    many: tl.constexpr,
+    few: tl.constexpr,
+):
     tl.store(alpha, tl.load(tokens))
     for t in range(1, m):
         tl.debug_barrier()
@@ -107,30 +118,45 @@ def _forward(tokens, transitions, highest, scaled, alpha, m, n, stride, tiny: tl
         row = alpha + (t - 1) * stride
         for start in range(first, last + 1, many):
             j = start + tl.arange(0, many)
+            first_before = tl.maximum(t - 1, start - band)
             top = tl.full([1], float("-inf"), tokens.dtype.element_ty)
             lowest = tl.full([1], 2147483647, tl.int32)  # the first vertex with a path
             total = tl.zeros([many], tokens.dtype.element_ty)
-            for place in range(t - 1, tl.minimum(last_before, start + many - 2) + 1, few):
+            for place in range(first_before, tl.minimum(last_before, start + many - 2) + 1, few):
                 i = place + tl.arange(0, few)
                 before = tl.load(row + i, mask=i <= last_before, other=float("-inf"))
                 lowest = tl.minimum(lowest, tl.min(tl.where(before > float("-inf"), i, 2147483647).to(tl.int32), 0))
                 raised = before + tl.load(highest + i, mask=i <= last_before, other=0.0)
                 higher = tl.maximum(top, tl.max(raised, 0))
                 base = tl.where(higher == float("-inf"), 0.0, higher)
-                leads = (i <= last_before)[:, None] & (j <= last)[None, :] & (j[None, :] > i[:, None])
-                cells = tl.load(scaled + i[:, None] * stride + j[None, :], mask=leads, other=0.0)
+                gap = j[None, :] - i[:, None] - 1
+                leads = (i <= last_before)[:, None] & (j <= last)[None, :] & (gap >= 0) & (gap < band)
+                cells = tl.load(scaled + i[:, None] * band + gap, mask=leads, other=0.0)
                 total = total * tl.exp(top - base) + tl.sum(tl.exp(raised - base)[:, None] * cells, 0)
                 top = higher
             emitted = tl.load(tokens + t * stride + j, mask=j <= last, other=float("-inf"))
             found = tl.where(top == float("-inf"), 0.0, top) + tl.log(total)
             inexact = (emitted > float("-inf")) & (j > lowest) & (total < tiny)
             if tl.max(inexact.to(tl.int32), 0) > 0:
-                found = _log_sum_before(transitions, row, j, start, t - 1, last_before, last, stride, many, few)
+                found = _log_sum_before(transitions, row, j, start, first_before, last_before, last, band, many, few)
             tl.store(alpha + t * stride + j, found + emitted, mask=j <= last)
 
 
 @triton.jit
-def _backward(tokens, transitions, highest, scaled, beta, m, n, stride, tiny: tl.constexpr, many: tl.constexpr, few: tl.constexpr):
+def _backward(
+    tokens,
+    transitions,
+    highest,
+    scaled,
+    beta,
+    m,
+    n,
+    stride,
+    band,
+    tiny: tl.constexpr,
+    many: tl.constexpr,
+    few: tl.constexpr,
+):
     end = (m - 1) * stride + n - 1
     tl.store(beta + end, tl.load(tokens + end))
     for step in range(1, m):
@@ -143,17 +169,19 @@ def _backward(tokens, transitions, highest, scaled, beta, m, n, stride, tiny: tl
         for start in range(t, last + 1, many):
             i = start + tl.arange(0, many)
             first = tl.maximum(first_after, start + 1)
+            final = tl.minimum(last_after, start + many - 1 + band)
             top = tl.full([1], float("-inf"), tokens.dtype.element_ty)
             furthest = tl.full([1], -1, tl.int32)  # the last vertex with a path
             total = tl.zeros([many], tokens.dtype.element_ty)
-            for place in range(first, last_after + 1, few):
+            for place in range(first, final + 1, few):
                 j = place + tl.arange(0, few)
-                after = tl.load(row + j, mask=j <= last_after, other=float("-inf"))
+                after = tl.load(row + j, mask=j <= final, other=float("-inf"))
                 furthest = tl.maximum(furthest, tl.max(tl.where(after > float("-inf"), j, -1).to(tl.int32), 0))
                 higher = tl.maximum(top, tl.max(after, 0))
                 base = tl.where(higher == float("-inf"), 0.0, higher)
-                leads = (i <= last)[:, None] & (j <= last_after)[None, :] & (j[None, :] > i[:, None])
-                cells = tl.load(scaled + i[:, None] * stride + j[None, :], mask=leads, other=0.0)
+                gap = j[None, :] - i[:, None] - 1
+                leads = (i <= last)[:, None] & (j <= final)[None, :] & (gap >= 0) & (gap < band)
+                cells = tl.load(scaled + i[:, None] * band + gap, mask=leads, other=0.0)
                 total = total * tl.exp(top - base) + tl.sum(tl.exp(after - base)[None, :] * cells, 1)
                 top = higher
             emitted = tl.load(tokens + t * stride + i, mask=i <= last, other=float("-inf"))
@@ -161,7 +189,7 @@ def _backward(tokens, transitions, highest, scaled, beta, m, n, stride, tiny: tl
             found = tl.where(top == float("-inf"), 0.0, top) + raised + tl.log(total)
             inexact = (emitted > float("-inf")) & (i < furthest) & (total < tiny)
             if tl.max(inexact.to(tl.int32), 0) > 0:
-                found = _log_sum_after(transitions, row, i, first, last, last_after, stride, many, few)
+                found = _log_sum_after(transitions, row, i, first, last, final, band, many, few)
             tl.store(beta + t * stride + i, found + emitted, mask=i <= last)
 
 
@@ -178,6 +206,7 @@ def sums(
     result,
     max_tokens,
     max_vertices,
+    band,
     tiny: tl.constexpr,
     many: tl.constexpr,
     few: tl.constexpr,
@@ -192,17 +221,17 @@ def sums(
     m, n = tl.load(target_lengths + b), tl.load(graph_lengths + b)
     if _possible(m, n, max_tokens, max_vertices):
         here = b * max_tokens * max_vertices
-        corner = b * max_vertices * max_vertices
+        corner = b * max_vertices * band
         tokens += here
         transitions += corner
         scaled += corner
         highest += b * max_vertices
         if tl.program_id(1) == 0:
-            _forward(tokens, transitions, highest, scaled, alpha + here, m, n, max_vertices, tiny, many, few)
+            _forward(tokens, transitions, highest, scaled, alpha + here, m, n, max_vertices, band, tiny, many, few)
             tl.debug_barrier()
             tl.store(result + b, tl.load(alpha + here + (m - 1) * max_vertices + n - 1))
         else:
-            _backward(tokens, transitions, highest, scaled, beta + here, m, n, max_vertices, tiny, many, few)
+            _backward(tokens, transitions, highest, scaled, beta + here, m, n, max_vertices, band, tiny, many, few)
 
 
 @triton.jit
@@ -219,10 +248,12 @@ def transition_gradients(
     gradients,
     max_tokens,
     max_vertices,
+    band,
     rows: tl.constexpr,
     columns: tl.constexpr,
 ):
-    """Compute tile (program_id(1), program_id(2)) of a sentence: sum_t exp(alpha[t,i] + transition[i,j] + beta[t+1,j] - log Z).
+    """Compute a tile of a sentence: sum_t exp(alpha[t,i] + transition[i,j] + beta[t+1,j] - log Z). It has row group program_id(1),
+    and column group program_id(2) counted from the first vertex after the first row.
 
     A token adds the product of a column exp(alpha[t,i] + highest[i] - a) and a row exp(beta[t+1,j] - b), where a and b are the
     maxima, times exp(a + b - log Z); the sum is multiplied by scaled[i,j]. Where that factor is large, and the product of the
@@ -231,13 +262,15 @@ def transition_gradients(
     b = tl.program_id(0).to(tl.int64)
     m, n = tl.load(target_lengths + b), tl.load(graph_lengths + b)
     i = tl.program_id(1) * rows + tl.arange(0, rows)
-    j = tl.program_id(2) * columns + tl.arange(0, columns)
+    j = tl.program_id(1) * rows + 1 + tl.program_id(2) * columns + tl.arange(0, columns)
+    gap = j[None, :] - i[:, None] - 1
+    inside = (i < max_vertices)[:, None] & (gap >= 0) & (gap < band)
+    cells = (b * max_vertices + i)[:, None] * band + gap
     log_z = tl.load(result + b)
     total = tl.zeros([rows, columns], transitions.dtype.element_ty)
     if _possible(m, n, max_tokens, max_vertices) & (log_z > float("-inf")) & (log_z < float("inf")):
         here = b * max_tokens * max_vertices
-        leads = _leads(i, j, m, n)
-        cells = b * max_vertices * max_vertices + i[:, None] * max_vertices + j[None, :]
+        leads = inside & (gap <= n - m) & (j < n)[None, :]  # longer transitions belong to no path
         raise_by = tl.load(highest + b * max_vertices + i, mask=i < n, other=0.0)
         products = tl.zeros([rows, columns], transitions.dtype.element_ty)
         first = tl.maximum(tl.program_id(1) * rows - (n - m), 0)
@@ -258,8 +291,7 @@ def transition_gradients(
         weights = tl.load(scaled + cells, mask=leads, other=0.0)
         total += tl.where(products > 0.0, products * weights, 0.0)
         total *= tl.load(upstream + b)
-    inside = (i < max_vertices)[:, None] & (j < max_vertices)[None, :]
-    tl.store(gradients + b * max_vertices * max_vertices + i[:, None] * max_vertices + j[None, :], total, mask=inside)
+    tl.store(gradients + cells, total, mask=inside)
 
 
 @triton.jit
@@ -274,6 +306,7 @@ def best_paths(
     result,
     max_tokens,
     max_vertices,
+    band,
     many: tl.constexpr,
     few: tl.constexpr,
 ):
@@ -285,7 +318,7 @@ def best_paths(
         tokens += here
         best += here
         predecessors += here
-        transitions += b * max_vertices * max_vertices
+        transitions += b * max_vertices * band
         tl.store(best, tl.load(tokens))
         sound = (tl.load(tokens) < float("inf")).to(tl.int32)  # until a path meets NaN or plus infinity
         for t in range(1, m):
@@ -297,11 +330,12 @@ def best_paths(
                 j = start + tl.arange(0, many)
                 top = tl.full([many], float("-inf"), tokens.dtype.element_ty)
                 origin = tl.zeros([many], tl.int32)
-                for place in range(t - 1, tl.minimum(last_before, start + many - 2) + 1, few):
+                for place in range(tl.maximum(t - 1, start - band), tl.minimum(last_before, start + many - 2) + 1, few):
                     i = place + tl.arange(0, few)
                     before = tl.load(best + (t - 1) * max_vertices + i, mask=i <= last_before, other=float("-inf"))
-                    leads = (i <= last_before)[:, None] & (j <= last)[None, :] & (j[None, :] > i[:, None])
-                    edges = tl.load(transitions + i[:, None] * max_vertices + j[None, :], mask=leads, other=float("-inf"))
+                    gap = j[None, :] - i[:, None] - 1
+                    leads = (i <= last_before)[:, None] & (j <= last)[None, :] & (gap >= 0) & (gap < band)
+                    edges = tl.load(transitions + i[:, None] * band + gap, mask=leads, other=float("-inf"))
                     sound = tl.minimum(sound, tl.min(tl.min((edges < float("inf")).to(tl.int32), 1), 0))
                     scores = before[:, None] + edges
                     highest, which = tl.max(scores, 0, return_indices=True, return_indices_tie_break_left=True)

@@ -12,11 +12,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from kernels.dag import dense_transitions
+
 
 def dag_log_likelihood(
     token_log_probs: Tensor, transition_log_probs: Tensor, target_lengths: Tensor, graph_lengths: Tensor
 ) -> Tensor:
-    """Return [B], as `kernels.dag_log_likelihood`; a step stores [B,L,L] for its gradient."""
+    """Return [B], as `kernels.dag_log_likelihood`, by dense transitions [B,L,L]; a step stores as much for its gradient."""
     tokens, transitions = _masked(token_log_probs, transition_log_probs, target_lengths, graph_lengths)
     alpha = _start(tokens)
     rows = [alpha]
@@ -52,8 +54,7 @@ def _masked(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, graph_l
     t, j = (torch.arange(tokens.size(dimension), device=tokens.device) for dimension in (1, 2))
     inside = j < graph_lengths[:, None]
     emits = (t < target_lengths[:, None])[:, :, None] & inside[:, None]
-    leads = (j > j[:, None]) & inside[:, None]
-    return tokens.masked_fill(~emits, -torch.inf), transitions.masked_fill(~leads, -torch.inf)
+    return tokens.masked_fill(~emits, -torch.inf), dense_transitions(transitions).masked_fill(~inside[:, None], -torch.inf)
 
 
 def _start(tokens: Tensor) -> Tensor:

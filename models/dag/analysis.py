@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kernels import dag_best_alignment, dag_log_likelihood
+from kernels import dag_best_alignment, dag_log_likelihood, dense_transitions
 from models.common.inference import inference_mode
 from models.dag.loss import decoded_graphs
 from models.dag.model import DagModel
@@ -50,7 +50,7 @@ def inspect(model: DagModel, batch: Batch, num_tokens: int) -> list[View]:
     ids, target_lengths, lengths = (part.cpu().clone() for part in found.target)
     path = dag_best_alignment(tokens, transitions, target_lengths, lengths).vertices
     posteriors = vertex_posteriors(tokens, transitions, target_lengths, lengths)
-    edges = transitions.double().exp()
+    edges = dense_transitions(transitions).double().exp()
     passing = passing_probabilities(edges)
     probabilities, top_ids, first = top.scores.cpu().double().exp(), top.ids.cpu(), best.cpu()
     sizes = zip(target_lengths.tolist(), lengths.tolist(), strict=True)
@@ -81,7 +81,7 @@ def passing_probabilities(transitions: Tensor) -> Tensor:
 
 
 def vertex_posteriors(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, lengths: Tensor) -> Tensor:
-    """Return the posteriors [B,M,L] of vertices for log-probabilities of tokens [B,M,L] and transitions [B,L,L].
+    """Return the posteriors [B,M,L] of vertices for log-probabilities of tokens [B,M,L] and transitions [B,L,D].
 
     They are the gradient of the log-likelihood with respect to the token scores.
     """

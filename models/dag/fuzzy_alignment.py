@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 
 from models.common.losses.target_ngrams import clipped_matches, target_ngrams
+from models.dag.band import next_values
+from models.dag.edges import Edges
 
 
 class FuzzyAlignment(NamedTuple):
@@ -44,7 +46,7 @@ def fuzzy_alignment(
 ) -> FuzzyAlignment:
     """Return the agreement of graphs with targets [B,M] by n-grams of `order`; differentiable.
 
-    `token_log_probs` [B,M,L] and `transition_log_probs` [B,L,L] are as for `kernels.dag_log_likelihood`; the rows of transitions
+    `token_log_probs` [B,M,L] and `transition_log_probs` [B,L,D] are as for `kernels.dag_log_likelihood`; the rows of transitions
     are normalised. A target may be longer than its graph. Cells of the padding are not read. The computation is in float32 (float64
     for float64 inputs). A target or a graph with fewer than `order` tokens or vertices has a score of 0.
     """
@@ -52,7 +54,7 @@ def fuzzy_alignment(
     with torch.autocast(token_log_probs.device.type, enabled=False):
         edges = _edges(transition_log_probs.to(dtype), graph_lengths)
         tokens = _tokens(token_log_probs.to(dtype), target_lengths, graph_lengths)
-        passing = passing_probabilities(edges)
+        passing = edges.passing()
         counts = target_ngrams(ids, target_lengths, order)
         matched = clipped_matches(expected_ngrams(passing, edges, tokens, order), counts)
         total = _expected_total(passing, edges, order)
@@ -63,41 +65,29 @@ def fuzzy_alignment(
     return FuzzyAlignment(brevity * precision, precision, recall, lengths, brevity)
 
 
-def passing_probabilities(edges: Tensor) -> Tensor:
-    """Return the probability [B,L] that a path visits each vertex, for strictly upper triangular transitions [B,L,L].
-
-    It is the first row of (I - E)^-1, from one triangular system.
-    """
-    size = edges.size(1)
-    identity = torch.eye(size, dtype=edges.dtype, device=edges.device)
-    start = identity[:1].expand(len(edges), 1, size)
-    solved: Tensor = torch.linalg.solve_triangular(identity - edges, start, upper=True, left=False, unitriangular=True)
-    return solved[:, 0]
-
-
-def expected_ngrams(passing: Tensor, edges: Tensor, tokens: Tensor, order: int) -> Tensor:
+def expected_ngrams(passing: Tensor, edges: Edges, tokens: Tensor, order: int) -> Tensor:
     """Return the expected number [B,G] of the n-gram at each position of the targets, for probabilities of passing vertices [B,L],
-    transitions [B,L,L] and target tokens [B,M,L]."""
+    transitions and target tokens [B,M,L]."""
     positions = max(tokens.size(1) - order + 1, 0)
     found = passing[:, None] * tokens[:, :positions]
     for offset in range(1, order):
-        found = (found @ edges) * tokens[:, offset : offset + positions]
+        found = edges.step(found) * tokens[:, offset : offset + positions]
     return found.sum(2)
 
 
-def _expected_total(passing: Tensor, edges: Tensor, order: int) -> Tensor:
+def _expected_total(passing: Tensor, edges: Edges, order: int) -> Tensor:
     """Return the expected number [B] of n-grams."""
     starts = passing[:, None]
     for _ in range(1, order):
-        starts = starts @ edges
+        starts = edges.step(starts)
     return starts.sum((1, 2))
 
 
-def _edges(transitions: Tensor, graph_lengths: Tensor) -> Tensor:
-    """Return the transition probabilities [B,L,L], 0 where there is no transition."""
-    vertex = torch.arange(transitions.size(1), device=transitions.device)
-    allowed = (vertex > vertex[:, None]) & (vertex < graph_lengths[:, None, None])
-    return transitions.masked_fill(~allowed, -torch.inf).exp()
+def _edges(transitions: Tensor, graph_lengths: Tensor) -> Edges:
+    """Return the transition probabilities for log-probabilities [B,L,D], 0 where there is no transition."""
+    later = torch.arange(transitions.size(1), device=transitions.device) < graph_lengths[:, None]
+    allowed = next_values(later, transitions.size(2))
+    return Edges.of(transitions.masked_fill(~allowed, -torch.inf).exp())
 
 
 def _tokens(scores: Tensor, target_lengths: Tensor, graph_lengths: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ class Graphs(NamedTuple):
     tokens: Tensor
     """The log-probability of each target token at each vertex, [B,M,L]."""
     transitions: Tensor
-    """The log-probabilities of transitions, [B,L,L]."""
+    """The log-probabilities of transitions to the D next vertices, [B,L,D]."""
     best: Tensor | None
     """The token that each vertex ranks first, [B,L]; None when gradients are enabled."""
 

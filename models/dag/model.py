@@ -76,7 +76,7 @@ class DagModel(Backbone):
         return found
 
     def transitions(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """Return the float32 log-probabilities [B,L,L] that the vertex of the column follows the vertex of the row."""
+        """Return the float32 log-probabilities [B,L,D] that vertex i + 1 + d follows vertex i, for the D next vertices."""
         found: Tensor = self.links(states, lengths)
         return found
 
@@ -93,7 +93,7 @@ class Links(nn.Module):
         self.gates = Linear(2 * config.width, config.heads)
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """Return the transitions [B,L,L] for states [B,L,D] and graph lengths [B]; see `transition_log_probs`."""
+        """Return the transitions [B,L,D] for states [B,L,D] and graph lengths [B]; see `transition_log_probs`."""
         positions = self.positions(torch.arange(states.size(1), device=states.device))
         x = torch.cat((states, positions.to(states.dtype).expand_as(states)), 2)
         queries, keys = (part(x).unflatten(2, (self.heads, -1)) for part in (self.queries, self.keys))

@@ -14,6 +14,7 @@ from fewstep.families.dag.config import DagSearch
 from fewstep.families.dag.search import candidates, finished, follows, walk_options, walked
 from fewstep.search.dag_paths import dag_follow, dag_sample
 from fewstep.translation import Hypothesis
+from models.dag.band import next_values
 from models.dag.vertices import TopTokens
 from models.dag.viterbi import follow
 from models.training.seeds import seed_of
@@ -23,7 +24,7 @@ class Graph(NamedTuple):
     """A batch of graphs; on the CPU for all but `lookahead`."""
 
     transitions: Tensor
-    """The log-probabilities of transitions, [B,L,L]."""
+    """The log-probabilities of transitions to the D next vertices, [B,L,D]."""
     tokens: TopTokens
     lengths: Tensor
     """The numbers of vertices, [B]."""
@@ -74,7 +75,7 @@ class Followed(NamedTuple):
 
 
 def greedy(transitions: Tensor, lengths: Tensor, tokens_on: Callable[[Tensor], TopTokens]) -> Followed:
-    """Follow the best of transitions [B,L,L] from vertex to vertex.
+    """Follow the best of transitions [B,L,D] from vertex to vertex.
 
     `tokens_on` returns the best tokens on paths [B,P], which are padded with -1.
     """
@@ -84,16 +85,18 @@ def greedy(transitions: Tensor, lengths: Tensor, tokens_on: Callable[[Tensor], T
 
 def lookahead(graph: Graph, token_weight: float) -> Followed:
     """Follow the best sum of a transition and the weighted score of the best token of its vertex."""
-    path = _follow(graph.transitions + token_weight * graph.tokens.scores[:, None, :, 0], graph.lengths)
+    best = next_values(token_weight * graph.tokens.scores[..., 0], graph.transitions.size(2))
+    path = _follow(graph.transitions + best, graph.lengths)
     rows = torch.arange(len(path.vertices), device=path.vertices.device)[:, None]
     tokens = TopTokens(*(part[rows, path.vertices.clamp(min=0)] for part in graph.tokens))
     return _followed(path, graph.transitions, tokens)
 
 
 def _follow(scores: Tensor, lengths: Tensor) -> Path:
-    """Follow the best score [B,L,L] from vertex to vertex."""
-    best, vertices = scores.topk(min(2, scores.size(2)), 2)
-    following = vertices[..., 0].contiguous()
+    """Follow the best score [B,L,D] from vertex to vertex."""
+    best, steps = scores.topk(min(2, scores.size(2)), 2)
+    vertex = torch.arange(scores.size(1), device=scores.device)
+    following = (vertex + 1 + steps[..., 0]).where(best[..., 0] > -torch.inf, 0)
     path = torch.from_numpy(dag_follow(following, lengths)) if scores.device.type == "cpu" else jump(following, lengths)
     return Path(path, _margin(best).gather(1, path.clamp(min=0)))
 
@@ -122,7 +125,8 @@ def _followed(path: Path, transitions: Tensor, tokens: TopTokens) -> Followed:
     """Return the best of tokens [B,P,W] on paths."""
     real, vertices = path.vertices >= 0, path.vertices.clamp(min=0)
     rows = torch.arange(len(vertices), device=vertices.device)[:, None]
-    steps = transitions[rows, vertices[:, :-1], vertices[:, 1:]]
+    offsets = (vertices[:, 1:] - vertices[:, :-1] - 1).clamp(min=0)
+    steps = transitions[rows, vertices[:, :-1], offsets]
     scores = tokens.scores[..., 0].where(real, 0.0).sum(1) + steps.where(real[:, 1:], 0.0).sum(1)
     margins = torch.minimum(path.margins, _margin(tokens.scores)).where(real, torch.inf).amin(1)
     return Followed(tokens.ids[..., 0], (real.sum(1) - 2).clamp(min=0), scores, margins)

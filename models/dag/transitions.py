@@ -5,8 +5,10 @@ Legend: B batch, L vertices, H heads, D width. With d = D/H, for each head h and
     p_h(j | i)    = softmax over j of q_ih . k_jh / sqrt(d)
     log E(i -> j) = log sum_h gate_h(i) p_h(j | i)
 
-so that the rows of E sum to 1. This is a mixture of softmaxes (Huang et al. 2022, with several heads as in their code). A band
-limits j to i + max_length; the scores of all heads are then linear in L.
+so that the rows of E sum to 1. This is a mixture of softmaxes (Huang et al. 2022, with several heads as in their code).
+
+The result is a band of D cells a vertex (`models.dag.band`), those of the next `max_length` vertices, or of all L - 1. It is
+computed in blocks of rows and of the columns that they lead to, so that time and memory are linear in L for a given D.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from models.dag.band import diagonals
 
 CPU_SCORES, GPU_SCORES = 2**19, 2**26
 """The number of scores of all heads that are held at a time, unless a single sentence has more."""
@@ -29,12 +34,12 @@ LOG2_E = math.log2(math.e)
 def transition_log_probs(
     queries: Tensor, keys: Tensor, log_gates: Tensor, graph_lengths: Tensor, max_length: int | None = None
 ) -> Tensor:
-    """Return log E(i -> j), [B,L,L] float32; minus infinity where there is no transition, as in the rows of the last vertex and of
-    the padding.
+    """Return log E(i -> i + 1 + d), [B,L,D] float32; minus infinity where there is no transition, as beyond the last vertex, in its
+    row and in those of the padding.
 
     Queries and keys are [B,L,H,D/H], log_gates [B,L,H] (normalised over heads), graph_lengths [B]. With `max_length` only that many
-    next vertices follow a vertex (Huang et al. 2023, "Directed Acyclic Transformer Pre-training"). The computation is in float32
-    (float64 for float64 inputs), proceeds some sentences at a time, and is repeated for the gradient.
+    next vertices follow a vertex (Huang et al. 2023, "Directed Acyclic Transformer Pre-training"), so D is at most that. The
+    computation is in float32 (float64 for float64 inputs), proceeds some sentences at a time, and is repeated for the gradient.
     """
     dtype = torch.promote_types(queries.dtype, torch.float32)
     with torch.autocast(queries.device.type, enabled=False):
@@ -42,32 +47,38 @@ def transition_log_probs(
         return found
 
 
-class _Part(NamedTuple):
-    """Transitions that are computed together."""
+class _Block(NamedTuple):
+    """Transitions that are computed together: a block of the matrix of each of some sentences."""
 
     sentences: slice
     rows: slice
     columns: slice
     allowed: Tensor
     """A mask, True where the vertex of the column comes after that of the row within the graph and the band."""
+    width: int
+    """The columns of the block, of which only the first lie within the batch's graphs."""
 
 
-def _parts(queries: Tensor, lengths: Tensor, max_length: int | None) -> Iterator[_Part]:
-    """Yield parts that cover all transitions that are possible."""
+def _band(size: int, max_length: int | None) -> int:
+    """Return the number of next vertices that may follow a vertex."""
+    longest = max(size - 1, 0)
+    return longest if max_length is None else min(max_length, longest)
+
+
+def _blocks(queries: Tensor, lengths: Tensor, band: int) -> Iterator[_Block]:
+    """Yield blocks that cover all transitions that are possible."""
     batch, size, heads, _ = queries.shape
-    band = size if max_length is None else min(max_length, size)
-    banded = band < size
-    height = BAND_ROWS if banded else size
-    width = min(size, height + band)
+    height = size if band >= size - 1 else BAND_ROWS
     held = CPU_SCORES if queries.device.type == "cpu" else GPU_SCORES
-    some = max(1, held // max(1, heads * height * width))
-    positions = torch.arange(size, device=lengths.device)
+    some = max(1, held // max(1, heads * height * min(size, height + band)))
+    vertex = torch.arange(size, device=lengths.device)
     for start in range(0, batch, some):
-        for top in range(0, size, max(height, 1)):
-            rows, columns = slice(top, top + height), slice(top, top + width) if banded else slice(size)
-            row, column = positions[rows, None], positions[columns]
-            allowed = (column > row) & (column < lengths[start : start + some, None, None])
-            yield _Part(slice(start, start + some), rows, columns, allowed & (column <= row + band) if banded else allowed)
+        for top in range(0, size - 1, max(height, 1)):
+            bottom = min(top + height, size)
+            rows, columns = slice(top, bottom), slice(top + 1, min(bottom + band, size))
+            row, column = vertex[rows, None], vertex[columns]
+            allowed = (column > row) & (column <= row + band) & (column < lengths[start : start + some, None, None])
+            yield _Block(slice(start, start + some), rows, columns, allowed, bottom - top + band - 1)
 
 
 def _scores(queries: Tensor, keys: Tensor, allowed: Tensor) -> Tensor:
@@ -83,16 +94,18 @@ class _Transitions(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, queries: Tensor, keys: Tensor, log_gates: Tensor, lengths: Tensor, max_length: int | None) -> Tensor:
         batch, size = queries.shape[:2]
-        found = queries.new_full((batch, size, size), -torch.inf)
-        for some, rows, columns, allowed in _parts(queries, lengths, max_length):
+        band = _band(size, max_length)
+        found = queries.new_full((batch, size, band), -torch.inf)
+        for some, rows, columns, allowed, width in _blocks(queries, lengths, band):
             gates = log_gates[some, rows].transpose(1, 2)[..., None]
             joint = _scores(queries[some, rows], keys[some, columns], allowed).log_softmax(3).add_(gates)
             top = joint.amax(1, keepdim=True)
             # exp2 is several times faster than exp on a CPU.
             sums = joint.sub_(top).mul_(LOG2_E).exp2_().sum(1)
-            found[some, rows, columns] = sums.log_().add_(top[:, 0]).masked_fill_(~allowed, -torch.inf)
+            mixed = sums.log_().add_(top[:, 0]).masked_fill_(~allowed, -torch.inf)
+            found[some, rows] = diagonals(F.pad(mixed, (0, width - mixed.size(2)), value=-torch.inf), band)
         ctx.save_for_backward(queries, keys, log_gates, lengths)
-        ctx.max_length = max_length
+        ctx.band = band
         return found
 
     @staticmethod
@@ -100,12 +113,14 @@ class _Transitions(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Return gradients. With r_h = gate_h p_h / E, that of log p_h is g r_h, and that of log gate_h is its sum over j."""
         queries, keys, log_gates, lengths = ctx.saved_tensors
-        gradients = torch.empty_like(queries), torch.zeros_like(keys), torch.empty_like(log_gates)
+        gradients = torch.zeros_like(queries), torch.zeros_like(keys), torch.zeros_like(log_gates)
         scale = queries.size(-1) ** -0.5
-        for some, rows, columns, allowed in _parts(queries, lengths, ctx.max_length):
+        for some, rows, columns, allowed, width in _blocks(queries, lengths, ctx.band):
             scores = _scores(queries[some, rows], keys[some, columns], allowed)
             shares = scores.log_softmax(3).add_(log_gates[some, rows].transpose(1, 2)[..., None]).softmax(1)
-            gradient = shares.mul_(upstream[0][some, rows, columns].masked_fill(~allowed, 0.0)[:, None])
+            given = queries.new_zeros((*allowed.shape[:2], width))
+            diagonals(given, ctx.band).copy_(upstream[0][some, rows])
+            gradient = shares.mul_(given[..., : allowed.size(2)].masked_fill(~allowed, 0.0)[:, None])
             of_gates = gradient.sum(3, keepdim=True)
             gradient -= scores.softmax(3).mul_(of_gates)
             of_queries = torch.matmul(gradient, keys[some, columns].transpose(1, 2))

@@ -10,9 +10,31 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from kernels import dense_transitions
+
+
+def banded(dense, band=None, beyond=-torch.inf):
+    """Return the band [...,L,D] of transitions [...,L,L], with `beyond` after the last vertex; all later vertices if `band` is
+    None."""
+    size = dense.size(-1)
+    band = size - 1 if band is None else min(band, size - 1)
+    following = torch.arange(size)[:, None] + 1 + torch.arange(band)
+    cells = dense.gather(-1, following.clamp(max=size - 1).expand(*dense.shape[:-1], band))
+    return cells.masked_fill(following >= size, beyond)
+
+
+def dense(cells):
+    """Return the values [B,L,L] of a band [B,L,D], 0 elsewhere."""
+    return dense_transitions(cells).masked_fill(dense_transitions(torch.zeros_like(cells)) < 0, 0.0)
+
+
+def of_dense(kernel):
+    """Return a kernel that takes dense transitions. Cells of its band after the last vertex are NaN, since nothing reads them."""
+    return lambda tokens, transitions, *rest, **options: kernel(tokens, banded(transitions, beyond=torch.nan), *rest, **options)
+
 
 class Graphs(NamedTuple):
-    """The arguments of the DAG kernels."""
+    """The arguments of the DAG kernels, with dense transitions."""
 
     tokens: Tensor
     transitions: Tensor

@@ -12,10 +12,13 @@ from fewstep.native import fewstep_native
 from kernels.reference import dag as reference
 from tests.kernels.dag_graphs import (
     Graphs,
+    banded,
+    dense,
     extreme_graphs,
     figure_11,
     five_vertices,
     log_sum,
+    of_dense,
     path_scores,
     paths,
     posteriors,
@@ -23,17 +26,22 @@ from tests.kernels.dag_graphs import (
     uniform,
 )
 
+log_likelihood = of_dense(kernels.dag_log_likelihood)
+max_log_likelihood = of_dense(kernels.dag_max_log_likelihood)
+best_alignment = of_dense(kernels.dag_best_alignment)
+
 
 def native(graphs, *, careful=False, threads=1):
     """Return likelihoods and posteriors of the extension itself."""
-    arrays = [x.contiguous().numpy() for x in graphs]
+    band = banded(graphs.transitions, beyond=torch.nan)
+    arrays = [x.contiguous().numpy() for x in graphs._replace(transitions=band)]
     found = torch.empty(len(graphs.tokens), dtype=graphs.tokens.dtype)
-    cells = torch.full_like(graphs.tokens, torch.nan), torch.full_like(graphs.transitions, torch.nan)
+    cells = torch.full_like(graphs.tokens, torch.nan), torch.full_like(band, torch.nan)
     fewstep_native.dag_posteriors(*arrays, found.numpy(), *(x.numpy() for x in cells), log_space=careful, threads=threads)
     alone = torch.empty_like(found)
     fewstep_native.dag_log_likelihood(*arrays, alone.numpy(), log_space=careful, threads=threads)
     torch.testing.assert_close(alone, found, rtol=1e-9, atol=0, equal_nan=True)
-    return found, *cells
+    return found, cells[0], dense(cells[1])
 
 
 def by_autograd(log_likelihood):
@@ -46,13 +54,13 @@ def by_autograd(log_likelihood):
 
 
 SIDES = {
-    "reference": by_autograd(reference.dag_log_likelihood),
-    "native": by_autograd(kernels.dag_log_likelihood),
+    "reference": by_autograd(of_dense(reference.dag_log_likelihood)),
+    "native": by_autograd(log_likelihood),
     "careful": lambda graphs: native(graphs, careful=True),
 }
 """Likelihoods and gradients [B], [B,M,L], [B,L,L]."""
 sides = pytest.mark.parametrize("side", SIDES)
-aligners = pytest.mark.parametrize("align", [reference.dag_best_alignment, kernels.dag_best_alignment])
+aligners = pytest.mark.parametrize("align", [of_dense(reference.dag_best_alignment), best_alignment])
 
 
 def close(found, expected, atol=1e-9, rtol=1e-9):
@@ -172,8 +180,8 @@ def test_finds_the_best_of_all_paths(align, tokens, vertices, seed, coarse):
 def test_gradients_are_those_of_finite_differences():
     graphs = random_graphs(3, 4, 7, seed=5)
     scores = [x.clamp_min(-30.0).requires_grad_() for x in graphs[:2]]
-    assert torch.autograd.gradcheck(lambda *x: kernels.dag_log_likelihood(*x, *graphs[2:]), scores)
-    assert torch.autograd.gradcheck(lambda *x: kernels.dag_max_log_likelihood(*x, *graphs[2:]), scores)
+    assert torch.autograd.gradcheck(lambda *x: log_likelihood(*x, *graphs[2:]), scores)
+    assert torch.autograd.gradcheck(lambda *x: max_log_likelihood(*x, *graphs[2:]), scores)
 
 
 @settings(max_examples=150)
@@ -282,8 +290,8 @@ def test_shifts_of_the_scores_shift_the_sum(side):
 @given(tokens=st.integers(2, 30), vertices=st.integers(2, 60), seed=st.integers(0, 2**32))
 def test_the_best_path_is_a_path_and_bounds_the_sum(tokens, vertices, seed):
     graphs = random_graphs(4, tokens, vertices, seed=seed)
-    found, scores = kernels.dag_best_alignment(*graphs)
-    sums = kernels.dag_log_likelihood(*graphs)
+    found, scores = best_alignment(*graphs)
+    sums = log_likelihood(*graphs)
     for b, (m, size) in enumerate(zip(graphs.target_lengths.tolist(), graphs.graph_lengths.tolist(), strict=True)):
         path = found[b].tolist()
         assert path[m:] == [-1] * (tokens - m)
@@ -301,7 +309,7 @@ def test_the_best_path_is_a_path_and_bounds_the_sum(tokens, vertices, seed):
 @sides
 def test_pinning_the_best_path_leaves_its_score(side):
     graphs = random_graphs(1, 7, 25, seed=6)
-    (path,), (score,) = kernels.dag_best_alignment(*graphs)
+    (path,), (score,) = best_alignment(*graphs)
     pinned = torch.full_like(graphs.tokens, -torch.inf)
     pinned[0, range(7), path] = graphs.tokens[0, range(7), path]
     close(SIDES[side](graphs._replace(tokens=pinned))[0], score[None])
@@ -340,7 +348,7 @@ def test_a_sentence_without_a_path_is_minus_infinity_and_alone_with_it(side, tok
         alone = Graphs(*(x[b : b + 1] for x in graphs))
         for cells, expected in zip(found, SIDES[side](alone), strict=True):
             assert torch.equal(cells[b], expected[0])
-    vertices, scores = kernels.dag_best_alignment(*graphs)
+    vertices, scores = best_alignment(*graphs)
     assert scores[1] == -torch.inf
     assert vertices[1].tolist() == [-1] * 6
 
@@ -364,7 +372,7 @@ def test_one_vertex_and_one_token_is_a_path():
         assert tokens.count_nonzero() == 2
         close(tokens[:, 0, 0], [1.0, 1.0])
         assert transitions.count_nonzero() == 0
-    assert kernels.dag_best_alignment(*graphs).vertices.tolist() == [[0, -1, -1]] * 2
+    assert best_alignment(*graphs).vertices.tolist() == [[0, -1, -1]] * 2
 
 
 @pytest.mark.parametrize("garbage", [torch.nan, torch.inf, 1e30])
@@ -386,9 +394,9 @@ def test_nothing_reads_the_cells_of_no_path(garbage):
     assert torch.equal(transitions, transitions_wide[:, :19, :19])
     for outside in (tokens_wide[:, 6:], tokens_wide[:, :, 19:], transitions_wide[:, 19:], transitions_wide[:, :, 19:]):
         assert outside.count_nonzero() == 0
-    assert torch.equal(kernels.dag_best_alignment(*graphs).vertices, kernels.dag_best_alignment(*wide).vertices[:, :6])
+    assert torch.equal(best_alignment(*graphs).vertices, best_alignment(*wide).vertices[:, :6])
     scores = [x.clone().requires_grad_() for x in wide[:2]]
-    most = kernels.dag_max_log_likelihood(*scores, *wide[2:])
+    most = max_log_likelihood(*scores, *wide[2:])
     assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(most.sum(), scores))
 
 
@@ -405,10 +413,10 @@ def test_a_broken_score_breaks_its_sentence_alone(careful, bad, where):
     for cells, expected in zip(found[1:], clean[1:], strict=True):
         assert cells[1].count_nonzero() == 0
         assert torch.equal(cells[[0, 2]], expected[[0, 2]])
-    vertices, scores = kernels.dag_best_alignment(*graphs)
+    vertices, scores = best_alignment(*graphs)
     assert scores.isnan().tolist() == [False, True, False]
     assert vertices[1].tolist() == [-1] * 6
-    assert kernels.dag_max_log_likelihood(*graphs).isnan().tolist() == [False, True, False]
+    assert max_log_likelihood(*graphs).isnan().tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize("careful", [False, True])
@@ -425,7 +433,7 @@ def test_exactly_the_cells_of_paths_are_read(careful, tokens, vertices):
             getattr(batch, name)[cell, cell // vertices, cell % vertices] = torch.nan
         wanted = [(cell // vertices, cell % vertices) in cells for cell in range(size)]
         assert native(batch, careful=careful)[0].isnan().tolist() == wanted
-        assert kernels.dag_best_alignment(*batch).scores.isnan().tolist() == wanted
+        assert best_alignment(*batch).scores.isnan().tolist() == wanted
 
 
 # How it is called
@@ -437,30 +445,28 @@ def test_threads_change_nothing():
     for threads in (2, 3, 20):
         for careful, expected in zip((False, True), one, strict=True):
             assert all(torch.equal(*pair) for pair in zip(native(graphs, careful=careful, threads=threads), expected, strict=True))
-        for found, expected in zip(
-            kernels.dag_best_alignment(*graphs, threads=threads), kernels.dag_best_alignment(*graphs, threads=1), strict=True
-        ):
+        for found, expected in zip(best_alignment(*graphs, threads=threads), best_alignment(*graphs, threads=1), strict=True):
             assert torch.equal(found, expected)
 
 
 def test_gradients_are_multiplied_and_can_be_asked_for_again():
     graphs = random_graphs(3, 5, 12, seed=15)
     scores = [x.clone().requires_grad_() for x in graphs[:2]]
-    found = kernels.dag_log_likelihood(*scores, *graphs[2:])
+    found = log_likelihood(*scores, *graphs[2:])
     upstream = torch.tensor([2.0, -3.0, 0.0], dtype=torch.float64)
     first = torch.autograd.grad(found, scores, upstream, retain_graph=True)
     again = torch.autograd.grad(found, scores, -upstream)
     for one, other, plain in zip(first, again, SIDES["reference"](graphs)[1:], strict=True):
         close(one, plain * upstream[:, None, None])
         assert torch.equal(one, -other)
-    assert not kernels.dag_log_likelihood(*graphs).requires_grad
+    assert not log_likelihood(*graphs).requires_grad
 
 
 def test_the_gradient_of_the_best_path_is_the_path():
     graphs = random_graphs(2, 5, 12, seed=16)._replace(target_lengths=torch.tensor([5, 4]), graph_lengths=torch.tensor([12, 3]))
     scores = [x.clone().requires_grad_() for x in graphs[:2]]
-    found = kernels.dag_max_log_likelihood(*scores, *graphs[2:])
-    vertices, expected = kernels.dag_best_alignment(*graphs)
+    found = max_log_likelihood(*scores, *graphs[2:])
+    vertices, expected = best_alignment(*graphs)
     close(found.detach(), expected)
     assert found[1] == -torch.inf
     tokens, transitions = torch.autograd.grad(found.sum(), scores)
@@ -473,23 +479,24 @@ def test_the_gradient_of_the_best_path_is_the_path():
 def test_strided_scores_are_as_good_as_contiguous_ones():
     graphs = random_graphs(3, 6, 10, seed=17)
     turned = graphs._replace(tokens=graphs.tokens.transpose(1, 2).contiguous().transpose(1, 2))
-    assert torch.equal(kernels.dag_log_likelihood(*turned), kernels.dag_log_likelihood(*graphs))
+    assert torch.equal(log_likelihood(*turned), log_likelihood(*graphs))
 
 
 def test_an_empty_batch():
     graphs = random_graphs(1, 3, 4)
     empty = Graphs(*(x[:0] for x in graphs))
-    assert kernels.dag_log_likelihood(*empty).shape == (0,)
-    assert kernels.dag_best_alignment(*empty).vertices.shape == (0, 3)
+    assert log_likelihood(*empty).shape == (0,)
+    assert best_alignment(*empty).vertices.shape == (0, 3)
 
 
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
         ({"tokens": torch.zeros(2, 3, 5).bfloat16()}, TypeError, "token_log_probs: expected float32"),
-        ({"transitions": torch.zeros(2, 5, 5)}, TypeError, "transition_log_probs: expected float32, or float64 like"),
+        ({"transitions": torch.zeros(2, 5, 4)}, TypeError, "transition_log_probs: expected float32, or float64 like"),
         ({"tokens": torch.zeros(3, 5).double()}, ValueError, "token_log_probs: expected three dimensions"),
-        ({"transitions": torch.zeros(2, 4, 5).double()}, ValueError, "transition_log_probs: expected .2, 5, 5., got .2, 4, 5."),
+        ({"transitions": torch.zeros(2, 4, 4).double()}, ValueError, "transition_log_probs: expected .2, 5, .* got .2, 4, 4."),
+        ({"transitions": torch.zeros(2, 5, 5).double()}, ValueError, "expected .2, 5, fewer than 5., .* got .2, 5, 5."),
         ({"target_lengths": torch.tensor([3, 4])}, ValueError, "target_lengths: expected 0 to 3, got 4"),
         ({"target_lengths": torch.tensor([3, -1])}, ValueError, "target_lengths: expected 0 to 3, got -1"),
         ({"graph_lengths": torch.tensor([6, 5])}, ValueError, "graph_lengths: expected 0 to 5, got 6"),
@@ -503,7 +510,8 @@ def test_an_empty_batch():
     ],
 )
 def test_what_does_not_fit_is_named(change, error, message):
-    graphs = random_graphs(2, 3, 5)._replace(**change)
+    graphs = random_graphs(2, 3, 5)
+    graphs = graphs._replace(**{"transitions": banded(graphs.transitions), **change})
     for function in (kernels.dag_log_likelihood, kernels.dag_best_alignment, kernels.dag_max_log_likelihood):
         with pytest.raises(error, match=message):
             function(*graphs)

@@ -12,7 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.reference import dag as reference
-from tests.kernels.dag_graphs import Graphs, extreme_graphs, figure_11, five_vertices, paths, random_graphs, uniform
+from tests.kernels.dag_graphs import (
+    Graphs,
+    banded,
+    extreme_graphs,
+    figure_11,
+    five_vertices,
+    of_dense,
+    paths,
+    random_graphs,
+    uniform,
+)
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
@@ -30,7 +40,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from kernels.gpu import dag_programs
 
-TYPES = {"max_tokens": "i32", "max_vertices": "i32", "target_lengths": "*i64", "graph_lengths": "*i64", "vertices": "*i64"}
+TYPES = {"target_lengths": "*i64", "graph_lengths": "*i64", "vertices": "*i64"}
+TYPES |= {"max_tokens": "i32", "max_vertices": "i32", "band": "i32"}
 SIZES = {"many": 64, "few": 32, "rows": 32, "columns": 64, "tiny": 1e-28}
 for name in ("exponentials", "sums", "transition_gradients", "best_paths"):
     program = getattr(dag_programs, name)
@@ -42,16 +53,28 @@ for name in ("exponentials", "sums", "transition_gradients", "best_paths"):
     print(name)
 """
 
+reference_likelihood = of_dense(reference.dag_log_likelihood)
+reference_alignment = of_dense(reference.dag_best_alignment)
+
+
+def log_likelihood(tokens, transitions, *lengths):
+    return dag.log_likelihood(tokens, banded(transitions.cpu(), beyond=torch.nan).to(DEVICE), *lengths)
+
+
+def best_alignment(graphs):
+    band = banded(graphs.transitions, beyond=torch.nan)
+    return dag.best_alignment(*(x.to(DEVICE) for x in graphs._replace(transitions=band)))
+
 
 def passes(graphs):
     scores = [x.to(DEVICE).requires_grad_() for x in graphs[:2]]
-    found = dag.log_likelihood(*scores, *(x.to(DEVICE) for x in graphs[2:]))
+    found = log_likelihood(*scores, *(x.to(DEVICE) for x in graphs[2:]))
     return [x.detach().cpu() for x in (found, *torch.autograd.grad(found.sum(), scores))]
 
 
 def expected(graphs):
     scores = [x.double().requires_grad_() for x in graphs[:2]]
-    found = reference.dag_log_likelihood(*scores, *graphs[2:])
+    found = reference_likelihood(*scores, *graphs[2:])
     return [x.detach() for x in (found, *torch.autograd.grad(found.sum(), scores, materialize_grads=True))]
 
 
@@ -65,7 +88,7 @@ def test_known_answers():
     close(passes(five_vertices("A"))[1][0, 1], torch.tensor([0, 0.454545, 0.181818, 0.363636, 0]), 1e-6, 0)
     graphs, exact = uniform(12, 6)
     close(passes(graphs)[0], torch.tensor([math.log(exact)]), 1e-6, 0)
-    assert dag.best_alignment(*(x.to(DEVICE) for x in five_vertices("A", "B")))[0].tolist() == [[0, 1, 2, 4]]
+    assert best_alignment(five_vertices("A", "B"))[0].tolist() == [[0, 1, 2, 4]]
 
 
 @settings(max_examples=12)
@@ -99,8 +122,8 @@ def test_more_vertices_than_a_program_takes_at_a_time():
     graphs = random_graphs(2, 5, 150, seed=1, spread=4.0)._replace(graph_lengths=torch.tensor([150, 71]))
     for found, wanted in zip(passes(graphs.to(torch.float32)), expected(graphs), strict=True):
         close(found, wanted, 1e-3, 1e-4)
-    vertices, scores = dag.best_alignment(*(x.to(DEVICE) for x in graphs))
-    wanted, wanted_scores = reference.dag_best_alignment(*graphs)
+    vertices, scores = best_alignment(graphs)
+    wanted, wanted_scores = reference_alignment(*graphs)
     assert torch.equal(vertices.cpu(), wanted)
     close(scores.cpu(), wanted_scores, 1e-9, 1e-9)
 
@@ -110,8 +133,8 @@ def test_more_vertices_than_a_program_takes_at_a_time():
 def test_the_best_path_is_the_lowest_of_equally_good_ones(tokens, vertices, seed):
     graphs = random_graphs(3, tokens, vertices, seed=seed)
     graphs = graphs._replace(tokens=graphs.tokens.round(), transitions=graphs.transitions.clamp_min(-9.0).round())
-    found, scores = dag.best_alignment(*(x.to(DEVICE) for x in graphs))
-    wanted, wanted_scores = reference.dag_best_alignment(*graphs)
+    found, scores = best_alignment(graphs)
+    wanted, wanted_scores = reference_alignment(*graphs)
     assert torch.equal(found.cpu(), wanted)
     assert torch.equal(scores.cpu(), wanted_scores)
 
@@ -134,7 +157,7 @@ def test_garbage_around_a_sentence_is_never_read_and_a_broken_score_breaks_its_s
     for cells, wanted in zip(found[1:], clean[1:], strict=True):
         assert cells[1].count_nonzero() == 0
         assert torch.equal(cells[[0, 2]], wanted[[0, 2]])
-    vertices, scores = dag.best_alignment(*(x.to(DEVICE) for x in dirty))
+    vertices, scores = best_alignment(dirty)
     assert scores.isnan().tolist() == [False, True, False]
     assert vertices[1].tolist() == [-1] * 5
 
@@ -149,7 +172,7 @@ def test_exactly_the_cells_of_paths_are_read():
             batch.transitions[cell, cell // vertices, cell % vertices] = torch.nan
         wanted = [(cell // vertices, cell % vertices) in edges for cell in range(vertices**2)]
         assert passes(batch)[0].isnan().tolist() == wanted
-        assert dag.best_alignment(*(x.to(DEVICE) for x in batch))[1].isnan().tolist() == wanted
+        assert best_alignment(batch)[1].isnan().tolist() == wanted
 
 
 def test_the_programs_compile_for_a_gpu(tmp_path):
@@ -170,14 +193,32 @@ def test_lengths_beyond_the_arrays_have_no_path():
     graphs = random_graphs(2, 3, 5, seed=4)._replace(target_lengths=torch.tensor([4, 3]), graph_lengths=torch.tensor([5, 6]))
     for found in passes(graphs):
         assert torch.equal(found, torch.full_like(found, -torch.inf if found.ndim == 1 else 0.0))
-    assert (dag.best_alignment(*(x.to(DEVICE) for x in graphs))[0] == -1).all()
+    assert (best_alignment(graphs)[0] == -1).all()
 
 
 def test_gradients_are_multiplied():
     graphs = random_graphs(2, 4, 7, seed=5)
     scores = [x.to(DEVICE).requires_grad_() for x in graphs[:2]]
-    found = dag.log_likelihood(*scores, *(x.to(DEVICE) for x in graphs[2:]))
+    found = log_likelihood(*scores, *(x.to(DEVICE) for x in graphs[2:]))
     upstream = torch.tensor([2.0, -3.0], dtype=torch.float64)
     got = torch.autograd.grad(found, scores, upstream.to(DEVICE))
     for one, plain in zip(got, expected(graphs)[1:], strict=True):
         close(one.cpu(), plain * upstream[:, None, None], 1e-9, 1e-9)
+
+
+@settings(max_examples=12)
+@given(tokens=st.integers(1, 8), vertices=st.integers(1, 9), band=st.integers(1, 9), seed=st.integers(0, 2**32))
+def test_a_band_is_that_of_dense_transitions(tokens, vertices, band, seed):
+    graphs = random_graphs(3, tokens, vertices, seed=seed)
+    cells = banded(graphs.transitions, band, beyond=torch.nan)
+    outside = torch.ones(vertices, vertices).triu(band + 1) > 0
+    wanted = expected(graphs._replace(transitions=graphs.transitions.masked_fill(outside, -torch.inf)))
+    scores = [x.to(DEVICE).requires_grad_() for x in (graphs.tokens, cells)]
+    lengths = [x.to(DEVICE) for x in graphs[2:]]
+    found = dag.log_likelihood(*scores, *lengths)
+    gradients = [x.cpu() for x in torch.autograd.grad(found.sum(), scores)]
+    close(found.detach().cpu(), wanted[0], 1e-9, 1e-9)
+    close(gradients[0], wanted[1], 1e-9, 1e-9)
+    close(gradients[1], banded(wanted[2], band, beyond=0.0), 1e-9, 1e-9)
+    best = dag.best_alignment(*(x.detach() for x in scores), *lengths)[0].cpu()
+    assert torch.equal(best, reference.dag_best_alignment(graphs.tokens, cells, *graphs[2:])[0])

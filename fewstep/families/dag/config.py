@@ -40,7 +40,8 @@ class DagConfig(NetworkConfig):
     max_vertices: Annotated[int, Ge(2)] = 1024
     """Largest graph in training and decoding; the number of rows of a learned table of positions."""
     max_transition_length: Annotated[int, Ge(1)] | None = None
-    """Number of next vertices that may follow a vertex, a band for long outputs. Pairs whose target of m tokens with BOS and EOS
+    """Number of next vertices that may follow a vertex, a band for long outputs: transitions then take memory linear in the size of
+    the graph. Pairs whose target of m tokens with BOS and EOS
     cannot span the graph in m - 1 steps are left out of training. Empty: all later vertices."""
     length_loss_weight: Annotated[float, Ge(0)] = 0.1
     """Weight of the length's cross-entropy in the loss, where lengths are predicted."""

@@ -1,6 +1,6 @@
 """Searches of a batch of graphs, given the scores of their transitions and tokens.
 
-Legend: B batch, L vertices, W tokens of a vertex, C candidates of a vertex.
+Legend: B batch, L vertices, D next vertices that may follow a vertex, W tokens of a vertex, C candidates of a vertex.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
 from fewstep.families.dag.config import DagSearch
 from fewstep.search.dag_beam import DagBeamOptions, dag_beam_search
@@ -50,7 +51,7 @@ class Graph(NamedTuple):
     """A batch of graphs."""
 
     transitions: Floats
-    """The log-probabilities of transitions, [B,L,L]."""
+    """The log-probabilities [B,L,D] that vertex i + 1 + d follows vertex i."""
     tokens: TopTokens
     lengths: Ints
     """The numbers of vertices, [B]."""
@@ -123,14 +124,17 @@ def _divided(hypothesis: Hypothesis, search: DagSearch) -> Hypothesis:
 
 
 def candidates(transitions: Floats, tokens: TopTokens, count: int, token_weight: float) -> Candidates:
-    """Return the best `count` candidates of each vertex, by the transition [B,L,L] plus `token_weight` times the token's score.
+    """Return the best `count` candidates of each vertex, by the transition [B,L,D] plus `token_weight` times the token's score.
 
     The `count` best pairs of a vertex lead to its `count` best next vertices, ranked with the best token of each.
     """
     sentences, size, width = tokens.scores.shape
     weighted = _weighted(tokens.scores, token_weight)
-    vertices = _best(transitions + weighted[:, None, :, 0], min(count, size))
-    steps = np.take_along_axis(transitions, vertices, 2)
+    band = transitions.shape[2]
+    following = sliding_window_view(np.pad(weighted[:, 1:, 0], ((0, 0), (0, band))), band, axis=1)
+    offsets = _best(transitions + following, min(count, band))
+    steps = np.take_along_axis(transitions, offsets, 2)
+    vertices = np.minimum(np.arange(1, size + 1)[:, None] + offsets, size - 1)
     rows = np.arange(sentences)[:, None, None]
     pairs = (steps[..., None] + weighted[rows, vertices]).reshape(sentences, size, -1)
     chosen = _best(pairs, min(count, pairs.shape[2]))

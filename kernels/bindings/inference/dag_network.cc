@@ -84,8 +84,8 @@ struct BoundDagNetwork {
         return all;
     }
 
-    // Return the DAGs of all sentences: numbers of vertices, transitions [vertices,vertices], and log-probabilities and ids of the
-    // top tokens [vertices,W].
+    // Return the DAGs of all sentences: numbers of vertices, transitions [vertices,band], and log-probabilities and ids of the top
+    // tokens [vertices,W].
     nb::tuple scores(const Table& ids, const Ids& lengths, const Ids& sizes, std::size_t num_tokens,
                      std::vector<std::int64_t> banned, std::int64_t bos, std::int64_t eos, std::int64_t mask,
                      std::size_t shortlist_tokens, std::size_t shortlist_links, std::size_t length_rank, int threads) const {
@@ -110,22 +110,24 @@ struct BoundDagNetwork {
                              vertices[sentence] = static_cast<std::int64_t>(size);
                              dag_scores.tokens.assign(dag.scores(0), dag.scores(0) + size * num_tokens);
                              dag_scores.ids.assign(dag.ids(0), dag.ids(0) + size * num_tokens);
-                             dag_scores.transitions.reserve(size * size);
+                             dag_scores.transitions.reserve(size * dag.band());
                              for (std::size_t vertex = 0; vertex < size; ++vertex) {
                                  const float* row = dag.transitions(vertex);
-                                 dag_scores.transitions.insert(dag_scores.transitions.end(), row, row + size);
+                                 dag_scores.transitions.insert(dag_scores.transitions.end(), row, row + dag.band());
                              }
                          });
             for (const std::int64_t size : vertices) max_vertices = std::max(max_vertices, static_cast<std::size_t>(size));
             constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
-            transitions.assign(sentences * max_vertices * max_vertices, MINUS_INFINITY),
+            const std::size_t max_band = max_vertices > 0 ? std::min(dags.max_transition_length, max_vertices - 1) : 0;
+            transitions.assign(sentences * max_vertices * max_band, MINUS_INFINITY),
                 scores.assign(sentences * max_vertices * num_tokens, MINUS_INFINITY),
                 token_ids.assign(sentences * max_vertices * num_tokens, 0);
             for (std::size_t sentence = 0; sentence < sentences; ++sentence) {
                 const auto size = static_cast<std::size_t>(vertices[sentence]);
+                const std::size_t band = results[sentence].transitions.size() / size;
                 for (std::size_t vertex = 0; vertex < size; ++vertex)
-                    std::copy_n(results[sentence].transitions.data() + vertex * size, size,
-                                transitions.data() + (sentence * max_vertices + vertex) * max_vertices);
+                    std::copy_n(results[sentence].transitions.data() + vertex * band, band,
+                                transitions.data() + (sentence * max_vertices + vertex) * max_band);
                 std::copy_n(results[sentence].tokens.data(), size * num_tokens,
                             scores.data() + sentence * max_vertices * num_tokens);
                 std::copy_n(results[sentence].ids.data(), size * num_tokens,

@@ -172,8 +172,10 @@ Result<std::int64_t> padded(const std::vector<std::vector<std::int64_t>>& rows) 
 
 nb::tuple viterbi(const Scores& transitions, const Matrix<float>& tokens, const Vector<std::int64_t>& graph_lengths,
                   const Vector<std::int64_t>& max_lengths, double length_exponent, int threads) {
-    const std::size_t sentences = transitions.shape(0), vertices = transitions.shape(1);
-    require(transitions.shape(2) == vertices, "transition_log_probs: expected [sentences,vertices,vertices]");
+    const std::size_t sentences = transitions.shape(0), vertices = transitions.shape(1), band = transitions.shape(2);
+    require(band < std::max<std::size_t>(vertices, 1),
+            "transition_log_probs: expected the transitions to fewer next vertices than the graph's " + std::to_string(vertices) +
+                ", got " + std::to_string(band));
     require(tokens.shape(0) == sentences && tokens.shape(1) == vertices,
             "token_best: expected [sentences,vertices] as in transition_log_probs");
     require_lengths(graph_lengths, sentences, vertices);
@@ -187,8 +189,8 @@ nb::tuple viterbi(const Scores& transitions, const Matrix<float>& tokens, const 
         const nb::gil_scoped_release release;
         parallel_for(static_cast<std::int64_t>(sentences), threads, [&](std::int64_t sentence, int) {
             const auto at = static_cast<std::size_t>(sentence);
-            const DagScores graph{transitions.data() + at * vertices * vertices, tokens.data() + at * vertices,
-                                  graph_lengths.data()[at], static_cast<std::int64_t>(vertices)};
+            const DagScores graph{transitions.data() + at * vertices * band, tokens.data() + at * vertices,
+                                  graph_lengths.data()[at], static_cast<std::int64_t>(band)};
             DagPath path = dag_viterbi(graph, length_exponent, max_lengths.data()[at]);
             paths[at] = std::move(path.vertices);
             counts[at] = path.tokens;

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
 #include "csrc/ops/dag/paths.h"
@@ -27,9 +29,10 @@ void require_lengths(const Lengths& lengths, const char* name, std::size_t sente
 
 template <typename T>
 DagBatch batch_of(const Cube<T>& tokens, const Cube<T>& transitions, const Lengths& target_lengths, const Lengths& graph_lengths) {
-    const std::size_t sentences = tokens.shape(0), vertices = tokens.shape(2);
-    require(transitions.shape(0) == sentences && transitions.shape(1) == vertices && transitions.shape(2) == vertices,
-            "transition_log_probs: expected [B,L,L] with B " + std::to_string(sentences) + " and L " + std::to_string(vertices));
+    const std::size_t sentences = tokens.shape(0), vertices = tokens.shape(2), band = transitions.shape(2);
+    require(transitions.shape(0) == sentences && transitions.shape(1) == vertices && band < std::max<std::size_t>(vertices, 1),
+            "transition_log_probs: expected [B,L,D] with B " + std::to_string(sentences) + ", L " + std::to_string(vertices) +
+                " and D below L");
     require_lengths(target_lengths, "target_lengths", sentences, tokens.shape(1));
     require_lengths(graph_lengths, "graph_lengths", sentences, vertices);
     return {given(tokens.data()),
@@ -38,7 +41,8 @@ DagBatch batch_of(const Cube<T>& tokens, const Cube<T>& transitions, const Lengt
             graph_lengths.data(),
             sentences,
             tokens.shape(1),
-            vertices};
+            vertices,
+            band};
 }
 
 void require_threads(int threads) { require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads)); }

@@ -17,6 +17,7 @@ from models.dag.model import DagModel
 from models.dag.search import Graph, search_graph
 from models.dag.vertices import TopTokens
 from tests.examples.search.widest import WidestSearch, widest
+from tests.kernels.dag_graphs import banded
 
 SEARCH = WidestSearch(deduplicate=False)
 
@@ -37,12 +38,12 @@ def random_graph(lengths: list[int], seed: int) -> Graph:
     real = (vertex > vertex[:, None]) & (vertex < torch.tensor(lengths)[:, None, None])
     transitions = scores.masked_fill(~real, -torch.inf).log_softmax(2).nan_to_num(nan=-torch.inf)
     ids = vertex.expand(len(lengths), size)[..., None]
-    return Graph(transitions, TopTokens(torch.zeros(ids.shape), ids), torch.tensor(lengths))
+    return Graph(banded(transitions), TopTokens(torch.zeros(ids.shape), ids), torch.tensor(lengths))
 
 
 def width(graph: Graph, row: int, inner: tuple[int, ...], length: int) -> float:
     steps = pairwise((0, *inner, length - 1))
-    return min(graph.transitions[row, i, j].item() for i, j in steps)
+    return min(graph.transitions[row, i, j - i - 1].item() for i, j in steps)
 
 
 @given(lengths=st.lists(st.integers(2, 7), min_size=1, max_size=3), seed=st.integers(0, 2**32))

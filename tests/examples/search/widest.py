@@ -40,12 +40,13 @@ def widest(graph: Graph, search: DagSearch, ngram: Any, threads: int) -> list[li
 
 
 def _widths(transitions: Floats) -> tuple[Floats, Ints]:
-    """Return the widths of the vertices of transitions [B,L,L], and the vertex before each on its path, both [B,L]."""
-    width = np.full_like(transitions[:, 0], np.inf)
-    before = np.zeros(width.shape, np.int64)
-    for vertex in range(1, width.shape[1]):
-        narrowest = np.minimum(width[:, :vertex], transitions[:, :vertex, vertex])
-        width[:, vertex], before[:, vertex] = narrowest.max(1), narrowest.argmax(1)
+    """Return the widths of the vertices of transitions [B,L,D], and the vertex before each on its path, both [B,L]."""
+    batch, size, band = transitions.shape
+    width, before = np.full((batch, size), np.inf, np.float32), np.zeros((batch, size), np.int64)
+    for vertex in range(1, size):
+        earlier = np.arange(max(0, vertex - band), vertex)
+        narrowest = np.minimum(width[:, earlier], transitions[:, earlier, vertex - earlier - 1])
+        width[:, vertex], before[:, vertex] = narrowest.max(1), earlier[narrowest.argmax(1)]
     return width, before
 
 

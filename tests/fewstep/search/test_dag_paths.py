@@ -1,5 +1,6 @@
 """Viterbi and walks through a graph agree with the enumeration of all paths and with walks in Python."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -9,10 +10,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fewstep import DagViterbiOptions, DagWalkOptions, dag_follow, dag_lookahead, dag_sample, dag_viterbi
+from fewstep import DagViterbiOptions, DagWalkOptions, dag_follow, dag_lookahead, dag_sample
+from fewstep import dag_viterbi as banded_viterbi
 from kernels.reference import dag_search as reference
+from tests.kernels.dag_graphs import banded
 
 A, B, C, EOS = 10, 11, 12, 2
+
+
+def dag_viterbi(transitions, *rest, band=None, **options):
+    """`fewstep.dag_viterbi` for dense transitions."""
+    return banded_viterbi(banded(torch.as_tensor(transitions), band, beyond=torch.nan), *rest, **options)
 
 
 def drawn(seed, sentences, vertices, impossible):
@@ -51,6 +59,45 @@ def test_viterbi_finds_the_best_of_all_paths_of_every_length(batch, exponent, li
             assert found.lengths[sentence] == len(path) - 2
         else:
             assert (path, found.lengths[sentence], found.scores[sentence]) == ((), 0, -math.inf)
+
+
+@settings(max_examples=50)
+@given(
+    st.builds(drawn, st.integers(0, 10**6), st.integers(1, 3), st.integers(2, 8), st.just(0.1)),
+    st.integers(1, 8),
+    st.sampled_from([0.0, 1.0]),
+)
+def test_viterbi_in_a_band_is_that_without_the_other_transitions(batch, band, exponent):
+    transitions, *rest = batch
+    outside = np.triu(np.ones(transitions.shape[1:]), band + 1) > 0
+    options = DagViterbiOptions(length_exponent=exponent)
+    expected = dag_viterbi(np.where(outside, -np.inf, transitions).astype(np.float32), *rest, options=options)
+    found = dag_viterbi(transitions, *rest, band=band, options=options)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_viterbi_of_a_graph_whose_sums_are_not_all_held():
+    """The path of each length is found again, group by group."""
+    size, band = 1200, 3
+    draw = np.random.default_rng(0)
+    transitions, tokens = draw.normal(-2, 1, (size, band)).astype(np.float32), draw.normal(-1, 1, size).astype(np.float32)
+    sums = np.full((size, size), -np.inf)  # by number of vertices so far
+    sums[0, 0] = tokens[0]
+    for count in range(1, size):
+        for d in range(band):
+            sums[count, d + 1 :] = np.maximum(
+                sums[count, d + 1 :], sums[count - 1, : size - d - 1] + transitions[: size - d - 1, d]
+            )
+        sums[count, :-1] += tokens[:-1]
+    worth = sums[2:, -1] / np.arange(1, size - 1) ** 0.9
+    options = DagViterbiOptions(length_exponent=0.9)
+    found = banded_viterbi(transitions[None], tokens[None], np.array([size]), options=options)
+    assert found.lengths[0] == worth.argmax() + 1
+    assert found.scores[0] == pytest.approx(worth.max())
+    path = found.vertices[0]
+    steps = sum(transitions[i, j - i - 1] for i, j in itertools.pairwise(path))
+    assert (tokens[path[:-1]].sum() + steps) / found.lengths[0] ** 0.9 == pytest.approx(worth.max(), rel=1e-4)
 
 
 @settings(max_examples=50)
@@ -268,8 +315,8 @@ def test_tensors_are_taken_and_arrays_are_checked():
     tensors = [torch.from_numpy(part) for part in (FIVE, FIVE_TOKENS, lengths)]
     assert dag_viterbi(*tensors).vertices.tolist() == [[0, 1, 2, 3, 4]]
     assert dag_follow(torch.tensor([[1, 2]]), torch.tensor([2])).tolist() == [[0, 1]]
-    with pytest.raises(ValueError, match=r"transition_log_probs: expected \[sentences,vertices,vertices\]"):
-        dag_viterbi(np.ascontiguousarray(FIVE[:, :4]), FIVE_TOKENS, lengths)
+    with pytest.raises(ValueError, match=r"transition_log_probs: expected .* to fewer next vertices than the graph's 5, got 5"):
+        banded_viterbi(FIVE, FIVE_TOKENS, lengths)
     with pytest.raises(ValueError, match="token_best: expected"):
         dag_viterbi(FIVE, FIVE_TOKENS[:, :4], lengths)
     with pytest.raises(ValueError, match="max_lengths: expected one for each of 1 sentences"):

@@ -9,6 +9,7 @@ import torch
 from fewstep.vocabulary import BOS, EOS
 from models.dag.analysis import inspect, most_probable, passing_probabilities, vertex_posteriors
 from models.dag.model import empty_vertices
+from tests.kernels.dag_graphs import banded
 from tests.models.dag.test_loss import PAIRS, batch_of, by_paths, network
 
 FIVE = torch.tensor(
@@ -58,10 +59,10 @@ def test_posteriors_of_the_worked_example():
     three, four = torch.tensor([3]), torch.tensor([4])
     tokens = torch.full((1, 4, 5), -math.inf)
     tokens[0] = TOKENS.log()
-    found = vertex_posteriors(tokens, FIVE.log()[None], four, torch.tensor([5]))[0]
+    found = vertex_posteriors(tokens, banded(FIVE.log()[None]), four, torch.tensor([5]))[0]
     assert found[1].tolist() == pytest.approx([0, 0.846154, 0.153846, 0, 0], abs=1e-5)
     assert found[2].tolist() == pytest.approx([0, 0, 0.461538, 0.538462, 0], abs=1e-5)
-    found = vertex_posteriors(tokens[:, [0, 1, 3]].contiguous(), FIVE.log()[None], three, torch.tensor([5]))[0]
+    found = vertex_posteriors(tokens[:, [0, 1, 3]].contiguous(), banded(FIVE.log()[None]), three, torch.tensor([5]))[0]
     assert found[1].tolist() == pytest.approx([0, 0.454545, 0.181818, 0.363636, 0], abs=1e-5)
 
 

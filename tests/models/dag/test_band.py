@@ -1,6 +1,8 @@
 """Graphs whose transitions lead to the next vertices only."""
 
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -8,13 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fewstep.families.dag.config import DagConfig, DagSearch
+from kernels import dense_transitions
+from models.dag import edges
 from models.dag import transitions as module
 from models.dag.decode import DagDecoder
-from models.dag.fuzzy_alignment import passing_probabilities
+from models.dag.edges import Edges
+from models.dag.fuzzy_alignment import fuzzy_alignment
 from models.dag.graph_size import fits
 from models.dag.loss import loss
+from models.dag.search import Graph, greedy, search_graph
 from models.dag.transitions import transition_log_probs
 from models.training.batch import collate
+from tests.kernels.dag_graphs import banded as band_of
+from tests.models.dag.test_decode import random_graph, tokens_on
 from tests.models.dag.test_native import SEARCHES, compare, frozen, network, outputs, sources
 from tests.models.dag.test_transitions import gradients, inputs
 
@@ -42,7 +50,7 @@ def test_transitions_are_those_of_masked_scores_whatever_the_parts(size, band, r
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "CPU_SCORES", held)
         patch.setattr(module, "BAND_ROWS", rows)
-        found = transition_log_probs(*tensors, lengths, band)
+        found = dense_transitions(transition_log_probs(*tensors, lengths, band))
         got = gradients(found, tensors)
     expected = by_masking(*tensors, lengths, band)
     torch.testing.assert_close(found, expected)
@@ -50,19 +58,19 @@ def test_transitions_are_those_of_masked_scores_whatever_the_parts(size, band, r
         for one, other in zip(got, gradients(expected, tensors), strict=True):
             torch.testing.assert_close(one, other)
     if band >= size - 1:
-        torch.testing.assert_close(found, transition_log_probs(*tensors, lengths))
+        assert torch.equal(found, dense_transitions(transition_log_probs(*tensors, lengths)))
     for b, end in enumerate(lengths.tolist()):
         torch.testing.assert_close(found[b, : max(0, end - 1)].exp().sum(1), torch.ones(max(0, end - 1), dtype=torch.float64))
 
 
 def test_a_known_graph_has_its_passing_probabilities():
-    edges = torch.tensor([[0.6, 0.1, 0.05, 0.25], [0, 0.45, 0.2, 0.35], [0, 0, 0.25, 0.75], [0, 0, 0, 1.0]], dtype=torch.float64)
+    rows = torch.tensor([[0.6, 0.1, 0.05, 0.25], [0, 0.45, 0.2, 0.35], [0, 0, 0.25, 0.75], [0, 0, 0, 1.0]], dtype=torch.float64)
     full = torch.zeros(1, 5, 5, dtype=torch.float64)
-    full[0, :4, 1:] = edges
+    full[0, :4, 1:] = rows
     place = torch.arange(5)
     banded = full.masked_fill(place > place[:, None] + 2, 0.0)
     banded[:, :4] /= banded[:, :4].sum(2, keepdim=True)
-    assert passing_probabilities(banded)[0].tolist() == pytest.approx([1, 0.857143, 0.736264, 0.447802, 1], abs=1e-6)
+    assert Edges.of(band_of(banded, 2, 0.0)).passing()[0].tolist() == pytest.approx([1, 0.857143, 0.736264, 0.447802, 1], abs=1e-6)
 
 
 def batch():
@@ -107,13 +115,108 @@ def test_native_graphs_are_banded_and_equal_in_any_batch():
     found = decoder.graph(decoder.prepare(rows), search)
     expected = DagDecoder(model).graph(decoder.prepare(rows), search)
     torch.testing.assert_close(found.transitions, expected.transitions, rtol=1e-4, atol=1e-4)
-    place = torch.arange(found.transitions.size(1))
-    assert (found.transitions[:, place > place[:, None] + 5] == -torch.inf).all()
-    assert (found.transitions[:, place == place[:, None] + 5] > -torch.inf).any()
+    assert found.transitions.size(2) == 5
+    assert (found.transitions[:, :, 4] > -torch.inf).any()
     together = outputs(decoder, rows, search)
     assert [outputs(decoder, [row], search)[0] for row in rows] == together
     wide = frozen(network(max_transition_length=60))
     assert outputs(wide, rows, search) == outputs(frozen(network()), rows, search)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    size=st.integers(2, 12), band=st.integers(1, 11), rows=st.integers(1, 4), order=st.integers(1, 3), seed=st.integers(0, 2**32)
+)
+def test_fuzzy_alignment_is_that_without_the_other_transitions(size, band, rows, order, seed):
+    generator = torch.Generator().manual_seed(seed)
+    links = torch.randn(2, size, size, generator=generator, dtype=torch.float64)
+    place = torch.arange(size)
+    links = links.masked_fill((place <= place[:, None]) | (place > place[:, None] + band), -torch.inf).log_softmax(2)
+    match = torch.randn(2, 4, size, generator=generator, dtype=torch.float64).log_softmax(1).requires_grad_()
+    sizes = torch.tensor([[7, 8, 8, 9], [7, 8, 8, 8]]), torch.tensor([4, 3]), torch.tensor([size, max(2, size - 1)])
+    results = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(edges, "MIN_ROWS", rows)
+        for width in (None, band):
+            cells = band_of(links, width, torch.nan).requires_grad_()
+            found = fuzzy_alignment(match, cells, *sizes, order=order)
+            results.append((found, *torch.autograd.grad(found.scores.sum(), (match, cells))))
+    (whole, of_match, of_links), (narrow, *gradients) = results
+    for one, other in zip(narrow, whole, strict=True):
+        torch.testing.assert_close(one, other)
+    torch.testing.assert_close(gradients[0], of_match)
+    torch.testing.assert_close(gradients[1], of_links[..., : gradients[1].size(2)])
+
+
+ALL_SEARCHES = [*SEARCHES, DagSearch(strategy="beam", candidates=30, beam_size=20, n_best=2)]
+
+
+@pytest.mark.parametrize("search", ALL_SEARCHES, ids=lambda search: search.label)
+@pytest.mark.parametrize("band", [1, 2, 4])
+def test_searches_find_what_they_find_without_the_other_transitions(search, band):
+    lengths = [9, 2, 6]
+    dense = dense_transitions(random_graph(lengths, seed=2).transitions)
+    place = torch.arange(9)
+    links = dense.masked_fill(place > place[:, None] + band, -torch.inf)
+    tokens = random_graph(lengths, words=5, seed=3).tokens
+    whole, narrow = (Graph(band_of(links, width), tokens, torch.tensor(lengths)) for width in (None, band))
+    rows = [[7], [8], [9]]
+    if search.strategy == "greedy":
+        one, other = (
+            greedy(graph.transitions, graph.lengths, lambda path: tokens_on(tokens, path)).hypotheses() for graph in (whole, narrow)
+        )
+    else:
+        one, other = (search_graph(graph, search, rows) for graph in (whole, narrow))
+    assert one == other
+    assert any(hypothesis.ids for ranked in one for hypothesis in ranked)
+
+
+STEP = """
+import sys
+from pathlib import Path
+
+import torch
+
+from fewstep.config.network import Sizes
+from fewstep.families.dag.config import DagConfig
+from models.dag.loss import loss
+from models.dag.search import Graph, greedy, search_graph
+from models.dag.model import DagModel
+from models.training.batch import collate
+
+
+def resident(what):
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(what)) / 1024
+
+
+def step(vertices, tokens):
+    sizes = dict(width=8, feed_forward=8, heads=1, encoder_layers=1, decoder_layers=1, dropout=0.0)
+    graph = dict(graph_size="fixed", graph_factor=vertices - 2, max_vertices=vertices, max_transition_length=32)
+    model = DagModel(DagConfig(**sizes, **graph, objective=sys.argv[1], max_positions=16), Sizes(12, 12, True)).train()
+    result = loss(model, collate([0], [[8, 9]], [[10] * (tokens - 2)]), 1, 0.0)
+    result.total.backward()
+    assert int(result.statistics["impossible"]) == 0
+    assert model.links.keys.weight.grad.isfinite().all()
+    assert model.links.keys.weight.grad.any()
+
+
+torch.manual_seed(0)
+step(64, 9)
+Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+before = resident("VmRSS")
+step(16384, 530)
+print(resident("VmHWM") - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["sum", "max", "ngram"])
+def test_a_step_of_a_long_graph_takes_memory_linear_in_its_vertices(objective):
+    """Native memory included. A single float32 matrix over pairs of vertices would have 1 GiB; token scores have 33 MiB."""
+    done = subprocess.run([sys.executable, "-c", STEP, objective], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 700
 
 
 def test_pairs_out_of_reach_are_left_out():

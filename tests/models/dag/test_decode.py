@@ -15,12 +15,14 @@ from fewstep.config.options import Sampling
 from fewstep.families.dag.config import DagConfig, DagSearch
 from fewstep.families.dag.search import Candidates, candidates
 from fewstep.vocabulary import BOS, EOS, RESERVED, UNK
+from kernels import dense_transitions
 from models.common.layers.linear import TokenTable
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
 from models.dag.search import Graph, greedy, search_graph
 from models.dag.vertices import BLOCK, MIN_BLOCKWISE, TopTokens, top_k, top_k_tokens
 from models.training.batch import pad_rows
+from tests.kernels.dag_graphs import banded
 
 SMALL = DagConfig(
     width=16, feed_forward=24, heads=2, encoder_layers=1, decoder_layers=1, dropout=0.1, graph_factor=2.0, max_vertices=40
@@ -59,7 +61,7 @@ def random_graph(lengths, words=3, seed=0):
     transitions = scores.masked_fill(~allowed, -torch.inf).log_softmax(2).nan_to_num(nan=-torch.inf)
     log_probs = torch.randn((len(lengths), size, 12), generator=generator).log_softmax(2)[..., 7:].topk(words)
     found = TopTokens(log_probs.values, log_probs.indices + 7)
-    return Graph(transitions, found, torch.tensor(lengths))
+    return Graph(banded(transitions), found, torch.tensor(lengths))
 
 
 def paths(length):
@@ -68,8 +70,12 @@ def paths(length):
             yield (0, *inner, length - 1)
 
 
+def step(graph, row, i, j):
+    return graph.transitions[row, i, j - i - 1].item()
+
+
 def path_score(graph, row, path, tokens=1.0):
-    steps = sum(graph.transitions[row, i, j].item() for i, j in itertools.pairwise(path))
+    steps = sum(step(graph, row, i, j) for i, j in itertools.pairwise(path))
     return steps + tokens * sum(graph.tokens.scores[row, v, 0].item() for v in path)
 
 
@@ -91,10 +97,10 @@ def test_walks_take_the_best_step_from_vertex_to_vertex(strategy, token_weight):
         path = [0]
         while path[-1] != lengths[row] - 1:
             weight = token_weight if strategy == "lookahead" else 0.0
-            step = {
-                j: graph.transitions[row, path[-1], j].item() + weight * graph.tokens.scores[row, j, 0].item() for j in range(7)
+            sums = {
+                j: step(graph, row, path[-1], j) + weight * graph.tokens.scores[row, j, 0].item() for j in range(path[-1] + 1, 7)
             }
-            path.append(max(step, key=step.get))
+            path.append(max(sums, key=sums.get))
         assert hypothesis.ids == ids_on(graph, row, path)
         assert hypothesis.score == pytest.approx(path_score(graph, row, path), abs=1e-5)
         assert hypothesis.statistics["margin"] > 0
@@ -169,7 +175,7 @@ def test_a_wide_beam_adds_up_the_paths_of_each_text():
     graph = random_graph([6], words=3, seed=5)
     texts: dict[tuple[int, ...], float] = {}
     for path in paths(6):
-        steps = math.exp(sum(graph.transitions[0, i, j].item() for i, j in itertools.pairwise(path)))
+        steps = math.exp(sum(step(graph, 0, i, j) for i, j in itertools.pairwise(path)))
         end = math.exp(graph.tokens.scores[0, 5, 0].item())
         for choice in itertools.product(range(3), repeat=len(path) - 2):
             places = list(zip(path[1:-1], choice, strict=True))
@@ -237,14 +243,16 @@ def test_candidates_are_the_best_pairs(token_weight):
     assert isinstance(best, Candidates)
     found = Candidates(*map(torch.from_numpy, best))
     weighted = torch.where(graph.tokens.scores.isfinite(), token_weight * graph.tokens.scores, -torch.inf)
-    pairs = (graph.transitions[..., None] + weighted[:, None]).flatten(2).sort(2, descending=True).values[..., :4]
+    pairs = (
+        (dense_transitions(graph.transitions)[..., None] + weighted[:, None]).flatten(2).sort(2, descending=True).values[..., :4]
+    )
     torch.testing.assert_close(found.scores, pairs)
     rows, origins = torch.arange(2)[:, None, None], torch.arange(8)[None, :, None]
     for place in found.scores.isfinite().nonzero().tolist():
         row, origin, rank = place
         vertex, token = found.vertices[row, origin, rank], found.ids[row, origin, rank]
         word = (graph.tokens.ids[row, vertex] == token).nonzero()[0, 0]
-        assert found.scores[row, origin, rank] == graph.transitions[row, origin, vertex] + weighted[row, vertex, word]
+        assert found.scores[row, origin, rank] == graph.transitions[row, origin, vertex - origin - 1] + weighted[row, vertex, word]
     assert rows.shape[0] == 2
     assert origins.shape[1] == 8
 

@@ -15,10 +15,12 @@ from fewstep.config.network import Sizes
 from fewstep.families.dag.config import DagConfig
 from models.common.losses.target_ngrams import target_ngrams
 from models.dag import analysis
-from models.dag.fuzzy_alignment import expected_ngrams, fuzzy_alignment, passing_probabilities
+from models.dag.edges import Edges
+from models.dag.fuzzy_alignment import expected_ngrams, fuzzy_alignment
 from models.dag.loss import loss
 from models.dag.model import DagModel
 from models.training.batch import collate
+from tests.kernels.dag_graphs import banded
 
 BEGIN, A, B, C, END = range(5)
 VOCABULARY = 5
@@ -45,7 +47,8 @@ def arguments(found, target):
     """Return the arguments of `fuzzy_alignment` for one graph."""
     transitions, tokens = found
     ids = torch.tensor([target])
-    return tokens[:, target].t()[None].log(), transitions[None].log(), ids, torch.tensor([len(target)]), torch.tensor([len(tokens)])
+    links = banded(transitions[None].log())
+    return tokens[:, target].t()[None].log(), links, ids, torch.tensor([len(target)]), torch.tensor([len(tokens)])
 
 
 def ngrams(text, order):
@@ -104,7 +107,7 @@ def test_a_known_graph_has_its_gradient():
     (-fuzzy_alignment(match, links, *sizes, order=2).scores.sum()).backward()
     rows = [[-0.192048, -0.028942, -0.014139, 0.004395], [-0.040944, -0.045060, -0.000017], [-0.033509, -0.014727], [-0.064933]]
     for vertex, row in enumerate(rows):
-        assert links.grad[0, vertex, vertex + 1 :].tolist() == pytest.approx(row, abs=1e-6)
+        assert links.grad[0, vertex, : len(row)].tolist() == pytest.approx(row, abs=1e-6)
     assert match.grad[0, 1, 1:4].tolist() == pytest.approx([-0.144553, -0.029917, -0.002649], abs=1e-6)
     assert match.grad[0, 2, 1:4].tolist() == pytest.approx([-0.003709, -0.030098, -0.099288], abs=1e-6)
 
@@ -137,12 +140,13 @@ def test_expectations_are_those_of_all_texts(example, order):
     score, length, counts = by_enumeration(found, target, order)
     assert result.scores.item() == pytest.approx(score, abs=1e-9)
     assert result.lengths.item() == pytest.approx(length)
-    passing = passing_probabilities(links.exp())
-    expected = expected_ngrams(passing, links.exp(), match.exp(), order)[0].tolist()
+    edges = Edges.of(links.exp())
+    passing = edges.passing()
+    expected = expected_ngrams(passing, edges, match.exp(), order)[0].tolist()
     for at, value in enumerate(expected):
         assert value == pytest.approx(counts[tuple(target[at : at + order])], abs=1e-9)
     assert target_ngrams(ids, sizes[0], order)[0].sum() == sum(ngrams(target, order).values())
-    torch.testing.assert_close(passing, analysis.passing_probabilities(links.exp()))
+    torch.testing.assert_close(passing, analysis.passing_probabilities(found[0][None]))
     assert passing[0, -1].item() == pytest.approx(1.0)
 
 
@@ -152,10 +156,11 @@ def test_the_gradient_is_that_of_the_formula(example, order):
     found, target = example
     match, links, *sizes = arguments(found, target)
     result, counts = fuzzy_alignment(match, links, *sizes, order=order), target_ngrams(*sizes[:2], order)
-    expected = expected_ngrams(passing_probabilities(links.exp()), links.exp(), match.exp(), order)
+    edges = Edges.of(links.exp())
+    expected = expected_ngrams(edges.passing(), edges, match.exp(), order)
     assume(abs(result.lengths.item() - len(target)) > 1e-3)  # the score has kinks there
     assume(((expected - counts).abs() > 1e-3).all())
-    links = links.masked_fill(links.isinf(), 0.0)  # finite below the diagonal, where nothing is read
+    links = links.masked_fill(links.isinf(), 0.0)  # finite after the last vertex, where nothing is read
 
     def score(match, links):
         return fuzzy_alignment(match, links, *sizes, order=order).scores
@@ -179,8 +184,8 @@ def test_padding_is_inert_and_has_no_gradient():
     target = [BEGIN, C, A, END]
     match, links, ids, *sizes = arguments(GRAPH_D, target)
     alone = fuzzy_alignment(match, links, ids, *sizes, order=2)
-    padded_match, padded_links = torch.full((2, 6, 8), torch.nan).double(), torch.full((2, 8, 8), torch.nan).double()
-    padded_match[:, :4, :5], padded_links[:, :5, :5] = match, links
+    padded_match, padded_links = torch.full((2, 6, 8), torch.nan).double(), torch.full((2, 8, 7), torch.nan).double()
+    padded_match[:, :4, :5], padded_links[:, :5, :4] = match, links
     padded_match.requires_grad_()
     padded_links.requires_grad_()
     padded_ids = torch.tensor([[*target, 9, 9]] * 2)
@@ -196,6 +201,7 @@ def test_padding_is_inert_and_has_no_gradient():
 def test_underflow_is_no_error():
     match, links = torch.full((1, 3, 40), -300.0), torch.full((1, 40, 40), -200.0)
     links[:, :, -1] = -1e-30
+    links = banded(links)
     match.requires_grad_()
     sizes = torch.tensor([[BEGIN, A, END]]), torch.tensor([3]), torch.tensor([40])
     result = fuzzy_alignment(match, links, *sizes, order=2)

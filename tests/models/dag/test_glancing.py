@@ -11,6 +11,7 @@ from fewstep.families.dag.config import DagConfig
 from kernels import dag_log_likelihood
 from models.common.glancing import ratio
 from models.dag.glancing import Glance, choose, pinned, reveal
+from tests.kernels.dag_graphs import banded
 
 LENGTHS = torch.tensor([7, 4, 2])
 
@@ -79,7 +80,8 @@ TOKENS = [[1, 0, 0, 0, 0], [0.1, 0.5, 0.2, 0.4, 0.1], [0.1, 0.1, 0.6, 0.5, 0.1],
 def test_a_pinned_token_restricts_the_paths(pin, expected):
     tokens = torch.tensor([TOKENS]).log().requires_grad_()
     glance = Glance(torch.tensor([[0, 1, 2, 4]]), torch.tensor([[False, False, True, False]]), torch.tensor([0]))
-    found = dag_log_likelihood(pinned(tokens, glance, pin), torch.tensor([TRANSITIONS]).log(), torch.tensor([4]), torch.tensor([5]))
+    edges = banded(torch.tensor([TRANSITIONS]).log())
+    found = dag_log_likelihood(pinned(tokens, glance, pin), edges, torch.tensor([4]), torch.tensor([5]))
     assert found.exp().item() == pytest.approx(expected, rel=1e-5)
     found.sum().backward()
     assert (tokens.grad[0, 2, 2] == 0) == (pin != "none")

@@ -115,6 +115,7 @@ Dag::Dag(const DagNetwork& network, const DagRules& rules, const Shortlist* sent
       vertices_(vertices),
       num_tokens_(rules.num_tokens),
       padded_(padded_length(vertices)),
+      band_(std::min(network.max_transition_length, vertices - 1)),
       ranked_(vertices),
       has_transitions_(vertices),
       scores_(vertices * num_tokens_, MINUS_INFINITY),
@@ -122,7 +123,7 @@ Dag::Dag(const DagNetwork& network, const DagRules& rules, const Shortlist* sent
       links_(vertices * network.link_width()),
       keys_(network.network.shape.width * padded_),
       head_scores_(network.network.shape.heads * padded_),
-      transitions_(vertices * padded_) {
+      transitions_(vertices * band_) {
     const std::size_t width = network.network.shape.width, stride = network.link_width();
     const auto parts = std::clamp<std::size_t>(vertices / MIN_VERTICES_PER_PART, 1, static_cast<std::size_t>(team.threads()));
     team.run(parts, [&](std::size_t part, int) {
@@ -166,10 +167,10 @@ const float* Dag::transitions(std::size_t vertex) {
     const float* gates = query + 2 * heads * size;
     const float scale = 1.0F / std::sqrt(static_cast<float>(size));
     const std::size_t next = vertex + 1, start = next / STEP * STEP;
-    const std::size_t end = std::min(vertices_, next + network_.max_transition_length), stop = padded_length(end);
-    float *row = transitions_.data() + vertex * padded_, *head_scores = head_scores_.data();
+    const std::size_t end = std::min(vertices_, next + band_), stop = padded_length(end);
+    float *row = transitions_.data() + vertex * band_, *head_scores = head_scores_.data();
     if (std::exchange(has_transitions_[vertex], 1) != 0) return row;
-    std::fill(row, row + padded_, MINUS_INFINITY);
+    std::fill(row, row + band_, MINUS_INFINITY);
     if (next >= vertices_) return row;
     const float top_gate = *std::max_element(gates, gates + heads);
     float gate_sum = 0.0F;
@@ -204,7 +205,7 @@ const float* Dag::transitions(std::size_t vertex) {
             highest = vector_max(load(head_scores + head * padded_ + position), highest);
         for (std::size_t head = 0; head < heads; ++head) sum += vector_exp(load(head_scores + head * padded_ + position) - highest);
         for (std::size_t lane = 0; lane < STEP; ++lane)
-            if (position + lane >= next && position + lane < end) row[position + lane] = highest[lane] + std::log(sum[lane]);
+            if (position + lane >= next && position + lane < end) row[position + lane - next] = highest[lane] + std::log(sum[lane]);
     }
     return row;
 }
@@ -219,18 +220,26 @@ namespace {
 
 struct Transition {
     std::size_t from, to;
-    const float* transitions;  // from this vertex
+    const float* transitions;  // from this vertex to the next ones
     float best;                // score of the best transition and its token
 };
 
+float score_of(const Transition& transition, std::size_t to) { return transition.transitions[to - transition.from - 1]; }
+
 float total_score(const Dag& dag, const Transition& transition, std::size_t to, float token_weight) {
-    return token_weight == 0.0F ? transition.transitions[to] : transition.transitions[to] + token_weight * dag.scores(to)[0];
+    const float score = score_of(transition, to);
+    return token_weight == 0.0F ? score : score + token_weight * dag.scores(to)[0];
+}
+
+// The end of the vertices that can follow a vertex.
+std::size_t end_of(const Dag& dag, const Transition& transition) {
+    return std::min(dag.vertices(), transition.from + 1 + dag.band());
 }
 
 // Choose the best transition to a vertex with known tokens; to the vertex itself if there is no valid one (NaN).
 void choose_transition(const Dag& dag, Transition& transition, float token_weight) {
     transition.to = transition.from, transition.best = MINUS_INFINITY;
-    for (std::size_t to = transition.from + 1; to < dag.vertices(); ++to) {
+    for (std::size_t to = transition.from + 1; to < end_of(dag, transition); ++to) {
         if (token_weight != 0.0F && !dag.ranked(to)) continue;
         const float sum = total_score(dag, transition, to, token_weight);
         if (sum > transition.best) transition.best = sum, transition.to = to;
@@ -239,8 +248,8 @@ void choose_transition(const Dag& dag, Transition& transition, float token_weigh
 
 // Add the vertices with unknown tokens whose transition could still be the best: token scores are at most 0.
 void add_contenders(const Dag& dag, const Transition& transition, std::vector<std::size_t>& contenders) {
-    for (std::size_t to = transition.from + 1; to < dag.vertices(); ++to)
-        if (!dag.ranked(to) && transition.transitions[to] >= transition.best) contenders.push_back(to);
+    for (std::size_t to = transition.from + 1; to < end_of(dag, transition); ++to)
+        if (!dag.ranked(to) && score_of(transition, to) >= transition.best) contenders.push_back(to);
 }
 
 Transition best_transition(Dag& dag, std::size_t vertex, float token_weight) {
@@ -298,7 +307,7 @@ DagOutput follow(Dag& dag, float token_weight) {
     for (const Transition& transition : path) {
         found.score += dag.scores(transition.from)[0];
         if (transition.from > 0 && transition.from + 1 < dag.vertices()) found.ids.push_back(dag.ids(transition.from)[0]);
-        if (transition.to != transition.from) found.score += transition.transitions[transition.to];
+        if (transition.to != transition.from) found.score += score_of(transition, transition.to);
     }
     return found;
 }

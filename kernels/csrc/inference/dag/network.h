@@ -55,7 +55,9 @@ class Dag {
     // the last one only EOS.
     const float* scores(std::size_t vertex) const { return scores_.data() + vertex * num_tokens_; }
     const std::int64_t* ids(std::size_t vertex) const { return ids_.data() + vertex * num_tokens_; }
-    // log E(vertex -> j) for all j; minus infinity for j <= vertex and for those too far from it.
+    // The number of next vertices that may follow a vertex.
+    std::size_t band() const { return band_; }
+    // [band] log E(vertex -> vertex + 1 + d); minus infinity beyond the last vertex.
     const float* transitions(std::size_t vertex);
 
   private:
@@ -67,11 +69,11 @@ class Dag {
     TokenRules token_rules_;  // in terms of indices in the shortlist, if there is one
     const float* states_;
     ThreadTeam& team_;
-    std::size_t vertices_, num_tokens_, padded_;
+    std::size_t vertices_, num_tokens_, padded_, band_;
     std::vector<char> ranked_, has_transitions_;  // vertices with known tokens, with known transitions
     std::vector<float> scores_;
     std::vector<std::int64_t> ids_;
-    Buffer links_, keys_, head_scores_, transitions_;  // [vertices,2D+H]; [D,padded]; [H,padded]; [vertices,padded]
+    Buffer links_, keys_, head_scores_, transitions_;  // [vertices,2D+H]; [D,padded]; [H,padded]; [vertices,band]
 };
 
 // Call use(sentence, dag) for each sentence, from any of the threads; with `ranked` the tokens of all vertices are known. `sizes`

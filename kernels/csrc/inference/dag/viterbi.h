@@ -6,11 +6,11 @@
 
 namespace fewstep {
 
-// The scores of one sentence. Transitions i -> j are read only for j > i.
+// The scores of one sentence. Transitions lead to the next `band` vertices, as far as the graph has them.
 struct DagScores {
-    const float* transitions;  // [vertices,stride]
+    const float* transitions;  // [vertices,band] by the number of vertices between both ends
     const float* tokens;       // [vertices] score of the best token of each vertex
-    std::int64_t vertices, stride;
+    std::int64_t vertices, band;
 };
 
 struct DagPath {
@@ -24,6 +24,7 @@ struct DagPath {
 // the result is the best path over k and v by (s_k(v) + E(v,last)) / k^length_exponent, with 1 <= k <= max_length. Ties go to the
 // shortest path, then to the one with the first vertices, compared from the end. A graph of 2 vertices has the path without
 // vertices between its ends. Scores of minus infinity and NaN are invalid.
+// The K = max_length rows s_k of a large graph are not held together, but 2 sqrt(K) of them, and those of the path computed twice.
 DagPath dag_viterbi(const DagScores& graph, double length_exponent, std::int64_t max_length);
 
 }  // namespace fewstep

@@ -4,6 +4,7 @@
 
 #include "csrc/base/parallel.h"
 #include "csrc/base/simd_f64.h"
+#include "csrc/ops/dag/edges.h"
 #include "csrc/ops/dag/paths.h"
 
 namespace fewstep {
@@ -22,7 +23,7 @@ class Aligner {
     void step(const DagSentence& sentence, std::size_t token);
 
     std::size_t width_ = 0;
-    std::vector<double> transitions_;         // [L,width], minus infinity where no path goes
+    DagEdges transitions_;                    // minus infinity where no path goes
     std::vector<double> scores_, next_;       // [width] scores of the best path to each vertex
     std::vector<double> tokens_;              // [M,width]
     std::vector<std::int64_t> predecessors_;  // [M,width]
@@ -30,7 +31,7 @@ class Aligner {
 
 bool Aligner::load(const DagSentence& sentence) {
     width_ = round_up(sentence.vertices);
-    transitions_.assign(sentence.vertices * width_, MINUS_INFINITY);
+    transitions_.reset(sentence, MINUS_INFINITY);
     tokens_.assign(sentence.tokens * width_, MINUS_INFINITY);
     predecessors_.resize(sentence.tokens * width_);
     scores_.assign(width_, MINUS_INFINITY);
@@ -38,8 +39,7 @@ bool Aligner::load(const DagSentence& sentence) {
     bool valid = true;
     for (std::size_t t = 0; t < sentence.tokens; ++t)
         valid &= !std::isnan(sentence.read_tokens(t, tokens_.data() + t * width_, width_));
-    for (std::size_t i = 0; i + 1 < sentence.vertices; ++i)
-        valid &= !std::isnan(sentence.read_transitions(i, transitions_.data() + i * width_, width_));
+    for (std::size_t i = 0; i + 1 < sentence.vertices; ++i) valid &= !std::isnan(sentence.read_transitions(i, transitions_[i]));
     return valid;
 }
 
@@ -49,8 +49,9 @@ void Aligner::step(const DagSentence& sentence, std::size_t token) {
     for (std::size_t j = round_down(band.first); j <= band.last; j += F64_LANES) {
         F64Vector best = F64Vector{} + MINUS_INFINITY;
         I64Vector from{};
-        for (std::size_t i = before.first; i <= std::min(before.last, j + F64_LANES - 2); ++i) {
-            const F64Vector score = scores_[i] + vector_at(transitions_.data() + i * width_ + j);
+        const Band rows = sentence.predecessors(before, j, j + F64_LANES - 1);
+        for (std::size_t i = rows.first; i <= rows.last; ++i) {
+            const F64Vector score = scores_[i] + vector_at(transitions_[i] + j);
             const I64Vector better = score > best;
             blend(best, better, score, best);
             from = (better & static_cast<std::int64_t>(i)) | (~better & from);

@@ -23,15 +23,15 @@ void add_exponentials(const F64Vector& exponents, F64Vector& total) {
     total += x;
 }
 
-// y[0, 8) = log sum_i exp(a[i] + x[i, 0..8)), rows `width` apart.
-void log_sum_rows(const double* a, Band rows, const double* x, std::size_t width, double* y) {
+// y[0, 8) = log sum_i exp(a[i] + x[i, column + 0..8))
+void log_sum_rows(const double* a, Band rows, const DagEdges& x, std::size_t column, double* y) {
     F64Vector highest = F64Vector{} + MINUS_INFINITY, total{};
     for (std::size_t i = rows.first; i <= rows.last; ++i) {
-        const F64Vector value = a[i] + vector_at(x + i * width);
+        const F64Vector value = a[i] + vector_at(x[i] + column);
         blend(highest, value > highest, value, highest);
     }
     blend(highest, highest > MINUS_INFINITY, highest, F64Vector{});
-    for (std::size_t i = rows.first; i <= rows.last; ++i) add_exponentials(a[i] + vector_at(x + i * width) - highest, total);
+    for (std::size_t i = rows.first; i <= rows.last; ++i) add_exponentials(a[i] + vector_at(x[i] + column) - highest, total);
     for (std::size_t lane = 0; lane < F64_LANES; ++lane) y[lane] = std::log(total[lane]) + highest[lane];
 }
 
@@ -53,12 +53,11 @@ double log_sum_columns(const double* x, Band columns, const double* b) {
 // Return false if there is a NaN or plus infinity.
 bool DagLogSpace::load(const DagSentence& sentence) {
     width_ = round_up(sentence.vertices);
-    transitions_.assign(sentence.vertices * width_, MINUS_INFINITY);
+    transitions_.reset(sentence, MINUS_INFINITY);
     for (auto* table : {&tokens_, &alpha_, &beta_}) table->assign(sentence.tokens * width_, MINUS_INFINITY);
     bool valid = true;
     for (std::size_t t = 0; t < sentence.tokens; ++t) valid &= !std::isnan(sentence.read_tokens(t, row(tokens_, t), width_));
-    for (std::size_t i = 0; i + 1 < sentence.vertices; ++i)
-        valid &= !std::isnan(sentence.read_transitions(i, row(transitions_, i), width_));
+    for (std::size_t i = 0; i + 1 < sentence.vertices; ++i) valid &= !std::isnan(sentence.read_transitions(i, transitions_[i]));
     return valid;
 }
 
@@ -68,8 +67,8 @@ double DagLogSpace::forward(const DagSentence& sentence) {
         const Band before = sentence.emitters(t - 1), band = sentence.emitters(t);
         double *const alpha = row(alpha_, t), *const tokens = row(tokens_, t);
         for (std::size_t j = round_down(band.first); j <= band.last; j += F64_LANES) {
-            const Band rows{before.first, std::min(before.last, j + F64_LANES - 2)};
-            log_sum_rows(row(alpha_, t - 1), rows, transitions_.data() + j, width_, alpha + j);
+            const Band rows = sentence.predecessors(before, j, j + F64_LANES - 1);
+            log_sum_rows(row(alpha_, t - 1), rows, transitions_, j, alpha + j);
             vector_at(alpha + j) += vector_at(tokens + j);
         }
     }
@@ -85,8 +84,8 @@ void DagLogSpace::backward(const DagSentence& sentence, const DagPosteriors& pos
         const Band band = sentence.emitters(t), after = sentence.emitters(t + 1);
         double *const alpha = row(alpha_, t), *const beta = row(beta_, t), *const tokens = row(tokens_, t);
         for (std::size_t i = band.first; i <= band.last; ++i) {
-            const double rest =
-                log_sum_columns(row(transitions_, i), {std::max(after.first, i + 1), after.last}, row(beta_, t + 1));
+            const Band columns{std::max(after.first, i + 1), std::min(after.last, i + sentence.longest_transition)};
+            const double rest = log_sum_columns(transitions_[i], columns, row(beta_, t + 1));
             beta[i] = tokens[i] + rest;
             set(posteriors.tokens, t * sentence.stride + i, std::exp(std::min(alpha[i] + rest - log_z, 0.0)));
         }
@@ -101,11 +100,11 @@ void DagLogSpace::write_transitions(const DagSentence& sentence, const DagPoster
         for (std::size_t j = round_down(columns.first); j <= columns.last; j += F64_LANES) {
             F64Vector total{};
             for (std::size_t t = tokens.first; t < past; ++t)
-                add_exponentials(row(alpha_, t)[i] - log_z + vector_at(row(transitions_, i) + j) + vector_at(row(beta_, t + 1) + j),
+                add_exponentials(row(alpha_, t)[i] - log_z + vector_at(transitions_[i] + j) + vector_at(row(beta_, t + 1) + j),
                                  total);
             for (std::size_t lane = 0; lane < F64_LANES; ++lane)
                 if (j + lane >= columns.first && j + lane <= columns.last)
-                    set(posteriors.transitions, i * sentence.stride + j + lane, total[lane]);
+                    set(posteriors.transitions, sentence.cell(i, j + lane), total[lane]);
         }
     }
 }

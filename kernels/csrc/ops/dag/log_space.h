@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "csrc/ops/dag/edges.h"
 #include "csrc/ops/dag/paths.h"
 
 namespace fewstep {
@@ -22,7 +23,7 @@ class DagLogSpace {
     const double* row(const std::vector<double>& table, std::size_t index) const { return table.data() + index * width_; }
 
     std::size_t width_ = 0;                      // cells of a row: vertices, rounded up
-    std::vector<double> transitions_;            // [L,width], minus infinity where no path goes, as are
+    DagEdges transitions_;                       // minus infinity where no path goes, as are
     std::vector<double> tokens_, alpha_, beta_;  // [M,width]
 };
 

@@ -17,17 +17,18 @@ constexpr double MINUS_INFINITY = -std::numeric_limits<double>::infinity();
 
 constexpr double TOO_HIGH = std::numeric_limits<double>::infinity();
 
-// Copy [band] of a row and return the maximum, or NaN if a cell is NaN or plus infinity.
+// Copy the values from `from` on to a band among the cells `around` of a row, and return the maximum, or NaN if a value is NaN or
+// plus infinity.
 template <typename Value>
-double copy_band(const Value* from, Band band, double* row, std::size_t width) {
+double copy_band(const Value* from, Band band, Band around, double* row) {
     typedef Value Source __attribute__((vector_size(F64_LANES * sizeof(Value)), aligned(alignof(Value)), may_alias));
-    std::fill(row, row + band.first, MINUS_INFINITY);
-    std::fill(row + band.last + 1, row + width, MINUS_INFINITY);
+    std::fill(row + around.first, row + band.first, MINUS_INFINITY);
+    std::fill(row + band.last + 1, row + around.last + 1, MINUS_INFINITY);
     F64Vector highest = F64Vector{} + MINUS_INFINITY;
     I64Vector valid = ~I64Vector{};
     std::size_t j = band.first;
-    for (; j + F64_LANES <= band.last + 1; j += F64_LANES) {
-        const F64Vector value = __builtin_convertvector(*reinterpret_cast<const Source*>(from + j), F64Vector);
+    for (; j + F64_LANES <= band.last + 1; j += F64_LANES, from += F64_LANES) {
+        const F64Vector value = __builtin_convertvector(*reinterpret_cast<const Source*>(from), F64Vector);
         valid &= value < TOO_HIGH;
         blend(highest, value > highest, value, highest);
         vector_at(row + j) = value;
@@ -35,7 +36,7 @@ double copy_band(const Value* from, Band band, double* row, std::size_t width) {
     double found = horizontal_max(highest);
     bool rest = true;
     for (; j <= band.last; ++j) {
-        row[j] = from[j];
+        row[j] = *from++;
         rest &= row[j] < TOO_HIGH;
         found = std::max(found, row[j]);
     }
@@ -43,8 +44,8 @@ double copy_band(const Value* from, Band band, double* row, std::size_t width) {
     return rest ? found : std::numeric_limits<double>::quiet_NaN();
 }
 
-double read(const Scores& scores, std::size_t start, Band band, double* row, std::size_t width) {
-    return scores.floats ? copy_band(scores.floats + start, band, row, width) : copy_band(scores.doubles + start, band, row, width);
+double read(const Scores& scores, Band band, Band around, double* row) {
+    return scores.floats ? copy_band(scores.floats, band, around, row) : copy_band(scores.doubles, band, around, row);
 }
 
 void clear(const Results& results, std::size_t count) {
@@ -70,11 +71,13 @@ double likelihood(const DagSentence& sentence, bool log_space, Workspace& worksp
 }  // namespace
 
 double DagSentence::read_tokens(std::size_t token, double* row, std::size_t width) const {
-    return read(token_scores, token * stride, emitters(token), row, width);
+    const Band columns = emitters(token);
+    return read(token_scores.at(token * stride + columns.first), columns, {0, width - 1}, row);
 }
 
-double DagSentence::read_transitions(std::size_t vertex, double* row, std::size_t width) const {
-    return read(transition_scores, vertex * stride, successors(vertex), row, width);
+double DagSentence::read_transitions(std::size_t vertex, double* row) const {
+    const Band columns = successors(vertex);
+    return read(transition_scores.at(cell(vertex, columns.first)), columns, lanes(vertex), row);
 }
 
 void dag_log_likelihood(const DagBatch& batch, bool log_space, int threads, const Results& log_likelihoods) {
@@ -89,8 +92,7 @@ void dag_log_likelihood(const DagBatch& batch, bool log_space, int threads, cons
 void dag_posteriors(const DagBatch& batch, bool log_space, int threads, const Results& log_likelihoods,
                     const DagPosteriors& posteriors) {
     std::vector<Workspace> workspaces(static_cast<std::size_t>(threads));
-    const std::size_t token_cells = batch.max_tokens * batch.max_vertices,
-                      transition_cells = batch.max_vertices * batch.max_vertices;
+    const std::size_t token_cells = batch.max_tokens * batch.max_vertices, transition_cells = batch.max_vertices * batch.band;
     parallel_for(static_cast<std::int64_t>(batch.sentences), threads, [&](std::int64_t item, int thread) {
         const auto b = static_cast<std::size_t>(item);
         const DagPosteriors own{posteriors.tokens.at(b * token_cells), posteriors.transitions.at(b * transition_cells)};

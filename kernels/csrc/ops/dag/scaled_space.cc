@@ -20,6 +20,7 @@ constexpr double MIN_LOST = 1e-300;      // added to the lost mass, so that it d
 constexpr double MAX_LOST = 1e-10;       // relative to Z
 constexpr double MAX_EXPONENT = 600.0;
 constexpr std::size_t GROUP = 4;  // rows or lanes processed together
+static_assert(GROUP * F64_LANES <= DagEdges::GROUP);
 
 // x = exp(x - highest), 0 below exp(min_log). Return the sum; `max_dropped` becomes the largest dropped cell.
 double to_probabilities(double* x, std::size_t width, double highest_x, double min_log, double& max_dropped) {
@@ -48,29 +49,31 @@ double max_of(const double* x, std::size_t width) {
 
 // y[0, 8 N) = sum_i a[i] E[i, column + 0..8 N)
 template <std::size_t N>
-void combine_rows(const double* a, Band rows, const double* E, std::size_t width, std::size_t column, double* y) {
+void combine_rows(const double* a, Band rows, const DagEdges& E, std::size_t column, double* y) {
     F64Vector total[N]{};
     for (std::size_t i = rows.first; i <= rows.last; ++i) {
-        const double* const from = E + i * width + column;
+        const double* const from = E[i] + column;
         for (std::size_t n = 0; n < N; ++n) total[n] += a[i] * vector_at(from + n * F64_LANES);
     }
     for (std::size_t n = 0; n < N; ++n) vector_at(y + n * F64_LANES) = total[n];
 }
 
 // y[r] = sum_j E[i + r, j] b[j]
-void combine_columns(const double* E, std::size_t width, std::size_t i, std::size_t first, std::size_t last, const double* b,
-                     double* y) {
+void combine_columns(const DagEdges& E, std::size_t i, std::size_t first, std::size_t last, const double* b, double* y) {
     F64Vector total[GROUP]{};
+    const double* rows[GROUP];
+    for (std::size_t r = 0; r < GROUP; ++r) rows[r] = E[i + r];
     for (std::size_t j = round_down(first); j <= last; j += F64_LANES)
-        for (std::size_t r = 0; r < GROUP; ++r) total[r] += vector_at(E + (i + r) * width + j) * vector_at(b + j);
+        for (std::size_t r = 0; r < GROUP; ++r) total[r] += vector_at(rows[r] + j) * vector_at(b + j);
     for (std::size_t r = 0; r < GROUP; ++r) y[r] = horizontal_sum(total[r]);
 }
 
 template <typename Value>
 void put_band(const double* row, Band band, Value* to) {
-    for (std::size_t j = band.first; j <= band.last; ++j) to[j] = static_cast<Value>(row[j]);
+    for (std::size_t j = band.first; j <= band.last; ++j) *to++ = static_cast<Value>(row[j]);
 }
 
+// Write the band of a row from `to` on.
 void put(const double* row, Band band, const Results& to) {
     if (to.floats)
         put_band(row, band, to.floats);
@@ -82,7 +85,7 @@ void put(const double* row, Band band, const Results& to) {
 
 void DagScaledSpace::reset(const DagSentence& sentence) {
     width_ = round_up(sentence.vertices);
-    E_.assign((sentence.vertices + GROUP) * width_, 0.0);
+    E_.reset(sentence, 0.0, GROUP);
     for (auto* table : {&W_, &A_, &B_}) table->assign(sentence.tokens * width_ + F64_LANES, 0.0);
     U_.assign(width_ + F64_LANES, 0.0);
     for (auto* column : {&c_, &top_, &lost_A_, &max_dropped_W_}) column->assign(sentence.tokens, 0.0);
@@ -101,17 +104,16 @@ bool DagScaledSpace::load(const DagSentence& sentence) {
         if (top_[t] > MINUS_INFINITY) to_probabilities(row(W_, t), width_, top_[t], MIN_LOG_TOKEN, max_dropped_W_[t]);
     }
     for (std::size_t i = 0; i + 1 < sentence.vertices; ++i) {
-        const double highest = sentence.read_transitions(i, row(E_, i), width_);
+        const double highest = sentence.read_transitions(i, E_[i]);
         valid &= !std::isnan(highest);
         G_ = std::max(G_, highest);
     }
     if (valid && G_ > MINUS_INFINITY)
         for (std::size_t i = 0; i + 1 < sentence.vertices; ++i) {
-            const std::size_t start = round_down(i + 1), end = round_up(sentence.successors(i).last + 1);
-            std::fill(row(E_, i), row(E_, i) + start, 0.0);
-            row_sum_ =
-                std::max(row_sum_, to_probabilities(row(E_, i) + start, end - start, G_, MIN_LOG_TRANSITION, max_dropped_E_));
-            std::fill(row(E_, i) + end, row(E_, i + 1), 0.0);
+            const Band lanes = sentence.lanes(i);
+            double* const first = E_[i] + lanes.first;
+            const std::size_t count = lanes.last + 1 - lanes.first;
+            row_sum_ = std::max(row_sum_, to_probabilities(first, count, G_, MIN_LOG_TRANSITION, max_dropped_E_));
         }
     return valid;
 }
@@ -144,9 +146,9 @@ bool DagScaledSpace::forward(const DagSentence& sentence) {
         const std::size_t start = round_down(band.first), end = round_up(band.last + 1);
         for (std::size_t column = start, doubles; column < end; column += doubles) {
             doubles = column + GROUP * F64_LANES <= end ? GROUP * F64_LANES : F64_LANES;
-            const Band rows{before.first, std::min(before.last, column + doubles - 2)};
+            const Band rows = sentence.predecessors(before, column, column + doubles - 1);
             const auto combine = doubles == F64_LANES ? combine_rows<1> : combine_rows<GROUP>;
-            combine(from, rows, E_.data(), width_, column, to + column);
+            combine(from, rows, E_, column, to + column);
         }
         for (std::size_t j = start; j < end; j += F64_LANES) vector_at(to + j) *= vector_at(weights + j);
         double lost = (lost_A_[t - 1] + n * n * max_dropped_E_ + n * max_dropped_W_[t]) * row_sum_, log_scale;
@@ -168,8 +170,10 @@ bool DagScaledSpace::backward(const DagSentence& sentence, const DagPosteriors& 
     for (std::size_t t = last; t-- > 0;) {
         const Band band = sentence.emitters(t), after = sentence.emitters(t + 1);
         std::fill(U_.begin(), U_.end(), 0.0);
-        for (std::size_t i = band.first; i <= band.last; i += GROUP)
-            combine_columns(E_.data(), width_, i, std::max(after.first, i + 1), after.last, row(B_, t + 1), U_.data() + i);
+        for (std::size_t i = band.first; i <= band.last; i += GROUP) {
+            const std::size_t end = std::min(after.last, i + GROUP - 1 + sentence.longest_transition);
+            combine_columns(E_, i, std::max(after.first, i + 1), end, row(B_, t + 1), U_.data() + i);
+        }
         const double exponent = c_[t] + G_ + d - log_z;
         if (exponent > MAX_EXPONENT) return false;
         const double factor = std::exp(exponent);
@@ -180,7 +184,7 @@ bool DagScaledSpace::backward(const DagSentence& sentence, const DagPosteriors& 
             vector_at(B + j) = vector_at(W + j) * vector_at(U + j);
             vector_at(U + j) *= vector_at(A + j);
         }
-        put(U, band, posteriors.tokens.at(t * sentence.stride));
+        put(U, band, posteriors.tokens.at(t * sentence.stride + band.first));
         if (!rescale(B + start, end - start, log_scale, lost)) return false;
         d += G_ + top_[t] + log_scale;
     }
@@ -195,16 +199,17 @@ void DagScaledSpace::write_transitions(const DagSentence& sentence, const DagPos
     for (std::size_t i = 0; i + 1 < sentence.vertices; i += GROUP) {
         const std::size_t past = std::min(i + GROUP, sentence.vertices - 1);
         const std::size_t first = sentence.emitted(i).first, last = std::min(sentence.emitted(past - 1).last + 1, end);
-        const Band columns{round_down(i + 1), sentence.successors(past - 1).last};
+        const Band columns{round_down(i + 1), std::max(sentence.successors(i).last, sentence.successors(past - 1).last)};
         for (std::size_t j = columns.first; j <= columns.last; j += F64_LANES) {
             F64Vector total[GROUP]{};
             for (std::size_t t = first; t < last; ++t)
                 for (std::size_t r = 0; r < GROUP; ++r) total[r] += row(A_, t)[i + r] * vector_at(row(B_, t + 1) + j);
-            for (std::size_t r = 0; r < GROUP; ++r)
-                vector_at(sums.data() + r * width_ + j) = vector_at(row(E_, i + r) + j) * total[r];
+            for (std::size_t r = 0; r < GROUP; ++r) vector_at(sums.data() + r * width_ + j) = vector_at(E_[i + r] + j) * total[r];
         }
-        for (std::size_t r = 0; i + r < past; ++r)
-            put(sums.data() + r * width_, sentence.successors(i + r), posteriors.transitions.at((i + r) * sentence.stride));
+        for (std::size_t r = 0; i + r < past; ++r) {
+            const Band own = sentence.successors(i + r);
+            put(sums.data() + r * width_, own, posteriors.transitions.at(sentence.cell(i + r, own.first)));
+        }
     }
 }
 

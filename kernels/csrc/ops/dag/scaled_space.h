@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "csrc/ops/dag/edges.h"
 #include "csrc/ops/dag/paths.h"
 
 namespace fewstep {
@@ -33,7 +34,7 @@ class DagScaledSpace {
     double* row(std::vector<double>& table, std::size_t index) { return table.data() + index * width_; }
 
     std::size_t width_ = 0;               // cells of a row: vertices, rounded up
-    std::vector<double> E_;               // [L,width]
+    DagEdges E_;                          // 0 where no path goes
     std::vector<double> W_, A_, B_;       // [M,width], 0 outside the band
     std::vector<double> U_;               // [width], later a group of rows of it
     std::vector<double> c_, top_;         // [M]
