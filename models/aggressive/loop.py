@@ -252,7 +252,7 @@ def _count(
     if search.adaptive:
         changed = torch.where(num_accepted == counts, state.widths[rows] + 2, state.widths[rows] - 1)
         state.widths[rows] = changed.clamp(1, state.proposed.size(1))
-    poor = (state.blocks[rows] >= TRIALS) & (state.gained[rows] < search.min_tokens_per_pass * state.blocks[rows])
+    poor = (state.blocks[rows] >= TRIALS) & (state.gained[rows] < (search.min_tokens_per_pass or 0.0) * state.blocks[rows])
     state.fell_back[rows] |= poor
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Literal, Self, cast
 
 from fewstep.config.bounds import Ge, Le, Lt
@@ -112,6 +112,11 @@ class AggressiveConfig(NetworkConfig):
                 yield Problem((key,), expected, getattr(self, key))
 
 
+MIN_TOKENS_PER_PASS, HEADS_MIN_TOKENS_PER_PASS = 1.5, 1.2
+"""Tokens a pass below which drafting stops unless a search states them: about the least that a pass with a draft costs, in greedy
+steps. They follow from the drafter and are not measured while decoding, since outputs of `gad++` would depend on the machine."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AggressiveSearch(LimitedSearch):
     """The way in which drafts become an output (sections 3.2 and 3.3)."""
@@ -158,9 +163,10 @@ class AggressiveSearch(LimitedSearch):
     """Largest distance of an accepted token from the verifier's best token, in nats (tau; gad++ only)."""
     require_top1_eos: bool = True
     """Accept a drafted EOS only if it is the verifier's best token (gad++ only). The paper's code accepts others as well."""
-    min_tokens_per_pass: Annotated[float, Ge(0)] = 1.5
+    min_tokens_per_pass: Annotated[float, Ge(0)] | None = None
     """Mean number of tokens per pass of the verifier, over a sentence, below which drafting stops after three blocks: the rest of
-    the sentence is written greedily. 0: always draft."""
+    the sentence is written greedily. 0: always draft. Empty: 1.2 for heads (`drafting: medusa`), which draft without a pass of
+    their own, and 1.5 for other drafters."""
     sampling: Sampling = field(default_factory=Sampling)
     """Options of the strategy `sample`."""
     output_limits: OutputLimits = field(default_factory=OutputLimits)
@@ -173,6 +179,13 @@ class AggressiveSearch(LimitedSearch):
     def for_network(cls, network: NetworkConfig) -> Self:
         """Return the search that counts the tokens a pass of the verifier, with a draft in each pass."""
         return cls(mode="fast", min_tokens_per_pass=0.0)
+
+    def with_fallback(self, network: AggressiveConfig) -> Self:
+        """Return the search with the `min_tokens_per_pass` of this drafter, unless it states one."""
+        if self.min_tokens_per_pass is not None:
+            return self
+        heads = network.drafting == "medusa" and not self.looks_up
+        return replace(self, min_tokens_per_pass=HEADS_MIN_TOKENS_PER_PASS if heads else MIN_TOKENS_PER_PASS)
 
     @property
     def looks_up(self) -> bool:

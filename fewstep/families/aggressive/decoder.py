@@ -12,7 +12,7 @@ from fewstep.config.search import SearchConfig, SystemParts, check_search
 from fewstep.decoding import Decoder
 from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
 from fewstep.families.aggressive.drafter import drafter_of
-from fewstep.families.aggressive.options import block_width, draft_options, slot_rules
+from fewstep.families.aggressive.options import draft_options, slot_rules
 from fewstep.families.aggressive.pair import check_pair, check_verifier
 from fewstep.families.aggressive.record import Drafting, DraftRecord, draft_statistics
 from fewstep.families.table import family_named
@@ -114,7 +114,7 @@ class NativeDecoder:
             limits,
             options=BEAM,
             rules=slot_rules(search),
-            drafts=draft_options(search, block_width(search, self.config)),
+            drafts=draft_options(search, self.config),
             hints=hints,
             threads=threads,
         )

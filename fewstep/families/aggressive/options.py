@@ -36,13 +36,13 @@ def slot_rules(search: AggressiveSearch) -> SlotRules:
 
 
 @lru_cache
-def draft_options(search: AggressiveSearch, width: int) -> DraftOptions:
-    """Return the options of drafting in blocks of `width` tokens."""
+def draft_options(search: AggressiveSearch, config: AggressiveConfig) -> DraftOptions:
+    """Return the options of drafting with a drafter."""
     loose = search.strategy == "gad++"
     return DraftOptions(
         proposals="nothing" if search.strategy == "greedy" else "lookup" if search.looks_up else "network",
         verify=search.strategy != "draft",
-        width=width,
+        width=block_width(search, config),
         adaptive=search.adaptive,
         tree_nodes=search.tree_nodes,
         tree_branches=search.tree_branches,
@@ -53,5 +53,5 @@ def draft_options(search: AggressiveSearch, width: int) -> DraftOptions:
         top_k=search.top_k if loose else 1,
         max_logprob_gap=search.max_logprob_gap if loose else 0.0,
         require_top1_eos=search.require_top1_eos,
-        min_tokens_per_pass=search.min_tokens_per_pass,
+        min_tokens_per_pass=search.with_fallback(config).min_tokens_per_pass or 0.0,
     )

@@ -63,5 +63,5 @@ class TorchEngine:
             elif search.strategy != "greedy":
                 drafter = network_drafter(self._model, *source, search, slots, linked_tokens(self._lexicon))
             verifying = Verifying(self._verifier, *source, slots, allowed, search.tree_nodes)
-            state = draft_and_verify(verifying, drafter, row_limits, search, width, prepared.rows)
+            state = draft_and_verify(verifying, drafter, row_limits, search.with_fallback(self._model.config), width, prepared.rows)
             return Drafting(state.hypotheses(), {})

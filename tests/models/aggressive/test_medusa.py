@@ -17,7 +17,7 @@ from models.aggressive.family import FAMILY
 from models.aggressive.medusa_loss import loss
 from models.stepwise.decode import StepwiseDecoder
 from models.training.batch import collate
-from tests.models.aggressive.networks import drafter_of, heads_of, sharing, sources, verifier_of
+from tests.models.aggressive.networks import drafter_of, head_of, heads_of, sharing, sources, verifier_of
 
 frozen = partial(AggressiveDecoder, frozen=True)
 LIMITS = OutputLimits(max_extra_tokens=12)
@@ -188,3 +188,29 @@ def test_options_that_do_not_apply_are_refused():
     found = [problem.path for problem in AggressiveConfig(**sizes, soft_copy=False, glancing_ratio=0.1).problems()]
     assert found == [("soft_copy",), ("glancing_ratio",)]
     assert [problem.path for problem in AggressiveConfig(train_verifier=True).problems()] == [("train_verifier",)]
+
+
+def test_drafting_stops_at_the_break_even_of_the_drafter():
+    """A drafter that never guesses right brings one token a pass: it stops, and one whose search always drafts does not."""
+    block, heads = drafter_of(), heads_of(VERIFIER)
+    for drafter, least in ((block, 1.5), (heads, 1.2), (head_of(VERIFIER), 1.5)):
+        assert AggressiveSearch().with_fallback(drafter.config).min_tokens_per_pass == least
+        for stated in (0.0, 1.3):
+            how = AggressiveSearch(min_tokens_per_pass=stated)
+            assert how.with_fallback(drafter.config) == how
+    assert AggressiveSearch(drafter="lookup").with_fallback(heads.config).min_tokens_per_pass == 1.5
+
+
+@pytest.mark.parametrize("engine", [frozen, AggressiveDecoder])
+def test_heads_with_a_gain_below_that_of_other_drafters_keep_drafting(engine):
+    """Searches without a stated limit are those with the limit of the drafter, natively and in torch."""
+    heads, inputs = heads_of(VERIFIER), sources(60, 12)
+    found = {}
+    for stated in (None, 0.0, 1.2, 1.5):
+        outputs = run(engine(heads, VERIFIER), inputs, search(min_tokens_per_pass=stated))
+        found[stated] = [(one.ids, one.steps) for one in outputs]
+    assert found[None] == found[1.2]
+    assert found[None] != found[1.5]
+    assert [ids for ids, _ in found[None]] == [ids for ids, _ in found[1.5]] == [ids for ids, _ in found[0.0]]
+    steps = {stated: sum(count for _, count in outputs) for stated, outputs in found.items()}
+    assert steps[0.0] <= steps[1.2] < steps[1.5], "sentences between the limits go on with drafts"
