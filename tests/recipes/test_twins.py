@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from models.aggressive.system import AggressiveSystem
 from pipeline.config.load import load_config
+from pipeline.config.schema import network_of
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
 from pipeline.store.downloads import RemoteFile
@@ -84,3 +86,22 @@ def test_the_page_is_up_to_date() -> None:
     """`make docs` writes it; `python -m tests.recipes.twins` records the runs of new recipes."""
     assert page.PAGE.read_text(encoding="utf-8") == page.page()
     assert list(json.loads(RESULTS.read_text(encoding="utf-8"))) == RECIPES
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if "aggressive" in name])
+def test_the_drafter_of_the_paper_is_trained_by_the_recipe_and_by_its_twin(name: str, tmp_path: Path) -> None:
+    """Xia et al. (2022), section 3.1: an encoder of its own, a decoder as deep as the verifier's, soft copy, glancing."""
+    (tmp_path / "twin.yaml").write_text(yaml.safe_dump(twin(name), sort_keys=False))
+    for config in (load_config(tmp_path / "twin.yaml"), load_config(PAPERS / f"{name}.yaml")):
+        drafter = config.systems["aggressive"]
+        assert isinstance(drafter, AggressiveSystem)
+        assert (drafter.drafting, drafter.encoder, drafter.prefix_attention) == ("parallel", "separate", "all")
+        assert (drafter.soft_copy, drafter.layer_positions, drafter.data) == (True, True, "distilled")
+        assert (drafter.initial_weights, drafter.copied_weights) == ("verifier", "encoder")
+        assert (drafter.glancing_ratio, drafter.glancing_ratio_end) == (0.5, 0.3)
+        verifier = network_of(config, drafter.verifier)
+        assert verifier is not None
+        layers = [(network.encoder_layers, network.decoder_layers) for network in (drafter.network, verifier)]
+        assert layers[0] == layers[1]
+    assert layers[0] == (6, 6)
+    assert drafter.glancing_updates == drafter.training.updates
