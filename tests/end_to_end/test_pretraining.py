@@ -48,6 +48,7 @@ CONFIG: dict[str, Any] = {
         "stepwise-pretrained": {"search": ["greedy"], **START},
     },
     "benchmark": {"enabled": False},
+    "cluster": {"cpus": 1},
     "tracking": {"enabled": False},
 }
 
