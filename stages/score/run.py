@@ -52,12 +52,12 @@ def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
         )
     if config.repetition:
         words = word_splitter(how)
-        parts = {
-            "tokens": best_tokens(inputs.hypotheses),
-            "words": [words(text) for text in hypotheses],
-            "reference_words": [words(texts[0]) for texts in references],
+        counts = {
+            "tokens": repeated(best_tokens(inputs.hypotheses)),
+            "words": repeated([words(text) for text in hypotheses]),
+            "reference_words": repeated([words(texts[0]) for texts in references]),
         }
-        context.write_json(context.directory / "repetition.json", {name: repeated(rows) for name, rows in parts.items()})
+        context.write_json(context.directory / "repetition.json", counts)
     if config.diversity:
         ranked = ranked_in_order(inputs.hypotheses, sentences)
         context.write_json(context.directory / "diversity.json", diversity(ranked, references, how))
