@@ -31,11 +31,11 @@ CONFIG: dict[str, Any] = {
         "decoder_layers": 1,
         "dropout": 0,
         "training": {
-            "updates": 40,
+            "updates": 20,
             "batch_tokens": 512,
             "learning_rate": 0.004,
             "warmup_updates": 10,
-            "validate_every": 40,
+            "validate_every": 10,
             "validation_metric": "loss",
             "validation_sentences": 0,
         },

@@ -63,7 +63,7 @@ def test_of_equal_outputs_the_lower_index_is_first():
 
 
 def best_by_enumeration(rows, target):
-    """Return the most probable alignment as token numbers from 1, 0 for the blank; None if no alignment is possible."""
+    """Return the most probable alignment as token numbers from 1, with 0 for the blank; None if the slots do not suffice."""
     best, value = None, -math.inf
     choices = range(len(target) + 1)
     for path in product(choices, repeat=len(rows)):

@@ -109,7 +109,7 @@ def test_seeds_and_ids_mask_other_spans():
 
 
 def test_spans_of_equal_sizes_fall_everywhere():
-    """Draw 2 spans of 4 masked tokens among 8: the gaps share 3 free tokens, each gap equally often; sizes 2 and 2."""
+    """Mask 4 of 8 tokens in 2 spans: the gaps share 3 free tokens, each gap equally often; sizes 2 and 2."""
     found = Counter()
     for seed in range(3000):
         starts, sizes = draw_spans(8, 4, 2, np.random.Generator(np.random.Philox(seed)))

@@ -104,7 +104,7 @@ def pairs_of(stream, epochs, **worker):
     raise AssertionError("the stream has no end")
 
 
-def test_spans_are_masked_again_in_each_epoch_and_alike_by_all_workers(tmp_path):
+def test_each_epoch_masks_other_spans_and_all_workers_the_same(tmp_path):
     rows = [(row, list(range(10 + row, 40 + row)), [9]) for row in range(24)]
     write(tmp_path, 0, rows[:13])
     write(tmp_path, 1, rows[13:])
