@@ -122,15 +122,14 @@ def dag_max_log_likelihood(
 
 
 def dense_transitions(transition_log_probs: Tensor) -> Tensor:
-    """Return [B,L,L], log E(i -> j) in cell (i, j) and minus infinity where there is no transition, for analyses and tests: its
-    size is quadratic in the number of vertices."""
+    """Return [B,L,L], log E(i -> j) in cell (i, j) and minus infinity where there is no transition, for analyses and tests,
+    and Viterbi search on a GPU: its size is quadratic in the number of vertices."""
     batch, size, band = transition_log_probs.shape
-    vertex = torch.arange(size, device=transition_log_probs.device)[:, None]
-    following = vertex + 1 + torch.arange(band, device=vertex.device)
-    inside = following < size
-    dense = transition_log_probs.new_full((batch, size, size), -torch.inf)
-    dense[:, vertex.expand_as(following)[inside], following[inside]] = transition_log_probs[:, inside]
-    return dense
+    vertex = torch.arange(size, device=transition_log_probs.device)
+    cells = vertex - vertex[:, None] - 1
+    cells = cells.where((cells >= 0) & (cells < band), band)  # a further cell, of minus infinity
+    padded = torch.nn.functional.pad(transition_log_probs, (0, 1), value=-torch.inf)
+    return padded.gather(2, cells.expand(batch, -1, -1))
 
 
 class _LogLikelihood(torch.autograd.Function):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fewstep.translation import Hypothesis
+from kernels.dag import dense_transitions
 
 
 class BestPaths(NamedTuple):
@@ -40,7 +41,7 @@ def length_powers(size: int, exponent: float, device: torch.device) -> Tensor:
 
 
 def best_paths(transitions: Tensor, tokens: Tensor, ids: Tensor, lengths: Tensor, powers: Tensor) -> BestPaths:
-    """Return the paths that `dag_viterbi` finds for transitions [B,L,L], scores [B,L] of tokens `ids` [B,L], and `lengths` [B].
+    """Return the paths that `dag_viterbi` finds for transitions [B,L,D], scores [B,L] of tokens `ids` [B,L], and `lengths` [B].
 
     `powers` are those of `length_powers`. One level follows from the one before by a product of the (max, +) semiring, of which
     only the vertices that a path of this length can reach are computed: level k begins at vertex k. The way back is followed for
@@ -48,7 +49,7 @@ def best_paths(transitions: Tensor, tokens: Tensor, ids: Tensor, lengths: Tensor
     """
     size = tokens.size(1)
     last, vertex = lengths[:, None] - 1, torch.arange(size, device=tokens.device)
-    edges = _possible(transitions).masked_fill(vertex <= vertex[:, None], -torch.inf)
+    edges = _possible(dense_transitions(transitions))
     scores = _possible(tokens).double()
     inner = scores.masked_fill((vertex == 0) | (vertex >= last), -torch.inf)
     levels, origins = _sums(edges, inner, scores.masked_fill(vertex > 0, -torch.inf), len(powers))

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kernels import durable
@@ -103,8 +103,8 @@ class Store:
         if self._verified_stamps(directory) == stamps:
             return
         _compare(directory, manifest, (digest for _, digest in self.host.disk.digests(directory, manifest.files)))
-        # It may have been copied here without a sync. The attempt that has just committed it may still remove what is skipped.
-        durable.sync_tree(directory, skip=(RECORDS, CHECKPOINTS, STOP), disk=self.host.disk)
+        # It may have been copied here without a sync. Other files may vanish: those of an attempt that has just committed it, or gc's.
+        self.host.disk.sync_all(directory, [MANIFEST, *manifest.files, *_folders(manifest.files)])
         self._write_verified_stamps(directory, stamps)
 
     def verify_all(self) -> Iterator[tuple[Path, str | None]]:
@@ -240,6 +240,11 @@ class Store:
     def _write_verified_stamps(self, directory: Path, stamps: dict[str, list[int]]) -> None:
         """Record that these files match their digests. The files are synced, so the record holds after a power cut."""
         write_atomically(self._stamp_file(directory), json.dumps({SYNCED: stamps}), self.host)
+
+
+def _folders(names: Iterable[str]) -> list[str]:
+    """Return the directories that hold files with these relative names, as relative names; "" is the directory of the artifact."""
+    return sorted({"", *(str(parent) for name in names for parent in PurePosixPath(name).parents if parent.name)})
 
 
 def _stamps(statuses: dict[str, Status]) -> dict[str, list[int]]:
