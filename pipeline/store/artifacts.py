@@ -103,7 +103,7 @@ class Store:
         if self._verified_stamps(directory) == stamps:
             return
         _compare(directory, manifest, (digest for _, digest in self.host.disk.digests(directory, manifest.files)))
-        # It may have been copied here without a sync. Other files may vanish: those of an attempt that has just committed it, or gc's.
+        # It may have been copied here without a sync. Other files may vanish: those of an attempt that has just ended, or gc's.
         self.host.disk.sync_all(directory, [MANIFEST, *manifest.files, *_folders(manifest.files)])
         self._write_verified_stamps(directory, stamps)
 
