@@ -64,8 +64,8 @@ INTRODUCTION = """\
   token, `ngram_weight` the weight of an n-gram model over coupled slots (bigram coupling). Without others a beam has 5 outputs.
 - Only in files: training of [orders](../benchmarks/results/training_orders.json), [two
   layers](../benchmarks/results/two_decoder_layers.json), sums over [paths](../benchmarks/results/dag_log_likelihood.json),
-  servers' [memory](../benchmarks/results/serving_memory.json), [profiles](../benchmarks/results/base_size_profile.json),
-  [rooflines](../benchmarks/results/base_size_roofline.json), BLEU of [4 bits](../benchmarks/results/weight_bits.json) and of [one-shot
+  [memory](../benchmarks/results/serving_memory.json) of servers, [profiles](../benchmarks/results/base_size_profile.json),
+  [rooflines](../benchmarks/results/base_size_roofline.json), BLEU of [4 bits](../benchmarks/results/weight_bits.json), [one-shot
   methods](../benchmarks/results/parallel_order.json).
 """
 
