@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sentencepiece import SentencePieceProcessor
 
+from fewstep.byte_pieces import byte_pieces
+from fewstep.system.format import MERGES, SOURCE_PIECES, TARGET_PIECES
 from fewstep.vocabulary import RESERVED, UNK, load_pieces
 
 
@@ -38,11 +41,15 @@ class MappedPieces(SentencePieceProcessor):
         return [self._mapped(one) if isinstance(one, list) else self._ids.get(one, UNK) for one in pieces]
 
 
-def pieces_of(path: Path, size: int, unmapped: int | None) -> SentencePieceProcessor:
-    """Load the vocabulary of a network with `size` rows; with a number of `unmapped` pieces behind them, if it is mapped.
+def pieces_of(directory: Path, description: Mapping[str, Any], side: str, size: int) -> SentencePieceProcessor:
+    """Load the vocabulary of one side of a system (`source` or `target`), whose network has `size` rows for it.
 
-    Raises BundleError as `load_pieces` does.
+    Raises BundleError as `load_pieces` does, and for merges that do not fit the pieces.
     """
+    path = directory / {"source": SOURCE_PIECES, "target": TARGET_PIECES}[side]
+    if MERGES in description["parts"]:
+        return byte_pieces(path, size, directory / MERGES)
+    unmapped = description.get("unmapped_pieces", {}).get(side)
     if unmapped is None:
         return load_pieces(path, size)
     return MappedPieces(load_pieces(path, size + unmapped).serialized_model_proto(), size)

@@ -25,6 +25,8 @@ LATER_KEYS = (
     "scale_embeddings",
     "position_offset",
     "logits_bias",
+    "embedding_norm",
+    "begin_vectors",
     "train_verifier",
     "head_loss_decay",
 )

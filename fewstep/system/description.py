@@ -9,7 +9,7 @@ from typing import Any
 
 from fewstep.config.network import LATER_KEYS
 from fewstep.relative_names import name_problem
-from fewstep.system.format import MEMBERS, SOURCE_PIECES, TARGET_PIECES, WEIGHTS, BundleError, read_json, require_file
+from fewstep.system.format import MEMBERS, MERGES, SOURCE_PIECES, TARGET_PIECES, WEIGHTS, BundleError, read_json, require_file
 from fewstep.system.integrity import CHECKSUM, check_description
 
 TRAINING_FORMAT = 3
@@ -56,7 +56,7 @@ def read_description(directory: Path, verify: bool = True) -> dict[str, Any]:
 def system_format(description: Mapping[str, Any]) -> int:
     """Return the lowest format that can express a description, so that earlier versions read the systems that they could make."""
     new = FORMAT_5_KEYS.keys() & description.keys() or set(LATER_KEYS) & description["network"].keys()
-    return SYSTEM_FORMAT if new else OLDEST_SYSTEM_FORMAT
+    return SYSTEM_FORMAT if new or MERGES in description["parts"] else OLDEST_SYSTEM_FORMAT
 
 
 def read_versioned(

@@ -10,6 +10,7 @@ from typing import Any
 
 WEIGHTS, CODES = "model.safetensors", "codes.safetensors"
 SOURCE_PIECES, TARGET_PIECES = "source.spm", "target.spm"
+MERGES = "merges.txt"
 NGRAM = "ngram/model.ngram"
 TABLES = "tables/tables.bin"
 """Parts of a system."""

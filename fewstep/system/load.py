@@ -12,7 +12,7 @@ from fewstep.decoding import Decoder
 from fewstep.families.table import family_named
 from fewstep.mapped_pieces import pieces_of
 from fewstep.system.description import read_description
-from fewstep.system.format import SOURCE_PIECES, TARGET_PIECES, BundleError
+from fewstep.system.format import BundleError
 from fewstep.system.integrity import REMEDY, check_parts
 from fewstep.system.networks import sizes_of
 from fewstep.system.system import System
@@ -49,11 +49,8 @@ def open_system(
     sizes = sizes_of(directory, description)
     searches, default = _searches(directory, description, search_type)
     source, target = _languages(directory, description)
-    unmapped = description.get("unmapped_pieces", {})
-    source_pieces, target_pieces = (
-        pieces_of(directory / part, size, unmapped.get(side))
-        for side, part, size in (("source", SOURCE_PIECES, sizes.source), ("target", TARGET_PIECES, sizes.target))
-    )
+    source_pieces = pieces_of(directory, description, "source", sizes.source)
+    target_pieces = pieces_of(directory, description, "target", sizes.target)
     prefix = tuple(description.get("source_prefix", ()))
     if any(token >= sizes.source for token in prefix):
         raise BundleError(f"{directory / 'system.json'}: source_prefix: expected ids below {sizes.source}, got {list(prefix)}")

@@ -10,7 +10,7 @@ from fewstep.config.network import Sizes
 from fewstep.mapped_pieces import pieces_of
 from fewstep.ngram import NgramModel, NgramScorer
 from fewstep.shortlist import Lexicon, build_lexicon
-from fewstep.system.format import NGRAM, TABLES, TARGET_PIECES, BundleError
+from fewstep.system.format import NGRAM, TABLES, BundleError
 from fewstep.vocabulary import vocabulary_digest
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def load_ngram(directory: Path, description: Mapping[str, Any], sizes: Sizes) ->
     """
     if NGRAM not in description["parts"]:
         return None
-    pieces = pieces_of(directory / TARGET_PIECES, sizes.target, description.get("unmapped_pieces", {}).get("target"))
+    pieces = pieces_of(directory, description, "target", sizes.target)
     try:
         return NgramModel.load(directory / NGRAM).for_vocabulary([pieces.id_to_piece(token) for token in range(len(pieces))])
     except (OSError, RuntimeError, ValueError) as error:

@@ -31,6 +31,7 @@ from fewstep.system.description import (
 from fewstep.system.format import (
     CODES,
     MEMBERS,
+    MERGES,
     NGRAM,
     SOURCE_PIECES,
     TABLES,
@@ -95,6 +96,7 @@ def write_system(
     max_source_tokens: int | None = None,
     ngram: Path | None = None,
     tables: Path | None = None,
+    merges: Path | None = None,
     companions: Mapping[str, Path] | None = None,
     imported: Mapping[str, Any] | None = None,
 ) -> None:
@@ -106,16 +108,15 @@ def write_system(
     `companions` are systems that are copied into this one, each into a directory of its own (`verifier`, `drafter`).
     Longer sources than `max_source_tokens` (without EOS) are cut wherever the system reads them, as they were in its training.
     `imported` holds the further keys of a system from another program: `source_prefix`, `unmapped_pieces`, `origin`.
-    The recorded checksums are those of the originals. Raises BundleError if `tables` is not a file of candidate tables.
+    `merges` are those of a vocabulary of byte-level BPE. The recorded checksums are those of the originals. Raises BundleError if
+    `tables` is not a file of candidate tables.
     """
     directory.mkdir(parents=True, exist_ok=True)
     described = describe(family, network, sizes)
     parts = {WEIGHTS: weights, SOURCE_PIECES: source_vocabulary, TARGET_PIECES: target_vocabulary}
     parts |= {f"{MEMBERS}/{number}/{WEIGHTS}": member for number, member in enumerate(members, 2)}
-    if ngram is not None:
-        parts[NGRAM] = ngram
-    if tables is not None:
-        parts[TABLES] = tables
+    further = {NGRAM: ngram, TABLES: tables, MERGES: merges}
+    parts |= {part: path for part, path in further.items() if path is not None}
     measured = _copy_parts(directory, parts, companions or {})
     for folder in network_folders({"parts": measured}):
         measured |= _write_codes(directory, folder, described)

@@ -28,11 +28,7 @@ def export_ctranslate2(system: Path, directory: Path, precision: str, verify: bo
         raise ValueError("CTranslate2: expected a single network, got an ensemble")
     model = convertible(make_model(system, description, "cpu"))
     sizes = sizes_of(system, description)
-    unmapped = description.get("unmapped_pieces", {})
-    source, target = (
-        pieces_of(system / part, size, unmapped.get(side))
-        for side, part, size in (("source", SOURCE_PIECES, sizes.source), ("target", TARGET_PIECES, sizes.target))
-    )
+    source, target = (pieces_of(system, description, side, getattr(sizes, side)) for side in ("source", "target"))
     names = [[pieces.id_to_piece(id_) for id_ in range(len(pieces))] for pieces in (source, target)]
     write_model(model, directory, source_pieces=names[0], target_pieces=names[1], precision=precision)
     for part in (SOURCE_PIECES, TARGET_PIECES):

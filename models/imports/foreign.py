@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fewstep.config.network import Sizes
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.system.format import MERGES
 from models.bundle.directory import write_system
 from models.bundle.weights import save_weights
 
@@ -39,6 +40,8 @@ class ForeignModel:
     """The default search."""
     origin: dict[str, Any]
     """Kind, name, files and licence of the original."""
+    merges: bytes = b""
+    """The merges of byte-level BPE, `merges.txt`; empty for SentencePiece models that segment text themselves."""
     source_prefix: tuple[int, ...] = field(default=())
     """Tokens in front of each source."""
 
@@ -60,6 +63,8 @@ def write_foreign(model: ForeignModel, directory: Path, *, name: str, source_lan
         parts = {side: Path(scratch) / f"{side}.spm" for side in model.pieces}
         for side, path in parts.items():
             path.write_bytes(model.pieces[side])
+        merges = Path(scratch) / MERGES
+        merges.write_bytes(model.merges)
         weights = Path(scratch) / "model.safetensors"
         save_weights(weights, model.weights, model.network.described())
         write_system(
@@ -73,6 +78,7 @@ def write_foreign(model: ForeignModel, directory: Path, *, name: str, source_lan
             name=name,
             source_language=source_language,
             target_language=target_language,
+            merges=merges if model.merges else None,
             searches={model.search.label: model.search},
             imported=imported,
         )

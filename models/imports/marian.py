@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,11 @@ from fewstep.config.options import OutputLimits
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.vocabulary import EOS, PAD, UNK
 from models.imports.foreign import ForeignModel, ForeignModelError, read_object, required
+from models.imports.hugging_face import activation_of, expect, licence
 from models.imports.pieces import PieceOrder, is_language_token, piece_order, reordered
 from models.imports.tensors import ForeignTensors, layer_weights, read_tensors
 
 RESERVED_PIECES = {PAD: "<pad>", EOS: "</s>", UNK: "<unk>"}
-ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 LEGACY = ("normalize_before", "normalize_embedding", "add_final_layer_norm")
 """Options that transformers does not implement."""
 SHARED, TIED = "model.shared.weight", "tie_word_embeddings"
@@ -56,19 +55,14 @@ def read_marian(files: Mapping[str, Path], *, name: str, digests: Mapping[str, s
 
 
 def _network(values: Mapping[str, Any]) -> StepwiseConfig:
-    _expect(values, "model_type", "marian")
+    expect(values, "model_type", "marian")
     for key in LEGACY:
         if values.get(key, False):
             raise ForeignModelError(f"config.json: {key}: expected false, which is all that transformers implements, got true")
     if not values.get(TIED, True):
         raise ForeignModelError(f"config.json: {TIED}: expected true, got false; other output tables are not read")
     for part in ("ffn_dim", "attention_heads"):
-        _expect(values, f"decoder_{part}", values[f"encoder_{part}"])
-    activation = ACTIVATIONS.get(str(values.get("activation_function", "gelu")))
-    if activation is None:
-        raise ForeignModelError(
-            f"config.json: activation_function: expected one of {', '.join(ACTIVATIONS)}, got {values['activation_function']}"
-        )
+        expect(values, f"decoder_{part}", values[f"encoder_{part}"])
     return StepwiseConfig(
         encoder_layers=values["encoder_layers"],
         decoder_layers=values["decoder_layers"],
@@ -78,16 +72,11 @@ def _network(values: Mapping[str, Any]) -> StepwiseConfig:
         dropout=values.get("dropout", 0.1),
         norm="post",
         max_positions=values.get("max_position_embeddings", 1024),
-        activation=activation,  # type: ignore[arg-type]
+        activation=activation_of(values),
         sinusoids="paper",
         scale_embeddings=bool(values.get("scale_embedding", False)),
         logits_bias=True,
     )
-
-
-def _expect(values: Mapping[str, Any], key: str, expected: Any) -> None:
-    if values.get(key) != expected:
-        raise ForeignModelError(f"config.json: {key}: expected {expected}, got {values.get(key)}")
 
 
 def _search(values: Mapping[str, Any]) -> StepwiseSearch:
@@ -164,13 +153,3 @@ def _check_positions(tensors: ForeignTensors, config: StepwiseConfig) -> None:
         name = f"model.{side}.embed_positions.weight"
         if name in tensors and not torch.allclose(tensors.take(name, tuple(expected.shape)), expected, atol=1e-3):
             raise ForeignModelError(f"{name}: expected the sinusoids of Marian, got other codes")
-
-
-def licence(files: Mapping[str, Path]) -> dict[str, str]:
-    """Return the licence that the front matter of `README.md` states, and where it was found."""
-    if "README.md" in files:
-        text = files["README.md"].read_text(encoding="utf-8", errors="replace")
-        front = text.split("---")[1] if text.startswith("---") else ""
-        if found := re.search(r"^license:\s*['\"]?([^'\"\n]+)", front, re.MULTILINE):
-            return {"licence": found[1].strip(), "licence_from": "README.md"}
-    return {"licence": "unknown", "licence_from": ""}

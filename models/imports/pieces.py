@@ -101,6 +101,20 @@ def reordered(model: bytes, order: PieceOrder, file: str) -> tuple[bytes, int]:
     return parsed.SerializeToString(deterministic=True), len(unmapped)
 
 
+def numbered(order: PieceOrder) -> bytes:
+    """Return a SentencePiece model that numbers the pieces of an order; byte-level BPE segments text by merges instead."""
+    from sentencepiece import sentencepiece_model_pb2 as proto
+
+    types = proto.ModelProto.SentencePiece
+    model = proto.ModelProto()
+    model.trainer_spec.model_type = proto.TrainerSpec.BPE
+    model.normalizer_spec.name = "identity"
+    entries = [(name, types.UNKNOWN if token == UNK else types.CONTROL, 0.0) for token, name in enumerate(RESERVED)]
+    own = order.names[len(RESERVED) :]
+    _write_pieces(model, [*entries, *((name, types.NORMAL, -float(rank)) for rank, name in enumerate(own))])
+    return bytes(model.SerializeToString(deterministic=True))
+
+
 def _write_pieces(model: Any, entries: Sequence[tuple[str, int, float]]) -> None:
     del model.pieces[:]
     for name, kind, score in entries:

@@ -103,7 +103,7 @@ def load(directory: Path, description: Mapping[str, Any], search: StepwiseSearch
     members = [make_model(directory, description, device, f"{folder}/{WEIGHTS}") for folder in network_folders(description)]
     models = [member for member in members if isinstance(member, StepwiseModel)]
     model = models[0] if len(models) == 1 else Ensemble(models)
-    if device == "cpu":
+    if device == "cpu" and not model.config.needs_torch:
         native = runtime.load(directory, description, search)
         return StepwiseDecoder(model, native.ngram, native.lexicon, frozen=True, native=native)
     ngram, lexicon = load_ngram(directory, description, model.sizes), load_lexicon(directory, description, model.sizes)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from fewstep.config.network import Sizes
 from fewstep.families.stepwise.config import StepwiseConfig
@@ -49,7 +49,17 @@ class StepwiseModel(Backbone):
         self.start = None if order.start == "zero" else StartVectors(order, config.width)
         if config.logits_bias:
             self.register_buffer("logits_bias", torch.zeros(sizes.target))
+        self.source_norm, self.target_norm = (nn.LayerNorm(config.width) if config.embedding_norm else None for _ in range(2))
+        self.begin = nn.Embedding(2, config.width) if config.begin_vectors else None
+        """Rows of the encoder and of the decoder, with their position codes."""
         initialise(self)
+
+    def source_inputs(self, source: Tensor) -> Tensor:
+        """Return the inputs [B,N+S,D] of the encoder for sources [B,S], with N = 1 begin vector or none."""
+        inputs = super().source_inputs(source)
+        if self.begin is not None:
+            inputs = torch.cat((self.begin.weight[:1].expand(len(source), 1, -1).to(inputs.dtype), inputs), 1)
+        return normalised(inputs, self.source_norm)
 
     def slot_codes(self, count: int) -> Tensor:
         """Return [count,D], the sums of position codes and start vectors of the first `count` decoder slots."""
@@ -67,16 +77,25 @@ class StepwiseModel(Backbone):
         step carry none.
         """
         embedded = embed(carried, self.target_embedding)
-        return F.pad(embedded, (0, 0, codes.size(0) - carried.size(1), 0)) + codes.to(embedded.dtype)
+        inputs = F.pad(embedded, (0, 0, codes.size(0) - carried.size(1), 0)) + codes.to(embedded.dtype)
+        return normalised(inputs, self.target_norm)
+
+    def begin_inputs(self, rows: int) -> Tensor:
+        """Return the decoder's inputs [R,N,D] in front of the first slot, with N = 1 begin vector or none."""
+        if self.begin is None:
+            return self.target_embedding.weight.new_empty(rows, 0, self.config.width)
+        return normalised(self.begin.weight[1:], self.target_norm).expand(rows, 1, -1)
 
     def hidden(self, flat: Tensor, memories: list[Memory]) -> Tensor:
         """Return teacher-forced decoder states [B,T,D] of flat targets [B,T], where T is a multiple of the step size."""
         slots, step = flat.size(1), self.order.step_size
-        inputs = self.dropout(self.embed_slots(flat[:, :-step], self.slot_codes(slots)))
+        begin = self.begin_inputs(len(flat))
+        embedded = self.embed_slots(flat[:, :-step], self.slot_codes(slots))
+        inputs = self.dropout(embedded if self.begin is None else torch.cat((begin.to(embedded.dtype), embedded), 1))
         causal = step == 1 or self.order.mask == "causal"
         mask = None if causal else step_mask(self.order, slots, flat.device)
         states: Tensor = self.decoder(inputs, memories, mask, causal=causal)
-        return states
+        return states[:, begin.size(1) :]
 
     def forward(self, source: Tensor, source_lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Predictions:
         """Return teacher-forced predictions of targets [B,T] in natural order with EOS."""
@@ -85,6 +104,14 @@ class StepwiseModel(Backbone):
         real = torch.arange(flat.size(1), device=flat.device) < labelled(self.order, target_lengths)[:, None]
         rows, slots = real.nonzero(as_tuple=True)
         return Predictions(states[rows, slots], self.target_embedding.weight, self.logits_bias, flat[rows, slots], rows, slots)
+
+
+def normalised(inputs: Tensor, norm: nn.LayerNorm | None) -> Tensor:
+    """Return inputs [...,D] after a norm, if there is one."""
+    if norm is None:
+        return inputs
+    outputs: Tensor = norm(inputs)
+    return outputs
 
 
 def arrange(order: GenerationOrder, target: Tensor, target_lengths: Tensor) -> Tensor:

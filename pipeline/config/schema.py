@@ -18,6 +18,7 @@ from models.training.recipe import TrainedSystem, part
 from pipeline.config.pretraining import Pretraining
 from pipeline.config.systems import (
     AnySystem,
+    BartTeacher,
     CommandTeacher,
     CTranslate2Teacher,
     Distillation,
@@ -251,11 +252,17 @@ _PIECES = Annotated[VocabularyFiles, Tag("<VocabularyFiles>")]
 _OF_TEACHER = Annotated[TeacherVocabulary, Tag("<TeacherVocabulary>")]
 _VOCABULARY = chosen_by(**{"from": Pinned}, source_pieces=VocabularyFiles, use=TeacherVocabulary)
 _MARIAN = Annotated[MarianTeacher, Tag("<MarianTeacher>")]
+_BART = Annotated[BartTeacher, Tag("<BartTeacher>")]
 _COMMAND = Annotated[CommandTeacher, Tag("<CommandTeacher>")]
 _FAIRSEQ = Annotated[FairseqTeacher, Tag("<FairseqTeacher>")]
 _CTRANSLATE2 = Annotated[CTranslate2Teacher, Tag("<CTranslate2Teacher>")]
 _TEACHER = chosen_by(
-    **{"from": Pinned}, marian=MarianTeacher, fairseq=FairseqTeacher, command=CommandTeacher, ctranslate2=CTranslate2Teacher
+    **{"from": Pinned},
+    marian=MarianTeacher,
+    bart=BartTeacher,
+    fairseq=FairseqTeacher,
+    command=CommandTeacher,
+    ctranslate2=CTranslate2Teacher,
 )
 _DISTILLED = Annotated[DistilledText, Tag("<DistilledText>")]
 _DISTILLATION = chosen_by(**{"from": Pinned}, **dict.fromkeys(FORMATS, DistilledText))
@@ -285,12 +292,14 @@ class RunConfig:
     ngram: Annotated[_PINNED | Annotated[NgramConfig, Tag("<other>")], _FROM] | None = None
     """Estimation of an n-gram language model, or `{from: DIRECTORY}` of a finished one. Absent: no model."""
     teacher: (
-        Annotated[_PINNED | _MARIAN | _FAIRSEQ | _COMMAND | _CTRANSLATE2 | Annotated[StepwiseTeacher, Tag("<other>")], _TEACHER]
+        Annotated[
+            _PINNED | _MARIAN | _BART | _FAIRSEQ | _COMMAND | _CTRANSLATE2 | Annotated[StepwiseTeacher, Tag("<other>")], _TEACHER
+        ]
         | None
     ) = None
     """The autoregressive model that others learn from: one to be trained, `{from: DIRECTORY}` of a finished training or system,
-    `{marian: DIRECTORY}` of a network of opus-mt, `{fairseq: CHECKPOINT, ...}` of a Transformer of fairseq,
-    `{command: [PROGRAM, ...]}` of a translator, or `{ctranslate2: DIRECTORY}` of a model of CTranslate2. Absent: none."""
+    `{marian: DIRECTORY}` of a network of opus-mt, `{bart: DIRECTORY}` of a BART, `{fairseq: CHECKPOINT, ...}` of a Transformer of
+    fairseq, `{command: [PROGRAM, ...]}` of a translator, or `{ctranslate2: DIRECTORY}` of a model of CTranslate2. Absent: none."""
     distillation: Annotated[_PINNED | _DISTILLED | Annotated[Distillation, Tag("<other>")], _DISTILLATION] = field(
         default_factory=Distillation
     )

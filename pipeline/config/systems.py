@@ -30,6 +30,15 @@ class MarianTeacher:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BartTeacher:
+    """A BART network in the format of Hugging Face's transformers, with a vocabulary of byte-level BPE."""
+
+    bart: Path
+    """Directory with `config.json`, `model.safetensors`, `vocab.json` and `merges.txt`. The content of the files enters
+    fingerprints, their path does not."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FairseqTeacher:
     """A Transformer that fairseq trained, with a vocabulary of SentencePiece."""
 
@@ -58,7 +67,7 @@ class FairseqTeacher:
         return {part: path for part, path in parts.items() if path is not None}
 
 
-ImportedTeacher = MarianTeacher | FairseqTeacher
+ImportedTeacher = MarianTeacher | BartTeacher | FairseqTeacher
 """Networks of other programs, which become systems of this one."""
 
 

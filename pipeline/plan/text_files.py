@@ -62,10 +62,10 @@ def monolingual_files(paths: Sequence[Path], store: Store) -> TextFiles:
     return TextFiles(source=files, target=files)
 
 
-def marian_files(directory: Path, store: Store) -> dict[str, ExternalFile]:
-    """Return the files of a Marian network in `directory`, by name. Raises DataError if there is no such directory."""
+def directory_files(kind: str, directory: Path, store: Store) -> dict[str, ExternalFile]:
+    """Return the files of a network of Marian or BART in `directory`, by name. Raises DataError if there is no such directory."""
     if not directory.is_dir():
-        raise DataError(f"teacher.marian: expected a directory, got {directory}; download the files of the network into it")
+        raise DataError(f"teacher.{kind}: expected a directory, got {directory}; download the files of the network into it")
     return {name: local_file(directory / name, store) for name in FILES if (directory / name).is_file()}
 
 

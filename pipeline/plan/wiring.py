@@ -19,6 +19,7 @@ from models.training.recipe import TrainedSystem
 from pipeline.config.pretraining import PRETRAINING
 from pipeline.config.schema import Pinned, RunConfig
 from pipeline.config.systems import (
+    BartTeacher,
     CommandTeacher,
     Distillation,
     ExternalTeacher,
@@ -36,9 +37,9 @@ from pipeline.plan.pins import pinned_distillation, pinned_teacher, pinned_vocab
 from pipeline.plan.step import Builder, Plan
 from pipeline.plan.text_files import (
     ctranslate2_files,
+    directory_files,
     fairseq_files,
     local_file,
-    marian_files,
     monolingual_files,
     piece_files,
     text_files,
@@ -152,9 +153,11 @@ def read_distilled_text(flow: Flow, text: DistilledText, texts: Texts) -> Text:
 def import_teacher(flow: Flow) -> System | None:
     """Import the teacher, if the config names a network of another program."""
     teacher, languages = flow.config.teacher, flow.config.languages
-    kind: Literal["marian", "fairseq"]
+    kind: Literal["marian", "bart", "fairseq"]
     if isinstance(teacher, MarianTeacher):
-        kind, path, files = "marian", teacher.marian, marian_files(teacher.marian, flow.store)
+        kind, path, files = "marian", teacher.marian, directory_files("marian", teacher.marian, flow.store)
+    elif isinstance(teacher, BartTeacher):
+        kind, path, files = "bart", teacher.bart, directory_files("bart", teacher.bart, flow.store)
     elif isinstance(teacher, FairseqTeacher):
         kind, path, files = "fairseq", teacher.fairseq, fairseq_files(teacher, flow.store)
     else:

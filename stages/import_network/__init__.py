@@ -17,6 +17,7 @@ FILES = (
     "target.spm",
     "vocab.json",
     "target_vocab.json",
+    "merges.txt",
     "README.md",
 )
 """Files of a directory that are read, as far as they are there."""
@@ -25,15 +26,15 @@ FILES = (
 @dataclass(frozen=True)
 class ImportInputs:
     files: dict[str, ExternalFile]
-    """Files of a Marian directory by name; those of a network of fairseq by their part: `checkpoint`, `source_pieces` and the other
-    keys of the teacher."""
+    """Files of a directory of Hugging Face's format by name; those of a network of fairseq by their part: `checkpoint`,
+    `source_pieces` and the other keys of the teacher."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportConfig:
     """The kind of a network and the languages that it translates."""
 
-    kind: Literal["marian", "fairseq"]
+    kind: Literal["marian", "bart", "fairseq"]
     """Format of the files."""
     name: str
     """Name of the directory, or of the checkpoint."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fewstep.system.format import BundleError
 from models.bundle.directory import load_system
+from models.imports.bart import read_bart
 from models.imports.fairseq import Dictionary, FairseqSide, read_fairseq
 from models.imports.foreign import ForeignModel, ForeignModelError, write_foreign
 from models.imports.marian import read_marian
@@ -40,6 +41,8 @@ def _read(inputs: ImportInputs, config: ImportConfig) -> ForeignModel:
         return _read_fairseq(inputs, config)
     files = {name: file.path for name, file in inputs.files.items()}
     digests = {name: file.digest for name, file in inputs.files.items()}
+    if config.kind == "bart":
+        return read_bart(files, name=config.name, digests=digests)
     return read_marian(files, name=config.name, digests=digests, target_token=config.target_token)
 
 

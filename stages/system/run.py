@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fewstep.config.network import Sizes
 from fewstep.config.search import SearchConfig
-from fewstep.system.format import WEIGHTS, BundleError
+from fewstep.system.format import MERGES, WEIGHTS, BundleError
 from models.bundle.directory import links_of, load_system, write_system, write_with_searches
 from models.bundle.weights import save_weights
 from models.training import averaging
@@ -71,6 +71,7 @@ def _bundle(inputs: SystemInputs, config: SystemConfig, searches: Mapping[str, S
         max_source_tokens=config.max_source_tokens,
         ngram=None if inputs.ngram is None else inputs.ngram.path / "model.ngram",
         tables=None if inputs.tables is None else inputs.tables.file,
+        merges=vocabulary / MERGES if (vocabulary / MERGES).is_file() else None,
         companions={role: companion.path for role, companion in inputs.companions.items()},
     )
 

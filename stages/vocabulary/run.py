@@ -12,7 +12,9 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
+from fewstep.byte_pieces import byte_pieces
 from fewstep.mapped_pieces import MappedPieces
+from fewstep.system.format import MERGES
 from fewstep.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 from stages.artifacts import Text
 from stages.context import Context, StepContext
@@ -118,6 +120,8 @@ def processor(directory: Path, side: str) -> SentencePieceProcessor:
 
 def _mapped(pieces: SentencePieceProcessor, directory: Path, side: str) -> SentencePieceProcessor:
     """Return the pieces with the ids of an imported vocabulary, if the directory holds one."""
+    if (directory / MERGES).is_file():
+        return byte_pieces(directory / f"{side}.spm", pieces.get_piece_size(), directory / MERGES)
     path = directory / "vocabulary.json"
     described = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     if not described.get("mapped"):

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from safetensors.torch import load_file
 
+from models.bundle.directory import load_system
 from pipeline.__main__ import main
 from pipeline.config.load import load_config
 from pipeline.plan.wiring import build_plan
@@ -63,6 +65,42 @@ def test_a_student_learns_from_a_program(tmp_path: Path) -> None:
             target == source[::-1] for source, target in zip(table["source"].to_pylist(), table["target"].to_pylist(), strict=True)
         )
     assert (steps["system:student"] / "model.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_a_bart_is_teacher_and_system_and_its_students_share_its_vocabulary(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    import fewstep
+    from tests.models.imports.bart_networks import write_bart
+
+    write_bart(tmp_path / "bart", seed=3, max_position_embeddings=257)
+    keys = {
+        "norm": "post",
+        "positions": "learned",
+        "activation": "gelu",
+        "start": "shared",
+        "scale_embeddings": False,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "feed_forward": 24,
+    }
+    parts = {"logits_bias": True, "embedding_norm": True, "begin_vectors": True}
+    systems = {
+        "autoregressive": {"use": "teacher"},
+        "tuned": {"data": "distilled", "initial_weights": "teacher", **keys, **parts},
+        "student": {"order": "interleaved", "data": "distilled"},
+    }
+    steps = run(tmp_path, vocabulary={"use": "teacher"}, teacher={"bart": str(tmp_path / "bart")}, systems=systems)
+    imported, student = steps["import_network:teacher"], steps["system:student"]
+    assert (
+        (student / "merges.txt").read_bytes()
+        == (imported / "merges.txt").read_bytes()
+        == (tmp_path / "bart/merges.txt").read_bytes()
+    )
+    native = fewstep.load(student)
+    assert native.encode(["a dog"]) == load_system(imported).encode(["a dog"])
+    assert len(native.translate(["a dog"])) == 1
+    assert "begin.weight" in load_file(steps["system:tuned"] / "model.safetensors")
 
 
 @pytest.mark.slow

@@ -37,11 +37,17 @@ def is_shared(name: str, config: AggressiveConfig, joint: bool) -> bool:
 
 
 def check_verifier(config: object) -> None:
-    """Raise ValueError unless a network with this config writes one token per step from left to right."""
+    """Raise ValueError unless a network with this config writes one token per step from left to right, without parts that
+    native code lacks."""
     if not hasattr(config, "generation"):
         got = "a network without an order"
     else:
         order = cast(_Ordered, config).generation()
+        if getattr(config, "needs_torch", False):
+            raise ValueError(
+                "verifier: expected a network without embedding_norm and begin_vectors, got one with them (BART); distil it, and "
+                "verify with the student"
+            )
         if (order.step_size, order.arrangement) == (1, "l2r"):
             return
         got = f"{order.step_size} at a time, {order.arrangement}"

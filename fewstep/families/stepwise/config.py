@@ -44,6 +44,18 @@ class StepwiseConfig(NetworkConfig):
     logits_bias: bool = False
     """Add a bias, which training does not change, to the logits. In an imported network it also excludes the tokens that are never
     written (minus infinity)."""
+    embedding_norm: bool = False
+    """Normalise the inputs of encoder and decoder, which are sums of embeddings and position codes, as BART does. Torch alone
+    decodes such a network."""
+    begin_vectors: bool = False
+    """Put a learned vector in front of the inputs of the encoder and of those of the decoder: the begin tokens of BART. Beam search
+    counts one token more in the length of an output. For an order that writes one token a step from left to right; torch alone
+    decodes such a network."""
+
+    @property
+    def needs_torch(self) -> bool:
+        """Whether native code and CTranslate2 lack a part of the network."""
+        return self.embedding_norm or self.begin_vectors
 
     def generation(self) -> GenerationOrder:
         """Return the order with its changes. Raises ValueError that names the properties which are not valid together."""
@@ -69,7 +81,10 @@ class StepwiseConfig(NetworkConfig):
         except ValueError as error:
             yield Problem(("order",), f"a valid combination of order settings ({error})", self.order)
             return
-        if self.position_offset and self.generation().target_positions != "absolute":
+        order = self.generation()
+        if self.begin_vectors and (order.arrangement, order.step_size) != ("l2r", 1):
+            yield Problem(("begin_vectors",), "false unless one token a step is written from left to right", self.begin_vectors)
+        if self.position_offset and order.target_positions != "absolute":
             yield Problem(("position_offset",), "0 unless target_positions is absolute", self.position_offset)
 
 
@@ -170,6 +185,8 @@ class StepwiseSearch(LimitedSearch):
         elif self.strategy not in ("beam", "sample") and self.n_best > 1:
             yield Problem(("n_best",), f"1 with {self.strategy}", self.n_best)
         yield from self._engine_problems(order, parts)
+        if network is not None and cast(StepwiseConfig, network).needs_torch:
+            yield from self._torch_problems()
         if order is not None and self.selection == "double-top-k" and order.step_size > 2:
             yield Problem(("selection",), f"exact or outer with {order.step_size} tokens a step", self.selection)
         yield from self.shortlist_problems(parts)
@@ -184,6 +201,14 @@ class StepwiseSearch(LimitedSearch):
             yield Problem(("precision",), "float32, float16 or bfloat16 with engine torch", self.precision)
         elif self.precision != "float32" and self.strategy == "sample":
             yield Problem(("precision",), "float32 for sampling", self.precision)
+
+    def _torch_problems(self) -> Iterator[Problem]:
+        """Yield the options that a network which torch alone decodes does not have."""
+        cause = "for a network with embedding_norm or begin_vectors, which torch alone decodes"
+        if self.uses_ctranslate2:
+            yield Problem(("engine",), f"auto or torch {cause}", self.engine)
+        elif self.precision == "int8" and self.engine == "auto":
+            yield Problem(("precision",), f"float32, float16 or bfloat16 {cause}", self.precision)
 
     def _ctranslate2_problems(self, order: GenerationOrder | None, parts: SystemParts) -> Iterator[Problem]:
         if parts.networks > 1:

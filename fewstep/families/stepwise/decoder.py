@@ -52,8 +52,13 @@ class NativeDecoder:
         """Copy networks with the arrays of `fewstep.Transformer`, first in `precision`.
 
         `ngram` is a scorer over target ids for searches with an `ngram_weight`; `lexicon` provides shortlists. Raises ValueError
-        for arrays that do not fit `config`.
+        for arrays that do not fit `config`, and for a network that torch alone decodes.
         """
+        if config.needs_torch:
+            raise ValueError(
+                "expected a network that native code decodes, got one with embedding_norm or begin_vectors; load it in a checkout "
+                "with models.bundle.directory.load_system, which decodes it with torch"
+            )
         self.config, self.order, self.ngram, self.lexicon = config, config.generation(), ngram, lexicon
         self.parts = SystemParts(ngram=ngram is not None, tables=lexicon is not None, networks=len(networks))
         self._copies = Copies(lambda precision: [self._copy(arrays, precision) for arrays in networks])

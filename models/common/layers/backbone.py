@@ -53,12 +53,19 @@ class Backbone(nn.Module):
         self.encoder = Encoder(config.encoder_layers, shape)
         self.decoder = Decoder(config.decoder_layers, shape)
 
-    def encoded(self, source: Tensor, source_lengths: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the states [B,S,D] of sources [B,S] with EOS and the mask [B,1,1,S] of real tokens (None: all)."""
-        mask = padding_mask(source_lengths, source.size(1))
+    def source_inputs(self, source: Tensor) -> Tensor:
+        """Return the inputs [B,N+S,D] of the encoder for sources [B,S]; N vectors may stand in front of the tokens."""
         positions = self.source_positions(torch.arange(source.size(1), device=source.device))
         embedded = embed(source, self.source_embedding or self.target_embedding)
-        states: Tensor = self.encoder(self.dropout(embedded + positions.to(embedded.dtype)), mask)
+        inputs: Tensor = embedded + positions.to(embedded.dtype)
+        return inputs
+
+    def encoded(self, source: Tensor, source_lengths: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the states [B,N+S,D] of sources [B,S] with EOS and the mask [B,1,1,N+S] of real tokens (None: all), where N is the
+        number of vectors in front of them."""
+        inputs = self.source_inputs(source)
+        mask = padding_mask(source_lengths + (inputs.size(1) - source.size(1)), inputs.size(1))
+        states: Tensor = self.encoder(self.dropout(inputs), mask)
         return states, mask
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> list[Memory]:

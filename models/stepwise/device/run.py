@@ -30,8 +30,10 @@ class DeviceSearch:
         self._programs: Programs[tuple[StepwiseSearch, Size], SearchProgram] = Programs(self._program)
 
     def supports(self, search: StepwiseSearch) -> bool:
-        """Return whether a search has a program: greedy and beam search that rank slots independently and exactly."""
-        return search.strategy in ("greedy", "beam") and not search.chooses_jointly and search.selection == "exact"
+        """Return whether a search has a program: greedy and beam search that rank slots independently and exactly, of networks
+        without a norm of embeddings and begin vectors."""
+        exact = search.strategy in ("greedy", "beam") and not search.chooses_jointly and search.selection == "exact"
+        return exact and not self._models[search.precision].config.needs_torch
 
     def decode(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first; `limits` [B] are maximum output lengths in tokens with EOS."""

@@ -45,6 +45,8 @@ def convertible(model: nn.Module) -> StepwiseModel:
     """Return the network. Raises ValueError unless it is a single Transformer that writes one token per step from left to right."""
     if not isinstance(model, StepwiseModel):
         raise ValueError(f"CTranslate2: expected a single autoregressive network, got a {type(model).__name__}")
+    if model.config.needs_torch:
+        raise ValueError("CTranslate2: expected a network without embedding_norm and begin_vectors, got one with them (BART)")
     order = model.order
     if (order.arrangement, order.step_size) != ("l2r", 1):
         raise ValueError(

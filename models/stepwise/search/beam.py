@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,9 +12,11 @@ from fewstep import Beam, BigramCoupling
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.families.stepwise.decoder import hypotheses
 from fewstep.families.stepwise.options import beam_options
+from fewstep.search.beam import BeamOptions
 from fewstep.search.coupling import NO_COUPLING
 from fewstep.sources import Ints
 from fewstep.translation import Hypothesis
+from fewstep.vocabulary import BOS, RESERVED
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.model import StepwiseModel
 from models.stepwise.scores import ban
@@ -36,7 +40,10 @@ def beam_search(
     """
     order, options = model.order, beam_options(search, model.order, coupling)
     state = begin(model, source, source_lengths, allowed)
-    beam = Beam(limits.tolist(), options)
+    counted = int(model.config.begin_vectors)
+    beam = Beam((limits + counted).tolist(), options)
+    if counted:
+        write_begin(beam, len(source), options)
     sentences, previous, slot = len(source), None, 0
     live_rows = np.arange(sentences)
     while sentences:
@@ -51,7 +58,18 @@ def beam_search(
         else:
             state.select(rows)
         sentences, slot = len(advance.going), slot + order.step_size
-    return [hypotheses(outcome, order) for outcome in beam.outcomes()]
+    found = [hypotheses(outcome, order) for outcome in beam.outcomes()]
+    if not counted:
+        return found
+    return [[replace(one, ids=one.ids[1:], steps=one.steps - 1) for one in ranked] for ranked in found]
+
+
+def write_begin(beam: Beam, sentences: int, options: BeamOptions) -> None:
+    """Write BOS, which is certain, as the first token of all outputs, so that it counts in their lengths as in transformers."""
+    certain = torch.full((sentences, 1, max(len(RESERVED), options.num_candidates + 1)), -torch.inf)
+    certain[..., BOS] = 0.0
+    top = top_k_tokens(certain, options.num_candidates, separate_eos=options.separate_eos)
+    beam.advance(*(values.numpy() for values in top))
 
 
 def pad_rows(counts: Ints) -> tuple[Ints, Ints]:

@@ -49,6 +49,17 @@ class Incremental:
         self.codes = self.cache
         """The codes [slots,D] of the slots for which the cache has space."""
         self.layers = [_LayerCache(self, layer) for layer in range(config.decoder_layers)]
+        self.front = 0
+        """The entries of the cache before those of the first slot."""
+        if model.begin is not None:
+            self._begin(model.begin_inputs(source.size(0)))
+
+    def _begin(self, inputs: Tensor) -> None:
+        """Write the keys and values of the inputs [R,N,D] in front of the first slot."""
+        self.front = inputs.size(1)
+        self._reserve(self.front)
+        self.model.decoder(inputs, self.memories, None, caches=self.layers)
+        self.slots = self.front
 
     def step(self, tokens: Tensor | None) -> Tensor:
         """Return logits [R,z,V] of the next z slots, minus infinity for tokens that are not allowed.
@@ -61,7 +72,7 @@ class Incremental:
         self._reserve(end)
         if tokens is None:
             tokens = torch.empty((self.cache.size(0), 0), dtype=torch.int64, device=self.cache.device)
-        x = self.model.embed_slots(tokens, self.codes[self.slots : end])
+        x = self.model.embed_slots(tokens, self.codes[self.slots - self.front : end - self.front])
         mask = None if order.mask == "block" else step_mask(order, end, x.device)[self.slots :]
         states = self.model.decoder(x, self.memories, mask, caches=self.layers)
         self.slots = end
@@ -85,10 +96,10 @@ class Incremental:
     def _reserve(self, slots: int) -> None:
         old = self.cache
         if slots > old.size(4):
-            self.cache = old.new_empty((*old.shape[:4], min(slots + GROWTH, self.model.max_slots), old.size(5)))
+            self.cache = old.new_empty((*old.shape[:4], min(slots + GROWTH, self.front + self.model.max_slots), old.size(5)))
             self.cache[:, :, :, :, : self.slots] = old[:, :, :, :, : self.slots]
             self._spare = torch.empty_like(self.cache)
-            self.codes = self.model.slot_codes(self.cache.size(4))
+            self.codes = self.model.slot_codes(self.cache.size(4) - self.front)
 
 
 class EnsembleState:

@@ -17,6 +17,7 @@ from pipeline.config.checks.rules import Rule, broken, overlap, placed
 from pipeline.config.pretraining import PRETRAINING
 from pipeline.config.schema import Pinned, RunConfig, network_of
 from pipeline.config.systems import (
+    BartTeacher,
     CommandTeacher,
     Distillation,
     ExternalTeacher,
@@ -73,7 +74,7 @@ def _foreign_teacher(config: RunConfig) -> Iterator[Rule]:
         )
     if isinstance(config.vocabulary, TeacherVocabulary):
         if not isinstance(teacher, ImportedTeacher):
-            expected = "an imported teacher in the config (teacher: {marian: DIRECTORY} or {fairseq: CHECKPOINT})"
+            expected = "an imported teacher in the config (teacher: {marian: DIRECTORY}, {bart: DIRECTORY} or {fairseq: FILE})"
             yield broken(("vocabulary", "use"), expected, "none", ("teacher",))
         elif config.languages.target_token:
             yield broken(("vocabulary", "use"), "a vocabulary of its own with languages.target_token", "'teacher'")
@@ -179,7 +180,7 @@ def _searches(path: KeyPath, config: RunConfig, pruned: Sequence[KeyPath]) -> It
     network = None if wrong else network_of(config, name)
     parts = SystemParts(
         ngram=None if _is_wrong(("ngram",), pruned) else config.ngram is not None,
-        tables=isinstance(system, TrainedSystem) or not isinstance(config.teacher, MarianTeacher),
+        tables=isinstance(system, TrainedSystem) or not isinstance(config.teacher, MarianTeacher | BartTeacher),
         drafter="drafter" in system.companions,
         rescorer="rescorer" in system.companions,
         networks=_networks(config, name),

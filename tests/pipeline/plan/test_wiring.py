@@ -429,5 +429,19 @@ def test_an_imported_teacher_is_a_system_and_may_lend_its_vocabulary(tmp_path: P
     same = planned(tmp_path, **{**STUDENT, "teacher": {"marian": str(directory)}, "systems": systems})
     assert fingerprint(same, "import_network:teacher") == before
     assert needs(same, "encode:raw") == {"corpus:train", "vocabulary:joint"}
-    with pytest.raises(DataError, match=r"teacher\.marian: expected a directory"):
-        planned(tmp_path, **{**STUDENT, "teacher": {"marian": str(tmp_path / "none")}})
+    for kind in ("marian", "bart"):
+        with pytest.raises(DataError, match=rf"teacher\.{kind}: expected a directory"):
+            planned(tmp_path, **{**STUDENT, "teacher": {kind: str(tmp_path / "none")}})
+
+
+def test_an_imported_bart_names_its_kind_and_depends_on_its_merges(tmp_path: Path) -> None:
+    directory = tmp_path / "bart"
+    directory.mkdir()
+    for name in ("config.json", "vocab.json", "merges.txt"):
+        (directory / name).write_text("{}")
+    changes = {**STUDENT, "teacher": {"bart": str(directory)}, "vocabulary": {"use": "teacher"}}
+    plan = planned(tmp_path, **changes)
+    assert needs(plan, "encode:raw") == {"corpus:train", "import_network:teacher"}
+    before = fingerprint(plan, "import_network:teacher")
+    (directory / "merges.txt").write_text("changed")
+    assert fingerprint(planned(tmp_path, **changes), "import_network:teacher") != before

@@ -1,0 +1,74 @@
+"""Byte-level BPE (Radford et al. 2019), as in BART: SentencePiece models number the pieces, a list of merges segments text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sentencepiece import SentencePieceProcessor
+
+from fewstep.system.format import BundleError
+from fewstep.vocabulary import RESERVED, UNK, load_pieces
+
+INSTALL = "pip install 'fewstep[bart]'"
+
+
+class BytePieces(SentencePieceProcessor):
+    """Pieces of bytes, with a space in front of words as a part of them.
+
+    No text is encoded to a reserved piece. Decoded text has single spaces, as cleaned lines do.
+    """
+
+    def __init__(self, model_proto: bytes, merges: str) -> None:
+        """`merges` is the text of `merges.txt`: a version, and two pieces on each line, those to be merged first on top.
+
+        Raises ValueError for lines of another form and for pieces that the model lacks; ImportError without the package tokenizers.
+        """
+        super().__init__(model_proto=model_proto)
+        try:
+            from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+        except ImportError as error:
+            raise ImportError(f"byte-level BPE: expected the package tokenizers, got: {error}; install it: {INSTALL}") from error
+        names = super().id_to_piece(list(range(len(self))))
+        pairs = merge_pairs(merges)
+        if unknown := sorted({piece for pair in pairs for piece in (*pair, "".join(pair))} - set(names)):
+            raise ValueError(f"merges.txt: expected merges of the vocabulary's pieces, got {len(unknown)} others ({unknown[0]!r})")
+        vocabulary = {name: number for number, name in enumerate(names)}
+        self._tokenizer = Tokenizer(models.BPE(vocabulary, pairs, unk_token=RESERVED[UNK]))
+        self._tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        self._bytes = decoders.ByteLevel()
+
+    def encode(self, text: Any, **options: Any) -> Any:  # type: ignore[override]
+        """Return the ids of a line, or those of each line of a list."""
+        if not isinstance(text, str):
+            return [self.encode(line) for line in text]
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: Sequence[int], **options: Any) -> Any:  # type: ignore[override]
+        """Return the text of a line of ids; reserved ones have none."""
+        text = self._bytes.decode([self.id_to_piece(int(token)) for token in ids if token >= len(RESERVED)])
+        return " ".join(text.split())
+
+
+def merge_pairs(merges: str) -> list[tuple[str, str]]:
+    """Return the pairs in a list of merges. Raises ValueError for lines of another form."""
+    pairs = []
+    for number, line in enumerate(merges.split("\n"), 1):
+        if not line.strip() or (number == 1 and line.startswith("#version")):
+            continue
+        pair = line.rstrip("\r").split(" ")
+        if len(pair) != 2 or not all(pair):
+            raise ValueError(f"merges.txt, line {number}: expected two pieces, got {line[:100]!r}; copy the file again")
+        pairs.append((pair[0], pair[1]))
+    return pairs
+
+
+def byte_pieces(path: Path, size: int, merges: Path) -> BytePieces:
+    """Load a vocabulary of `size` pieces with its merges. Raises BundleError for other files and without tokenizers."""
+    try:
+        return BytePieces(load_pieces(path, size).serialized_model_proto(), merges.read_text(encoding="utf-8"))
+    except (ImportError, OSError, ValueError) as error:
+        if isinstance(error, BundleError):
+            raise
+        raise BundleError(f"{merges}: {error}") from error
