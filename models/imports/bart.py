@@ -20,7 +20,7 @@ from fewstep.config.options import OutputLimits
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.vocabulary import BOS, EOS, MASK, PAD, UNK
 from models.imports.foreign import ForeignModel, ForeignModelError, read_object, required
-from models.imports.hugging_face import activation_of, expect, licence
+from models.imports.hugging_face import expect, licence, shape_of
 from models.imports.pieces import PieceOrder, numbered, piece_order
 from models.imports.tensors import PARTS, ForeignTensors, layer_weights, read_tensors
 
@@ -65,28 +65,16 @@ def _network(values: Mapping[str, Any]) -> StepwiseConfig:
     for key, expected in (("normalize_embedding", True), ("tie_word_embeddings", True), *((key, False) for key in OTHERS)):
         if values.get(key, expected) != expected:
             raise ForeignModelError(f"config.json: {key}: expected {expected}, as in BART, got {values[key]}")
-    for part in ("ffn_dim", "attention_heads"):
-        expect(values, f"decoder_{part}", values.get(f"encoder_{part}"))
-    try:
-        return StepwiseConfig(
-            encoder_layers=values["encoder_layers"],
-            decoder_layers=values["decoder_layers"],
-            width=values["d_model"],
-            feed_forward=values["encoder_ffn_dim"],
-            heads=values["encoder_attention_heads"],
-            dropout=values.get("dropout", 0.1),
-            norm="post",
-            positions="learned",
-            max_positions=values["max_position_embeddings"] - 1,  # the first one is that of the begin vectors
-            activation=activation_of(values),
-            scale_embeddings=bool(values.get("scale_embedding", False)),
-            start="shared",
-            logits_bias=True,
-            embedding_norm=True,
-            begin_vectors=True,
-        )
-    except KeyError as error:
-        raise ForeignModelError(f"config.json: expected the key {error.args[0]}, got none; copy the file again") from error
+    shape = shape_of(values)
+    shape["max_positions"] -= 1  # the first one is that of the begin vectors
+    return StepwiseConfig(
+        **shape,
+        positions="learned",
+        start="shared",
+        logits_bias=True,
+        embedding_norm=True,
+        begin_vectors=True,
+    )
 
 
 def _search(values: Mapping[str, Any]) -> StepwiseSearch:

@@ -28,6 +28,30 @@ def activation_of(values: Mapping[str, Any]) -> Literal["relu", "gelu", "swish"]
     return activation
 
 
+def shape_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a network that all directories of encoders and decoders state alike.
+
+    Raises ForeignModelError for a missing key, for sides of different shapes, and for an activation that no network here has.
+    """
+    try:
+        for part in ("ffn_dim", "attention_heads"):
+            expect(values, f"decoder_{part}", values[f"encoder_{part}"])
+        return {
+            "encoder_layers": values["encoder_layers"],
+            "decoder_layers": values["decoder_layers"],
+            "width": values["d_model"],
+            "feed_forward": values["encoder_ffn_dim"],
+            "heads": values["encoder_attention_heads"],
+            "dropout": values.get("dropout", 0.1),
+            "norm": "post",
+            "max_positions": values.get("max_position_embeddings", 1024),
+            "activation": activation_of(values),
+            "scale_embeddings": bool(values.get("scale_embedding", False)),
+        }
+    except KeyError as error:
+        raise ForeignModelError(f"config.json: expected the key {error.args[0]}, got none; copy the file again") from error
+
+
 def licence(files: Mapping[str, Path]) -> dict[str, str]:
     """Return the licence that the front matter of `README.md` states, and where it was found."""
     if "README.md" in files:

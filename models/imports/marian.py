@@ -15,7 +15,7 @@ from fewstep.config.options import OutputLimits
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.vocabulary import EOS, PAD, UNK
 from models.imports.foreign import ForeignModel, ForeignModelError, read_object, required
-from models.imports.hugging_face import activation_of, expect, licence
+from models.imports.hugging_face import expect, licence, shape_of
 from models.imports.pieces import PieceOrder, is_language_token, piece_order, reordered
 from models.imports.tensors import ForeignTensors, layer_weights, read_tensors
 
@@ -61,20 +61,9 @@ def _network(values: Mapping[str, Any]) -> StepwiseConfig:
             raise ForeignModelError(f"config.json: {key}: expected false, which is all that transformers implements, got true")
     if not values.get(TIED, True):
         raise ForeignModelError(f"config.json: {TIED}: expected true, got false; other output tables are not read")
-    for part in ("ffn_dim", "attention_heads"):
-        expect(values, f"decoder_{part}", values[f"encoder_{part}"])
     return StepwiseConfig(
-        encoder_layers=values["encoder_layers"],
-        decoder_layers=values["decoder_layers"],
-        width=values["d_model"],
-        feed_forward=values["encoder_ffn_dim"],
-        heads=values["encoder_attention_heads"],
-        dropout=values.get("dropout", 0.1),
-        norm="post",
-        max_positions=values.get("max_position_embeddings", 1024),
-        activation=activation_of(values),
+        **shape_of(values),
         sinusoids="paper",
-        scale_embeddings=bool(values.get("scale_embedding", False)),
         logits_bias=True,
     )
 
