@@ -1,4 +1,4 @@
-"""The values that pass between the functions of `pipeline.plan.wiring`."""
+"""The values that pass between the functions of a plan (`pipeline.plan.wiring`)."""
 
 from __future__ import annotations
 

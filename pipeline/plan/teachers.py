@@ -1,0 +1,97 @@
+"""The steps of the teacher, and of its translations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from models.stepwise.system import StepwiseTeacher
+from models.training.recipe import TrainedSystem
+from pipeline.config.schema import Pinned, RunConfig
+from pipeline.config.systems import CommandTeacher, Distillation, ExternalTeacher
+from pipeline.config.texts import DistilledText
+from pipeline.plan import stage_configs
+from pipeline.plan.counts import texts_of_tables
+from pipeline.plan.flow import Distilled, Encoded, Flow, Teachers, Texts
+from pipeline.plan.pins import pinned_distillation, pinned_teacher
+from pipeline.plan.text_files import ctranslate2_files, local_file
+from pipeline.plan.texts import encode_text, read_distilled_text, read_monolingual_text
+from pipeline.plan.training import train_network
+from stages import distill, external, system
+from stages.artifacts import System, Text, Trained, Vocabulary
+
+
+def train_teacher(flow: Flow, encoded: Encoded) -> dict[str, Trained]:
+    """Train the networks of the teacher's ensemble; by name, which no system can have. Empty for a pinned or absent teacher."""
+    config = flow.config.teacher
+    if not isinstance(config, StepwiseTeacher):
+        return {}
+    names = ["teacher", *(f"teacher/{number}" for number in range(2, config.ensemble + 1))]
+    return {
+        name: train_network(flow, name, replace(config, training=recipe), encoded, (encoded.training,))
+        for name, recipe in zip(names, config.recipes(), strict=True)
+    }
+
+
+def teacher_networks(flow: Flow, trainings: dict[str, Trained], vocab: Vocabulary) -> Teachers:
+    """Return the teacher's networks, trained or pinned."""
+    config = flow.config.teacher
+    return (pinned_teacher(config, flow.store, vocab),) if isinstance(config, Pinned) else tuple(trainings.values())
+
+
+def distill_training_text(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[str, Distilled]:
+    """Translate the training text, and monolingual text if there is some, with the teacher; by the name of the step.
+
+    Empty if no system is trained on, and no table counted from, the teacher's translations.
+    """
+    if not _uses_distilled_text(flow.config):
+        return {}
+    names = {"train": "distilled", "monolingual": "distilled:monolingual"}
+    texts = _distilled_texts(flow, encoded, teachers)
+    return {step: Distilled(text, encode_text(flow, names[step], text, encoded.vocabulary)) for step, text in texts.items()}
+
+
+def _uses_distilled_text(config: RunConfig) -> bool:
+    data = {settings.data for settings in config.systems.values() if isinstance(settings, TrainedSystem)}
+    return not data.isdisjoint({"distilled", "mixed"}) or "distilled" in texts_of_tables(config)
+
+
+def _distilled_texts(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[str, Text]:
+    config, training = flow.config.distillation, encoded.texts.training
+    if isinstance(config, Pinned):
+        return {"train": pinned_distillation(config, flow.store, training)}
+    if isinstance(config, DistilledText):
+        return {"train": read_distilled_text(flow, config, encoded.texts)}
+    if isinstance(flow.config.teacher, ExternalTeacher):
+        return _externally_distilled_texts(flow, config, flow.config.teacher, encoded.texts)
+    teacher = teachers[0]
+    if isinstance(teacher, Trained):
+        bundled = system.SystemInputs(teacher, encoded.vocabulary, members=other_members(teachers))
+        described = stage_configs.system_config(flow.config, "teacher", {config.search.label: config.search})
+        teacher = flow.steps.add(system.STAGE, "teacher", bundled, described)
+    with_references = stage_configs.distill_with_references_config(flow.config, config)
+    texts = {"train": distill_text(flow, "train", training, teacher, with_references)}
+    if config.monolingual:
+        monolingual = read_monolingual_text(flow, "train/monolingual", config.monolingual, encoded.texts)
+        texts["monolingual"] = distill_text(flow, "monolingual", monolingual, teacher, stage_configs.distill_config(config))
+    return texts
+
+
+def _externally_distilled_texts(flow: Flow, config: Distillation, teacher: ExternalTeacher, texts: Texts) -> dict[str, Text]:
+    sources = {"train": texts.training}
+    if config.monolingual:
+        sources["monolingual"] = read_monolingual_text(flow, "train/monolingual", config.monolingual, texts)
+    settings = stage_configs.external_config(teacher)
+    files = tuple(local_file(path, flow.store) for path in teacher.files) if isinstance(teacher, CommandTeacher) else ()
+    model = {} if isinstance(teacher, CommandTeacher) else ctranslate2_files(teacher, flow.store)
+    inputs = {name: external.ExternalInputs(text, files, model) for name, text in sources.items()}
+    return {name: flow.steps.add(external.STAGE, name, found, settings) for name, found in inputs.items()}
+
+
+def distill_text(flow: Flow, name: str, text: Text, teacher: System, config: distill.DistillConfig) -> Text:
+    """Translate the sources of a text by the teacher."""
+    return flow.steps.add(distill.STAGE, name, distill.DistillInputs(text, teacher), config)
+
+
+def other_members(networks: Teachers) -> tuple[Trained, ...]:
+    """Return the networks of a teacher beside its first one, which an ensemble also consists of."""
+    return tuple(network for network in networks[1:] if isinstance(network, Trained))

@@ -1,0 +1,99 @@
+"""The steps that read, clean, and encode text, and train its vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from pipeline.config.schema import Pinned
+from pipeline.config.systems import BartTeacher, FairseqTeacher, MarianTeacher, TeacherVocabulary
+from pipeline.config.texts import DistilledText, TextConfig, VocabularyFiles
+from pipeline.plan import stage_configs
+from pipeline.plan.flow import Encoded, Flow, Texts
+from pipeline.plan.pins import pinned_vocabulary
+from pipeline.plan.text_files import directory_files, fairseq_files, monolingual_files, piece_files, text_files
+from stages import corpus, encode, import_network, vocabulary
+from stages.artifacts import System, Text, Tokens, Vocabulary
+
+
+def read_texts(flow: Flow) -> Texts:
+    """Read and clean the corpus. Training pairs with a side that occurs in the validation or a test text are dropped."""
+    parts = flow.config.corpus
+    validation = _read(flow, "validation", parts.validation)
+    tests = {name: _read(flow, name, text) for name, text in parts.test.items()}
+    inputs = corpus.CorpusInputs(text_files(parts.train, flow.access), (validation, *tests.values()))
+    config = stage_configs.corpus_config(flow.config, "train", parts.train, parts.filters)
+    return Texts(flow.steps.add(corpus.STAGE, "train", inputs, config), validation, tests)
+
+
+def _read(flow: Flow, name: str, text: TextConfig) -> Text:
+    inputs = corpus.CorpusInputs(text_files(text, flow.access))
+    return flow.steps.add(corpus.STAGE, name, inputs, stage_configs.corpus_config(flow.config, name, text))
+
+
+def read_monolingual_text(flow: Flow, name: str, paths: Sequence[Path], texts: Texts, language: str | None = None) -> Text:
+    """Read and clean text in one language (None: that of the source), which becomes both sides of its pairs."""
+    inputs = corpus.CorpusInputs(monolingual_files(paths, flow.store), texts.held_out)
+    config = stage_configs.monolingual_config(flow.config, language or flow.config.languages.source)
+    return flow.steps.add(corpus.STAGE, name, inputs, config)
+
+
+def read_distilled_text(flow: Flow, text: DistilledText, texts: Texts) -> Text:
+    """Read and clean text that was distilled elsewhere."""
+    inputs = corpus.CorpusInputs(text_files(text, flow.access), texts.held_out)
+    return flow.steps.add(corpus.STAGE, "train/distilled", inputs, stage_configs.distilled_text_config(flow.config))
+
+
+def import_teacher(flow: Flow) -> System | None:
+    """Import the teacher, if the config names a network of another program."""
+    teacher, languages = flow.config.teacher, flow.config.languages
+    kind: Literal["marian", "bart", "fairseq"]
+    if isinstance(teacher, MarianTeacher):
+        kind, path, files = "marian", teacher.marian, directory_files("marian", teacher.marian, flow.store)
+    elif isinstance(teacher, BartTeacher):
+        kind, path, files = "bart", teacher.bart, directory_files("bart", teacher.bart, flow.store)
+    elif isinstance(teacher, FairseqTeacher):
+        kind, path, files = "fairseq", teacher.fairseq, fairseq_files(teacher, flow.store)
+    else:
+        return None
+    config = import_network.ImportConfig(
+        kind=kind,
+        name=path.name,
+        source_language=languages.source,
+        target_language=languages.target,
+        target_token=languages.target_token,
+    )
+    return flow.steps.add(import_network.STAGE, "teacher", import_network.ImportInputs(files), config)
+
+
+def train_vocabulary(flow: Flow, text: Text, imported: System | None) -> Vocabulary:
+    """Train the subword vocabulary, unless the config pins one, names files of one, or uses that of the imported teacher."""
+    config = flow.config.vocabulary
+    if isinstance(config, TeacherVocabulary):
+        assert imported is not None
+        return Vocabulary(imported.path, imported.fingerprint)
+    if isinstance(config, Pinned):
+        return pinned_vocabulary(config, flow.store)
+    if isinstance(config, VocabularyFiles):
+        files = piece_files(config, flow.access)
+        inputs = vocabulary.VocabularyInputs(files=files)
+        return flow.steps.add(vocabulary.STAGE, "imported", inputs, vocabulary.VocabularyConfig())
+    inputs = vocabulary.VocabularyInputs(text)
+    return flow.steps.add(vocabulary.STAGE, "joint" if config.joint else "separate", inputs, config)
+
+
+def encode_texts(flow: Flow, texts: Texts, vocab: Vocabulary) -> tuple[Encoded, dict[str, Tokens]]:
+    """Encode the training and validation texts. Also return the texts whose truncated sources the report counts, by name."""
+    training = encode_text(flow, "raw", texts.training, vocab)
+    truncated: dict[str, Tokens] = {}
+    if flow.config.corpus.max_source_tokens is not None:
+        tests = {name: encode_text(flow, f"raw:{name}", text, vocab) for name, text in texts.tests.items()}
+        truncated = {"train": training, **tests}
+    return Encoded(texts, vocab, training, encode_text(flow, "validation", texts.validation, vocab)), truncated
+
+
+def encode_text(flow: Flow, name: str, text: Text, vocab: Vocabulary) -> Tokens:
+    """Encode a text by the vocabulary."""
+    config = encode.EncodeConfig(max_source_tokens=flow.config.corpus.max_source_tokens)
+    return flow.steps.add(encode.STAGE, name, encode.EncodeInputs(text, vocab), config)
