@@ -12,6 +12,7 @@ import torch
 from fewstep.candidates import CandidateTables
 from fewstep.config.network import SIZES, Sizes
 from fewstep.families.aggressive.config import AggressiveConfig
+from fewstep.families.parallel.config import ParallelConfig
 from fewstep.families.stepwise.config import StepwiseConfig
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from models.aggressive.family import build as build_drafter
@@ -19,6 +20,8 @@ from models.aggressive.head import DraftHead
 from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel
 from models.common.layers.backbone import Backbone
+from models.parallel.model import ParallelModel
+from models.parallel.model import build as build_slots
 from models.stepwise.model import StepwiseModel, build
 
 VOCABULARY = {"tiny": 8000, "base": 32000}
@@ -47,6 +50,19 @@ def network(size: str, layers: Layers, order: Any = "autoregressive") -> Stepwis
     torch.manual_seed(1)
     shape = {**SIZES[size], "encoder_layers": layers[0], "decoder_layers": layers[1]}
     return build(StepwiseConfig(order=order, size=size, **shape), sizes(size)).eval()  # type: ignore[arg-type]
+
+
+def slot_network(size: str, objective: Any) -> ParallelModel:
+    """Return a network that fills slots; where it predicts lengths, a target is as long as its source."""
+    torch.manual_seed(1)
+    config = ParallelConfig(size=size, objective=objective, **SIZES[size])  # type: ignore[arg-type]
+    model = build_slots(config, sizes(size)).eval()
+    if model.length is not None:
+        with torch.no_grad():
+            model.length.weight.zero_()
+            model.length.weight[config.length_offset] = 1
+            model.get_parameter("encoder.norm.bias").add_(1)
+    return model
 
 
 def candidates_for(sources: list[list[int]], vocabulary: int) -> CandidateTables:

@@ -11,7 +11,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.decoding.networks import AGREED, VOCABULARY, Layers, biased, candidates_for, drafter_of, network, sentences, sizes
+from benchmarks.decoding.networks import (
+    AGREED,
+    VOCABULARY,
+    Layers,
+    biased,
+    candidates_for,
+    drafter_of,
+    network,
+    sentences,
+    sizes,
+    slot_network,
+)
 from fewstep.config.network import SIZES
 from fewstep.config.options import MAX_SHORTLIST_TOKENS, Shortlist
 from fewstep.families.aggressive.config import AggressiveSearch
@@ -20,7 +31,7 @@ from fewstep.families.dag.config import DagConfig, DagSearch
 from fewstep.families.dag.decoder import NativeDecoder as NativeGraphs
 from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
 from fewstep.families.lattice.decoder import NativeDecoder as NativeLattices
-from fewstep.families.parallel.config import ParallelConfig, ParallelSearch
+from fewstep.families.parallel.config import ParallelSearch
 from fewstep.families.parallel.decoder import NativeDecoder as NativeSlots
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.families.stepwise.decoder import NativeDecoder
@@ -30,7 +41,6 @@ from fewstep.vocabulary import RESERVED
 from models.common.native import native_arrays
 from models.dag.model import build as build_graph
 from models.lattice.model import build as build_lattice
-from models.parallel.model import build as build_slots
 from models.stepwise.engines.ctranslate2 import CTranslate2Search
 from models.stepwise.engines.ctranslate2_model import ctranslate2, write_model
 
@@ -164,16 +174,8 @@ def by_drafts(size: str, drafter: str, kept: bool, search: AggressiveSearch) -> 
 
 @cache
 def slot_decoder(size: str, objective: Any, precision: Any) -> NativeSlots:
-    """Return a network that fills slots; where it predicts lengths, a target is as long as its source."""
-    torch.manual_seed(1)
-    config = ParallelConfig(size=size, objective=objective, **SIZES[size])  # type: ignore[arg-type]
-    model = build_slots(config, sizes(size)).eval()
-    if model.length is not None:
-        with torch.no_grad():
-            model.length.weight.zero_()
-            model.length.weight[config.length_offset] = 1
-            model.get_parameter("encoder.norm.bias").add_(1)
-    return NativeSlots(config, native_arrays(model), None, lexicon(size), precision=precision)
+    model = slot_network(size, objective)
+    return NativeSlots(model.config, native_arrays(model), None, lexicon(size), precision=precision)
 
 
 def by_slots(size: str, objective: str, search: ParallelSearch) -> Decode:

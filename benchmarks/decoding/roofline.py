@@ -1,17 +1,14 @@
 """The least work of a sentence by arithmetic from shapes, and the time that a machine needs for it (Williams et al. 2009).
 
-A phase is a pass over a stack of layers, or several equal ones. Its weights of 8 bits are read once for all sentences of a batch;
-its keys and values, 32 bits each, once for each sentence. Its products are counted as multiply-adds, attention included. A phase
-takes at least as long as its bytes at the machine's bandwidth, and as its products at the machine's peak of 8 bits.
+A phase is a pass over a stack of layers, or several equal ones. Its weights are read once for all sentences of a batch; its keys
+and values once for each sentence. Its products are counted as multiply-adds, attention included. A phase takes at least as long as
+its bytes at the machine's bandwidth, and as its products at the machine's peak.
 """
 
 from __future__ import annotations
 
 import math
 from typing import NamedTuple
-
-KEY_VALUE_BYTES = 8
-"""Bytes of a unit of a key and of a value."""
 
 
 class Network(NamedTuple):
@@ -24,6 +21,10 @@ class Network(NamedTuple):
     vocabulary: int
     shortlist: int
     """Tokens that are ranked."""
+    weight_bytes: int = 1
+    """Bytes of a weight; 1: 8 bits."""
+    state_bytes: int = 4
+    """Bytes of a unit of a key or of a value."""
 
 
 class Phase(NamedTuple):
@@ -56,27 +57,28 @@ def least_seconds(phases: list[Phase], batch: int, bandwidth: float, peak: float
 def encoder(net: Network, layers: int) -> Phase:
     weights = layers * (4 * net.width**2 + 2 * net.width * net.feed_forward)
     attention = layers * 2 * net.source**2 * net.width
-    return Phase("encoder", 1, weights, 0, net.source * weights + attention)
+    return Phase("encoder", 1, weights * net.weight_bytes, 0, net.source * weights + attention)
 
 
 def memories(net: Network, layers: int) -> Phase:
     """Return the keys and values of the source for all layers of a decoder."""
     weights = layers * 2 * net.width**2
-    return Phase("source keys and values", 1, weights, 0, net.source * weights)
+    return Phase("source keys and values", 1, weights * net.weight_bytes, 0, net.source * weights)
 
 
 def decoder(net: Network, layers: int, passes: float, rows: float, keys: float, *, name: str = "decoder") -> Phase:
     """Return passes of `rows` rows each, which attend to `keys` target slots on average and to the source."""
     weights = layers * (6 * net.width**2 + 2 * net.width * net.feed_forward)
-    cached = layers * (keys + net.source) * net.width * KEY_VALUE_BYTES
+    cached = layers * (keys + net.source) * net.width * 2 * net.state_bytes
     attention = layers * 2 * (keys + net.source) * net.width
-    return Phase(name, passes, weights, cached, passes * rows * (weights + attention))
+    return Phase(name, passes, weights * net.weight_bytes, cached, passes * rows * (weights + attention))
 
 
 def output(net: Network, passes: float, rows: float, *, name: str = "output") -> Phase:
     """Return the ranking of tokens; rows of a shortlist are a sentence's own, the whole vocabulary is shared."""
     weights, shared = net.shortlist * net.width, net.shortlist == net.vocabulary
-    return Phase(name, passes, weights * shared, weights * (not shared), passes * rows * weights)
+    read = weights * net.weight_bytes
+    return Phase(name, passes, read * shared, read * (not shared), passes * rows * weights)
 
 
 def stepwise(net: Network, layers: tuple[int, int], tokens: int, step: int) -> list[Phase]:
@@ -93,7 +95,7 @@ def graph(net: Network, layers: tuple[int, int], factor: float) -> list[Phase]:
         encoder(net, layers[0]),
         memories(net, layers[1]),
         decoder(net, layers[1], 1, vertices, vertices),
-        Phase("links", 1, links, 0, vertices * links + vertices**2 / 2 * net.width),
+        Phase("links", 1, links * net.weight_bytes, 0, vertices * links + vertices**2 / 2 * net.width),
         output(net, 1, vertices),
     ]
 
@@ -103,7 +105,7 @@ def lattice(net: Network, layers: tuple[int, int], candidates: int, positions: i
     rows = candidates * positions
     products = rows * candidates * net.width
     parts = [encoder(net, layers[0]), memories(net, layers[1]), decoder(net, layers[1], 1, rows, 1)]
-    return [*parts, Phase("edges", 1, 0, rows * net.width, products)]
+    return [*parts, Phase("edges", 1, 0, rows * net.width * net.weight_bytes, products)]
 
 
 def slots(net: Network, layers: tuple[int, int], upsampling: int, passes: int) -> list[Phase]:

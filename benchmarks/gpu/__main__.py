@@ -1,29 +1,53 @@
 """Correctness and speed on a GPU, in one command that needs neither Ray, MLflow nor a network.
 
-    python -m benchmarks.gpu [--device cuda] [--size base] [--precision float16] [--minutes 10] [--json FILE]
+    python -m benchmarks.gpu [--device cuda] [--size base] [--precision float16] [--seconds 150] [--only checks graph] [--json FILE]
 
-It checks kernels and engines against references on the CPU, times the loss of graphs (native and the recurrence in torch) beside
-the time of one pass over its memory, decodes with every family at batch 1, 32 and 128 beside CTranslate2 where that has the device,
-and trains beside a bare loop. Networks have random weights and read and write 27 tokens. An entry that fails says why. The exit
-code is 1 if a check failed. `--device cpu --size tiny --precision float32` tries the program without a GPU.
+It measures the device's limits, checks kernels and engines against references on the CPU, decodes with every family at batch 1, 32
+and 128 beside transformers and CTranslate2 where they are installed, times the loss of graphs (native and the recurrence in torch)
+beside a copy of the same memory, and trains beside a bare loop. Networks have random weights and read and write 27 tokens.
+
+Tasks run in a process of their own: one that fails, hangs or breaks the device says why, and the next one goes on. Each part has a
+share of the time; tasks that would begin later are left out. Every result is printed and written at once. The exit code is 1 if a
+check failed. `--device cpu --size tiny --precision float32` tries the program without a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-import torch
-
-import kernels
-from benchmarks.gpu import agreement, decoding, training
+from benchmarks.decoding.roofline import Phase, least_seconds, sentence_bytes, sentence_products
+from benchmarks.gpu import BEGAN, agreement, decoding, graph_loss, limits, training
+from benchmarks.gpu.report import Result, show, summary
+from benchmarks.gpu.timing import out_of_time
+from benchmarks.gpu.worker import Row, Worker
 from benchmarks.origin import command, commit, machine, versions
-from kernels.reference import dag as reference
+
+PARTS = {"limits": 0.2, "checks": 0.4, "decoding": 0.85, "graph loss": 0.9, "training": 1.0}
+"""The parts in their order, and the share of the time after which no task of a part begins. Time that a part leaves is the next
+one's."""
+GRACE_SECONDS = 15
+"""Time after its part's end at which a task is stopped."""
+TASK_SECONDS = 45
+"""Time after which a task is stopped in any case."""
+
+
+class Task(NamedTuple):
+    """A measurement."""
+
+    part: str
+    name: str
+    function: Callable[..., Row]
+    """Takes the deadline of its part as `deadline` if `timed`."""
+    timed: bool = False
+    entry: decoding.Entry | None = None
+    """The entry that is decoded, whose share of the limits is computed."""
 
 
 def parse() -> argparse.Namespace:
@@ -37,86 +61,87 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 32, 128])
     parser.add_argument("--tokens", type=int, default=27)
     parser.add_argument("--batch-tokens", type=int, default=8192, help="Target tokens of an update.")
-    parser.add_argument("--updates", type=int, default=20, help="Updates of a side in a round.")
+    parser.add_argument("--updates", type=int, default=5, help="Updates of a side in a round.")
     parser.add_argument("--graphs", nargs=3, type=int, default=[32, 40, 320], metavar=("B", "M", "L"))
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--minutes", type=float, default=10.0, help="Entries that begin later are left out.")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=150.0, help="Time of the whole run, imports included.")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="WORDS", help="Tasks whose part or name contains one of these.")
     parser.add_argument("--json", type=Path, help="Write the results to this file.")
     return parser.parse_args()
 
 
-def graph_loss(device: str, shape: list[int], rounds: int) -> dict[str, Any]:
-    """Return the milliseconds of value and gradients, and of a copy of as many bytes as they read and write at least."""
-    given = agreement.graph_scores(device, *shape)
-    sides = {"native": kernels.dag_log_likelihood, "torch": reference.dag_log_likelihood}
-    copies = [(part.detach(), torch.empty_like(part)) for part in given[:2]]
-    times: dict[str, list[float]] = {name: [] for name in (*sides, "copy")}
-    for turn in range(rounds + 1):
-        for name in times:
-            began = time.perf_counter()
-            if name == "copy":
-                for source, target in copies:
-                    target.copy_(source)
-            else:
-                torch.autograd.grad(sides[name](*given).sum(), given[:2])
-            decoding.synchronize(device)
-            if turn:
-                times[name].append(1000 * (time.perf_counter() - began))
-    return {"shape": shape, "ms": {name: statistics.median(taken) for name, taken in times.items()}, "rounds": times}
+def tasks(arguments: argparse.Namespace) -> Iterator[Task]:
+    """Yield the tasks in their order."""
+    device, size, rounds = arguments.device, arguments.size, arguments.rounds
+    yield Task("limits", "bandwidth, products, launches", partial(limits.measure, device))
+    for name in agreement.CHECKS:
+        yield Task("checks", name, partial(agreement.check, name, device, size))
+    setting = decoding.Setting(size, arguments.tokens, arguments.precision, device, tuple(arguments.batches))
+    for name, entry in decoding.entries(setting).items():
+        function = partial(decoding.measure, entry.make, size, setting.tokens, device, setting.batches, rounds)
+        yield Task("decoding", name, function, True, entry)
+    shape = tuple(arguments.graphs)
+    yield Task("graph loss", "x".join(map(str, shape)), partial(graph_loss.measure, device, shape, rounds), True)
+    for family in ("stepwise", "dag"):
+        options = (family, size, arguments.training_precision, device, arguments.batch_tokens, arguments.updates, rounds)
+        yield Task("training", family, partial(training.measure, *options), True)
 
 
-def card(device: str) -> str:
-    return torch.cuda.get_device_name() if device == "cuda" else machine()
+def run(task: Task, worker: Worker, seconds: float) -> Row:
+    """Return the result of a task, which must begin in the first `seconds` of the program's time."""
+    deadline, now = BEGAN + seconds, time.monotonic()
+    if out_of_time(deadline):
+        return {"error": "TimeoutError: no time was left"}
+    function = partial(task.function, deadline=deadline) if task.timed else task.function
+    row = worker.call(function, min(TASK_SECONDS, deadline + GRACE_SECONDS - now))
+    return {**row, "seconds": time.monotonic() - now}
 
 
-def show(result: dict[str, Any], batches: list[int]) -> None:
-    """Print the results as text."""
-    print(f"{result['card']}, torch {torch.__version__}")
-    for row in result["checks"]:
-        print(f"{'ok' if row['passed'] else 'FAILED':8}{row['check']:32}{row.get('error', row['difference'])}")
-    print("graph loss, ms:", ", ".join(f"{name} {value:.2f}" for name, value in result["graph_loss"]["ms"].items()))
-    for row in result["training"]:
-        print(f"{row['family']:12}bare {row['bare']:12,.0f} tokens/s   ours {row['ours']:12,.0f} tokens/s")
-    print(f"{'entry':36}" + "".join(f"{f'batch {batch}: ms':>16}{'sentences/s':>14}" for batch in batches))
-    for row in result["decoding"]:
-        measured = [(batch, row[f"batch {batch}"]["ms"]) for batch in batches if f"batch {batch}" in row]
-        text = "".join(f"{taken:16.2f}{1000 * batch / taken:14.0f}" for batch, taken in measured)
-        print(f"{row['entry']:36}{text}{row.get('error', '')}")
+def add_shares(row: Row, entry: decoding.Entry, measured: Row | None) -> None:
+    """Add to the times of an entry what a sentence costs at least, and the share of the device's limits."""
+    for key, found in row.items():
+        if not key.startswith("batch") or entry.phases is None:
+            continue
+        batch, phases = int(key.split()[1]), entry.phases
+        found |= {"bytes": sentence_bytes(phases, batch), "products": sentence_products(phases)}
+        if measured is not None and "bandwidth" in measured:
+            found["share"] = 1000 * batch * least(phases, batch, measured, entry.precision) / found["ms"]
+
+
+def least(phases: list[Phase], batch: int, measured: Row, precision: str) -> float:
+    return least_seconds(phases, batch, measured["bandwidth"], measured["products"][precision])
+
+
+def write(result: Result, path: Path | None) -> None:
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1), encoding="utf-8")
 
 
 def main() -> int:
     arguments = parse()
-    if arguments.device == "cuda" and not torch.cuda.is_available():
+    worker = Worker(arguments.device)
+    if arguments.device == "cuda" and not worker.call(limits.has_gpu, TASK_SECONDS).get("found"):
         print("device: expected a CUDA GPU that torch can use, found none; try --device cpu --size tiny --precision float32")
         return 2
-    deadline = time.monotonic() + 60 * arguments.minutes
-    device, size = arguments.device, arguments.size
-    result: dict[str, Any] = {
-        "card": card(device),
-        "command": command(),
-        "commit": commit(),
-        "machine": machine(),
-        "versions": versions(),
-        "checks": agreement.check(device, size),
-        "graph_loss": graph_loss(device, arguments.graphs, arguments.rounds),
-        "training": training.measure(
-            size,
-            ("stepwise", "dag"),
-            arguments.training_precision,
-            device,
-            arguments.batch_tokens,
-            arguments.updates,
-            arguments.rounds,
-        ),
-    }
-    result["decoding"] = decoding.measure(
-        size, arguments.tokens, arguments.precision, device, arguments.batches, arguments.rounds, deadline
-    )
+    result: Result = {"command": command(), "commit": commit(), "machine": machine(), "versions": versions()}
+    result |= {part: [] for part in PARTS}
+    for task in tasks(arguments):
+        if not any(words in f"{task.part} {task.name}" for words in arguments.only):
+            continue
+        row = {"name": task.name, **run(task, worker, PARTS[task.part] * arguments.seconds)}
+        if task.part == "limits":
+            result["card"] = row.get("card")
+        if task.entry is not None:
+            row["precision"] = task.entry.precision
+            add_shares(row, task.entry, next(iter(result["limits"]), None))
+        result[task.part].append(row)
+        result["seconds"] = time.monotonic() - BEGAN
+        write(result, arguments.json)
+        print(f"[{result['seconds']:6.1f} s] {task.part}: {task.name}: {summary(task.part, row)}", flush=True)
+    worker.close()
     show(result, arguments.batches)
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(result, indent=1), encoding="utf-8")
-    return 0 if all(row["passed"] for row in result["checks"]) else 1
+    return 0 if all(row.get("passed") for row in result["checks"]) else 1
 
 
 if __name__ == "__main__":

@@ -5,52 +5,67 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from benchmarks.decoding import roofline
 from benchmarks.decoding.networks import (
     AGREED,
-    ORDERS,
     VOCABULARY,
+    Layers,
     biased,
     candidates_for,
     drafter_of,
     network,
     sentences,
     sizes,
+    slot_network,
 )
+from benchmarks.decoding.roofline import Network, Phase
+from benchmarks.gpu import rivals
+from benchmarks.gpu.rivals import Decode
+from benchmarks.gpu.timing import out_of_time, synchronize
 from fewstep.config.network import SIZES
 from fewstep.config.options import OutputLimits, Precision
 from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.families.dag.config import DagConfig, DagSearch
 from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
-from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.families.parallel.config import ParallelSearch
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.aggressive.decode import AggressiveDecoder
 from models.dag.decode import DagDecoder
 from models.dag.model import build as build_graph
 from models.lattice.decode import LatticeDecoder
 from models.lattice.model import build as build_lattice
 from models.lattice.tables import bigram_tables
+from models.parallel.decode import ParallelDecoder
 from models.stepwise.decode import StepwiseDecoder
 
-Decode = Callable[[list[list[int]]], object]
 MIN_SECONDS = 0.2
 """Decoding is repeated for at least this time in a round."""
+WARM_UP_CALLS = 3
+"""Calls before the first round; they capture programs."""
+BYTES: dict[Precision, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
-def synchronize(device: str) -> None:
-    if device != "cpu":
-        torch.cuda.synchronize()
+class Entry(NamedTuple):
+    """A system with a search."""
+
+    make: Callable[[], Decode]
+    """Returns the decoder."""
+    precision: Precision
+    phases: list[Phase] | None
+    """The cost of a sentence; None: not known."""
 
 
 def calls(decoder: Any, search: Any) -> Decode:
     return lambda sources: decoder.decode(decoder.prepare(sources, search), search)
 
 
-def stepwise(size: str, layers: tuple[int, int], order: str, search: StepwiseSearch, device: str) -> Decode:
+def stepwise(size: str, layers: Layers, order: str, search: StepwiseSearch, device: str) -> Decode:
     return calls(StepwiseDecoder(network(size, layers, order).to(device), frozen=True), search)
 
 
@@ -60,54 +75,124 @@ def graph(size: str, search: DagSearch, device: str) -> Decode:
     return calls(DagDecoder(model.to(device), frozen=True), search)
 
 
-def lattice(size: str, sources: list[list[int]], search: LatticeSearch, device: str) -> Decode:
+def lattice(size: str, tokens: int, batches: Sequence[int], search: LatticeSearch, device: str) -> Decode:
     torch.manual_seed(1)
     model = build_lattice(LatticeModelConfig(size=size, **SIZES[size]), sizes(size)).eval().to(device)  # type: ignore[arg-type]
+    sources = [source for batch in batches for source in sentences(batch, tokens, VOCABULARY[size])]
     tables = candidates_for(sources, VOCABULARY[size])
     return calls(LatticeDecoder(model, tables, bigram_tables(model), frozen=True), search)
 
 
-def drafts(size: str, layers: tuple[int, int], kept: bool, search: AggressiveSearch, device: str) -> Decode:
+def slots(size: str, objective: str, search: ParallelSearch, device: str) -> Decode:
+    return calls(ParallelDecoder(slot_network(size, objective).to(device), frozen=True), search)
+
+
+def drafts(size: str, layers: Layers, kept: bool, search: AggressiveSearch, device: str) -> Decode:
     verifier = network(size, layers)
     biased(verifier, AGREED)
     drafter = drafter_of(verifier, size, "k15 separate", kept=kept).to(device)
     return calls(AggressiveDecoder(drafter, verifier.to(device), frozen=True), search)
 
 
-def ctranslate2(size: str, layers: tuple[int, int], search: StepwiseSearch, device: str, precision: str) -> Decode:
-    """Return CTranslate2 on the device. Raises ImportError without it, and RuntimeError if it was built without CUDA."""
-    from models.stepwise.engines.ctranslate2 import CTranslate2Search
+@dataclass(frozen=True)
+class Setting:
+    """What all entries share. The methods return an entry and its name; half precision is that of families which have it."""
 
-    found = CTranslate2Search(network(size, layers), precision=precision, device=device)
-    return lambda sources: found(sources, search, [search.output_limits.max_tokens or 1] * len(sources))
+    size: str
+    tokens: int
+    """The length of sources and outputs."""
+    precision: Precision
+    device: str
+    batches: Sequence[int]
+
+    @property
+    def deep(self) -> Layers:
+        return SIZES[self.size]["encoder_layers"], SIZES[self.size]["decoder_layers"]
+
+    def layers(self, decoder_layers: int) -> Layers:
+        return self.deep[0], min(decoder_layers, self.deep[1])
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        return {"output_limits": OutputLimits(min_tokens=self.tokens, max_tokens=self.tokens)}
+
+    def net(self, precision: Precision) -> Network:
+        shape, vocabulary, wide = SIZES[self.size], VOCABULARY[self.size], BYTES[precision]
+        return Network(shape["width"], shape["feed_forward"], self.tokens + 1, vocabulary, vocabulary, wide, wide)
+
+    def written(self, order: str, layers: Layers, strategy: Any) -> tuple[str, Entry]:
+        search = StepwiseSearch(strategy=strategy, engine="torch", precision=self.precision, **self.limits)
+        step = StepwiseConfig(order=order).generation().step_size  # type: ignore[arg-type]
+        made = partial(stepwise, self.size, layers, order, search, self.device)
+        return f"{order} {_named(layers, search)}", Entry(made, self.precision, self._steps(layers, search, step))
+
+    def rival(self, make: Callable[..., Decode], layers: Layers, strategy: Any) -> tuple[str, Entry]:
+        search = StepwiseSearch(strategy=strategy, precision=self.precision, rescore=False, **self.limits)
+        made = partial(make, self.size, layers, search, self.device)
+        return f"{make.__name__} {_named(layers, search)}", Entry(made, self.precision, self._steps(layers, search, 1))
+
+    def _steps(self, layers: Layers, search: StepwiseSearch, step: int) -> list[Phase] | None:
+        greedy = search.strategy == "greedy"
+        return roofline.stepwise(self.net(search.precision), layers, self.tokens, step) if greedy else None
+
+    def graph(self, strategy: Any) -> tuple[str, Entry]:
+        search = DagSearch(strategy=strategy, engine="torch", precision=self.precision)
+        cost = roofline.graph(self.net(self.precision), self.deep, DagConfig.graph_factor)
+        return f"graph {strategy}", Entry(partial(graph, self.size, search, self.device), self.precision, cost)
+
+    def lattice(self, candidates: int) -> tuple[str, Entry]:
+        search = LatticeSearch(candidates=candidates, normalizer="local")
+        cost = roofline.lattice(self.net("float32"), self.deep, candidates, self.tokens + search.length_window)
+        made = partial(lattice, self.size, self.tokens, self.batches, search, self.device)
+        return f"lattice {candidates} candidates", Entry(made, "float32", cost)
+
+    def drafts(self, name: str, *, kept: bool, nodes: int = 0) -> tuple[str, Entry]:
+        made = partial(drafts, self.size, self.deep, kept, AggressiveSearch(tree_nodes=nodes, **self.limits), self.device)
+        cost = roofline.drafts(self.net("float32"), self.deep, self.tokens, 15, self.deep, kept=kept, one_by_one=False)
+        return f"aggressive k15, {name}", Entry(made, "float32", None if nodes else cost)
+
+    def slots(self, name: str, objective: str, passes: int = 1) -> tuple[str, Entry]:
+        strategy: Any = "mask-predict" if objective == "cmlm" else "greedy"
+        search = ParallelSearch(strategy=strategy, iterations=passes, engine="torch")
+        cost = roofline.slots(self.net("float32"), self.deep, 2 if objective == "ctc-glat" else 1, passes)
+        return name, Entry(partial(slots, self.size, objective, search, self.device), "float32", cost)
 
 
-def entries(size: str, tokens: int, precision: Precision, device: str, batches: Sequence[int]) -> dict[str, Callable[[], Decode]]:
-    """Return makers of decoders by name. A new family adds its decoders here."""
-    limits: dict[str, Any] = {"output_limits": OutputLimits(min_tokens=tokens, max_tokens=tokens)}
-    depth = SIZES[size]["encoder_layers"]
-    deep, shallow = (depth, depth), (depth, min(2, depth))
-    greedy = StepwiseSearch(engine="torch", precision=precision, **limits)
-    beam = replace(greedy, strategy="beam")
-    found: dict[str, Callable[[], Decode]] = {}
-    for name, search in (("greedy", greedy), ("beam5", beam)):
-        for layers in (deep, (depth, 1)):
-            shape = f"{layers[0]}-{layers[1]}"
-            theirs = replace(search, engine="ctranslate2")
-            found[f"ctranslate2 {shape} {name}"] = partial(ctranslate2, size, layers, theirs, device, precision)
-            found[f"autoregressive {shape} {name}"] = partial(stepwise, size, layers, ORDERS[0], search, device)
-        for order in ORDERS[1:]:
-            shape = f"{shallow[0]}-{shallow[1]}"
-            found[f"{order} {shape} {name}"] = partial(stepwise, size, shallow, order, search, device)
-    for strategy in ("greedy", "lookahead", "viterbi", "joint-viterbi"):
-        found[f"graph {strategy}"] = partial(graph, size, DagSearch(strategy=strategy, engine="torch", precision=precision), device)
-    sources = [source for batch in batches for source in sentences(batch, tokens, VOCABULARY[size])]
-    found["lattice 16 candidates"] = partial(lattice, size, sources, LatticeSearch(candidates=16, normalizer="local"), device)
-    for kept in (True, False):
-        name = f"aggressive k15, {'all' if kept else 'none'} kept"
-        found[name] = partial(drafts, size, deep, kept, AggressiveSearch(**limits), device)
-    found["aggressive k15, tree of 16"] = partial(drafts, size, deep, True, AggressiveSearch(tree_nodes=16, **limits), device)
-    return found
+def entries(setting: Setting) -> dict[str, Entry]:
+    """Return the entries by name, those that matter most first. A new family adds its decoders here."""
+    deep, shallow, one = setting.deep, setting.layers(2), setting.layers(1)
+    return dict(
+        [
+            setting.written("autoregressive", deep, "greedy"),
+            setting.rival(rivals.transformers, deep, "greedy"),
+            setting.rival(rivals.ctranslate2, deep, "greedy"),
+            setting.written("autoregressive", one, "greedy"),
+            setting.graph("greedy"),
+            setting.graph("lookahead"),
+            setting.written("interleaved-sa", shallow, "greedy"),
+            setting.lattice(16),
+            setting.drafts("all kept", kept=True),
+            setting.drafts("none kept", kept=False),
+            setting.drafts("tree of 16", kept=True, nodes=16),
+            setting.slots("ctc greedy", "ctc-glat"),
+            setting.slots("one-shot greedy", "glat"),
+            setting.slots("mask-predict 4", "cmlm", 4),
+            setting.written("autoregressive", deep, "beam"),
+            setting.rival(rivals.transformers, deep, "beam"),
+            setting.rival(rivals.ctranslate2, deep, "beam"),
+            setting.written("autoregressive", one, "beam"),
+            setting.written("interleaved", shallow, "greedy"),
+            setting.graph("viterbi"),
+            setting.graph("joint-viterbi"),
+            setting.slots("mask-predict 10", "cmlm", 10),
+            setting.written("interleaved-sa", shallow, "beam"),
+            setting.written("interleaved", shallow, "beam"),
+        ]
+    )
+
+
+def _named(layers: Layers, search: StepwiseSearch) -> str:
+    return f"{layers[0]}-{layers[1]} {f'beam{search.beam_size}' if search.strategy == 'beam' else search.strategy}"
 
 
 def milliseconds(decode: Decode, sources: list[list[int]], device: str) -> float:
@@ -121,28 +206,21 @@ def milliseconds(decode: Decode, sources: list[list[int]], device: str) -> float
 
 
 def measure(
-    size: str, tokens: int, precision: Precision, device: str, batches: Sequence[int], rounds: int, deadline: float
-) -> list[dict[str, Any]]:
-    """Return the times of each entry by batch size; those that fail, or come after `deadline` (monotonic), say why."""
-    results: list[dict[str, Any]] = []
-    for name, make in entries(size, tokens, precision, device, batches).items():
-        row: dict[str, Any] = {"entry": name}
-        try:
-            if time.monotonic() > deadline:
-                raise TimeoutError("no time was left")
-            decode = make()
-            for batch in batches:
-                sources = sentences(batch, tokens, VOCABULARY[size])
-                if device != "cpu":
-                    torch.cuda.reset_peak_memory_stats()
-                for _ in range(3):  # captures programs
-                    decode(sources)
-                taken = [milliseconds(decode, sources, device) for _ in range(rounds)]
-                row[f"batch {batch}"] = {"ms": statistics.median(taken), "rounds": taken, "memory_mib": peak_mib(device)}
-        except (ImportError, RuntimeError, ValueError, TimeoutError, torch.OutOfMemoryError) as error:
-            row["error"] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        results.append(row)
-    return results
+    make: Callable[[], Decode], size: str, tokens: int, device: str, batches: Sequence[int], rounds: int, deadline: float
+) -> dict[str, Any]:
+    """Return the times of an entry by batch size. Batches that would begin after `deadline` are left out."""
+    decode, row = make(), dict[str, Any]()
+    for batch in batches:
+        if row and out_of_time(deadline):
+            return {**row, "error": f"TimeoutError: no time was left for batch {batch}"}
+        sources = sentences(batch, tokens, VOCABULARY[size])
+        if device != "cpu":
+            torch.cuda.reset_peak_memory_stats()
+        for _ in range(WARM_UP_CALLS):
+            decode(sources)
+        taken = [milliseconds(decode, sources, device) for _ in range(rounds)]
+        row[f"batch {batch}"] = {"ms": statistics.median(taken), "rounds": taken, "memory_mib": peak_mib(device)}
+    return row
 
 
 def peak_mib(device: str) -> float | None:

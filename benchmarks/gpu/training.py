@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from benchmarks.decoding.networks import VOCABULARY, sentences, sizes
+from benchmarks.gpu.timing import out_of_time, synchronize
 from fewstep.config.network import SIZES
 from fewstep.families.table import family_named as runtime_family
 from models.family import family_named
@@ -71,25 +72,21 @@ def ours(model: nn.Module, loss: Callable[..., Any], batch: Batch, recipe: Train
 
 
 def measure(
-    size: str, families: tuple[str, ...], precision: str, device: str, tokens: int, number: int, rounds: int
-) -> list[dict[str, Any]]:
-    """Return target tokens a second of both sides for each family, in turns."""
-    results = []
-    for family in families:
-        loss, batch = family_loss(family), batch_of(size, max(1, tokens // LENGTH))
-        recipe = replace(TrainingConfig(), updates=10**6, precision=precision)  # type: ignore[arg-type]
-        made = {
-            side.__name__: side(train_network(family, size, 0.1).to(device), loss, batch, recipe, device) for side in (bare, ours)
-        }
-        speeds: dict[str, list[float]] = {name: [] for name in made}
-        for turn in range(rounds + 1):
-            for name, advance in made.items():
-                began = time.perf_counter()
-                advance(number)
-                if device != "cpu":
-                    torch.cuda.synchronize()
-                if turn:
-                    speeds[name].append(int(batch.target_lengths.sum()) * number / (time.perf_counter() - began))
-        row = {"family": family, "rounds": speeds, **{name: statistics.median(values) for name, values in speeds.items()}}
-        results.append(row)
-    return results
+    family: str, size: str, precision: str, device: str, tokens: int, number: int, rounds: int, deadline: float
+) -> dict[str, Any]:
+    """Return target tokens a second of both sides, in turns: after a first one, as many rounds as there is time for until
+    `deadline`, but one at least."""
+    loss, batch = family_loss(family), batch_of(size, max(1, tokens // LENGTH))
+    recipe = replace(TrainingConfig(), updates=10**6, precision=precision)  # type: ignore[arg-type]
+    made = {side.__name__: side(train_network(family, size, 0.1).to(device), loss, batch, recipe, device) for side in (bare, ours)}
+    speeds: dict[str, list[float]] = {name: [] for name in made}
+    for turn in range(rounds + 1):
+        for name, advance in made.items():
+            began = time.perf_counter()
+            advance(number if turn else 1)
+            synchronize(device)
+            if turn:
+                speeds[name].append(int(batch.target_lengths.sum()) * number / (time.perf_counter() - began))
+        if turn and out_of_time(deadline):
+            break
+    return {"rounds": speeds, **{name: statistics.median(values) for name, values in speeds.items()}}

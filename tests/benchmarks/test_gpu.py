@@ -1,11 +1,19 @@
 """The benchmark of GPUs runs on the CPU too, without the packages of the pipeline."""
 
 import json
+import os
 import subprocess
 import sys
+import time
+from functools import partial
 
 import pytest
 import torch
+
+from benchmarks.gpu import decoding, rivals
+from benchmarks.gpu.worker import Worker
+from fewstep.config.options import OutputLimits
+from fewstep.families.stepwise.config import StepwiseSearch
 
 PROGRAM = """
 import runpy, sys
@@ -13,7 +21,7 @@ sys.modules.update(ray=None, mlflow=None, pydantic=None)
 runpy.run_module("benchmarks.gpu", run_name="__main__")
 """
 SMALL = ["--device", "cpu", "--size", "tiny", "--precision", "float32", "--training-precision", "float32"]
-QUICK = ["--batch-tokens", "54", "--updates", "1", "--rounds", "1", "--graphs", "2", "4", "12", "--minutes", "0"]
+QUICK = ["--batch-tokens", "54", "--updates", "1", "--rounds", "1", "--graphs", "2", "4", "12", "--tokens", "5", "--batches", "1"]
 
 
 def run(*options):
@@ -21,11 +29,15 @@ def run(*options):
     return subprocess.run([sys.executable, "-c", PROGRAM, *options], capture_output=True, text=True, check=False)
 
 
-def test_checks_pass_and_entries_without_time_say_so(tmp_path):
-    found = run(*SMALL, *QUICK, "--json", str(tmp_path / "gpu.json"))
+def results(tmp_path, *options):
+    found = run(*SMALL, *QUICK, *options, "--json", str(tmp_path / "gpu.json"))
     assert found.returncode == 0, found.stdout + found.stderr
-    result = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"))
-    assert {row["check"]: row["passed"] for row in result["checks"]} == {
+    return json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8")), found.stdout
+
+
+def test_checks_pass_and_training_is_measured(tmp_path):
+    result, text = results(tmp_path, "--only", "checks", "graph loss", "training")
+    assert {row["name"]: row["passed"] for row in result["checks"]} == {
         "graph loss and gradients": True,
         "lattice search": True,
         "greedy and beam search": True,
@@ -34,8 +46,99 @@ def test_checks_pass_and_entries_without_time_say_so(tmp_path):
         "gradients of an update": True,
     }
     assert all(row["bare"] > 0 and row["ours"] > 0 for row in result["training"])
-    assert {row["error"] for row in result["decoding"]} == {"TimeoutError: no time was left"}
-    assert len(result["decoding"]) == 20
+    assert result["decoding"] == []
+    assert text.count(" s] checks: ") == 6
+
+
+def test_every_entry_decodes_and_costs_are_shares_of_the_limits(tmp_path):
+    names = ("limits", "decoding autoregressive 4-4 greedy", "aggressive", "lattice 16", "graph lookahead", "ctc")
+    result, _ = results(tmp_path, "--only", *names)
+    assert [row["name"] for row in result["decoding"]] == [
+        "autoregressive 4-4 greedy",
+        "graph lookahead",
+        "lattice 16 candidates",
+        "aggressive k15, all kept",
+        "aggressive k15, none kept",
+        "aggressive k15, tree of 16",
+        "ctc greedy",
+    ]
+    for row in result["decoding"]:
+        assert "error" not in row
+        assert ("share" in row["batch 1"]) == ("tree" not in row["name"])
+    (limits,), row = result["limits"], result["decoding"][0]
+    least = 1000 * row["batch 1"]["bytes"] / limits["bandwidth"]
+    assert row["batch 1"]["share"] >= 0.999 * least / row["batch 1"]["ms"]
+
+
+@pytest.mark.parametrize("strategy", ["greedy", "beam"])
+def test_transformers_writes_as_many_tokens(strategy):
+    pytest.importorskip("transformers")
+    limits = OutputLimits(min_tokens=5, max_tokens=5)
+    decode = rivals.transformers("tiny", (1, 1), StepwiseSearch(strategy=strategy, output_limits=limits), "cpu")
+    assert [len(ids) for ids in decode([[8, 9, 10], [11, 12, 13]])] == [5, 5]
+
+
+def test_tasks_without_time_say_so_and_a_missing_check_is_a_failure(tmp_path):
+    found = run(*SMALL, *QUICK, "--seconds", "0", "--json", str(tmp_path / "gpu.json"))
+    assert found.returncode == 1, found.stdout + found.stderr
+    result = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"))
+    rows = [row for part in ("limits", "checks", "decoding", "graph loss", "training") for row in result[part]]
+    assert {row["error"] for row in rows} == {"TimeoutError: no time was left"}
+    assert len(result["decoding"]) == 24
+
+
+def test_the_first_entries_are_those_that_matter_most():
+    setting = decoding.Setting("base", 27, "float16", "cuda", (1, 32))
+    found = decoding.entries(setting)
+    assert list(found)[:4] == [
+        "autoregressive 6-6 greedy",
+        "transformers 6-6 greedy",
+        "ctranslate2 6-6 greedy",
+        "autoregressive 6-1 greedy",
+    ]
+    _, _, decoder, output = found["autoregressive 6-6 greedy"].phases
+    assert decoder.passes == output.passes == 27
+    assert output.weights == 2 * 32000 * 512
+    assert decoder.weights == 2 * 6 * (6 * 512**2 + 2 * 512 * 2048)
+
+
+def process(value):
+    return {"process": os.getpid(), "value": value}
+
+
+def fail():
+    raise ValueError("expected this")
+
+
+@pytest.fixture
+def worker():
+    found = Worker("cpu")
+    yield found
+    found.close()
+
+
+def test_an_error_keeps_the_process_and_has_its_traceback(worker):
+    first = worker.call(partial(process, 1), 60)
+    error = worker.call(fail, 60)
+    assert error["error"] == "ValueError: expected this"
+    assert "in fail" in error["traceback"]
+    assert worker.call(partial(process, 2), 60) == {"process": first["process"], "value": 2}
+
+
+@pytest.mark.parametrize(
+    ("function", "seconds", "error"),
+    [
+        (partial(os._exit, 3), 60, "RuntimeError: expected a result, but the process ended with exit code 3"),
+        (os.abort, 60, "RuntimeError: expected a result, but the process ended with exit code -6"),
+        (partial(time.sleep, 60), 0.1, "TimeoutError: expected a result within 0 s, got none"),
+    ],
+)
+def test_a_process_that_ends_or_hangs_is_replaced(worker, function, seconds, error):
+    first = worker.call(partial(process, 1), 60)
+    assert worker.call(function, seconds) == {"error": error}
+    second = worker.call(partial(process, 2), 60)
+    assert second["value"] == 2
+    assert second["process"] not in (first["process"], os.getpid())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
