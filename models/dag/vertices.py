@@ -90,11 +90,11 @@ def banned_mask(size: int, device: torch.device, *, allow_unknown: bool) -> Tens
 
 def _set_ends(top: TopTokens, ends: Tensor, lengths: Tensor) -> None:
     """Make BOS the only token of first vertices and EOS that of last ones, scored by their log-probabilities `ends` [B,L,2]."""
-    sentences = torch.arange(len(lengths), device=lengths.device)
-    for vertex, end, token in ((torch.zeros_like(lengths), 0, BOS), (lengths - 1, 1, EOS)):
-        top.scores[sentences, vertex] = -torch.inf
-        top.scores[sentences, vertex, 0] = ends[sentences, vertex, end]
-        top.ids[sentences, vertex, 0] = token
+    vertices = torch.arange(top.ids.size(1), device=lengths.device)
+    for is_end, end, token in ((vertices == 0).expand(len(lengths), -1), 0, BOS), (vertices == lengths[:, None] - 1, 1, EOS):
+        top.scores.masked_fill_(is_end[:, :, None], -torch.inf)
+        top.scores[:, :, 0] = torch.where(is_end, ends[:, :, end], top.scores[:, :, 0])
+        top.ids[:, :, 0].masked_fill_(is_end, token)
 
 
 def top_k(values: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,8 @@
 
 Tensors on the device `meta` have shapes and no values: everything that would need a value on the host (`item`, `nonzero`,
 boolean indexing, `numpy`, copies to the CPU) raises an error. The mode below also refuses operations with tensors of the CPU,
-which would be copied to a GPU at each call.
+which would be copied to a GPU at each call, and numbers written to indices that are tensors: torch makes each a tensor of the CPU
+first, which no capture may copy, but on `meta` looks like one of the device.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from __future__ import annotations
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+
+WRITES = (torch.ops.aten.index_put_.default, torch.ops.aten.index_put.default)
 
 
 class DeviceAlone(TorchDispatchMode):
@@ -20,6 +24,8 @@ class DeviceAlone(TorchDispatchMode):
         self.device, self.calls = device, 0
 
     def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        if function in WRITES:
+            assert arguments[2].dim(), f"{function}: expected a tensor, got a number, which is copied from the host"
         found = function(*arguments, **(options or {}))
         tensors = [leaf for leaf in tree_leaves((arguments, options, found)) if isinstance(leaf, torch.Tensor)]
         strangers = [tensor for tensor in tensors if tensor.device.type != self.device]
