@@ -97,19 +97,16 @@ def run(task: Task, worker: Worker, seconds: float) -> Row:
     return {**row, "seconds": time.monotonic() - now}
 
 
-def add_shares(row: Row, entry: decoding.Entry, measured: Row | None) -> None:
+def add_shares(row: Row, phases: list[Phase] | None, precision: str, measured: Row | None) -> None:
     """Add to the times of an entry what a sentence costs at least, and the share of the device's limits."""
     for key, found in row.items():
-        if not key.startswith("batch") or entry.phases is None:
+        if not key.startswith("batch") or phases is None:
             continue
-        batch, phases = int(key.split()[1]), entry.phases
+        batch = int(key.split()[1])
         found |= {"bytes": sentence_bytes(phases, batch), "products": sentence_products(phases)}
         if measured is not None and "bandwidth" in measured:
-            found["share"] = 1000 * batch * least(phases, batch, measured, entry.precision) / found["ms"]
-
-
-def least(phases: list[Phase], batch: int, measured: Row, precision: str) -> float:
-    return least_seconds(phases, batch, measured["bandwidth"], measured["products"][precision])
+            least = least_seconds(phases, batch, measured["bandwidth"], measured["products"][precision])
+            found["share"] = 1000 * batch * least / found["ms"]
 
 
 def write(result: Result, path: Path | None) -> None:
@@ -125,6 +122,7 @@ def main() -> int:
         print("device: expected a CUDA GPU that torch can use, found none; try --device cpu --size tiny --precision float32")
         return 2
     result: Result = {"command": command(), "commit": commit(), "machine": machine(), "versions": versions()}
+    result["precision"] = arguments.precision
     result |= {part: [] for part in PARTS}
     for task in tasks(arguments):
         if not any(words in f"{task.part} {task.name}" for words in arguments.only):
@@ -133,8 +131,7 @@ def main() -> int:
         if task.part == "limits":
             result["card"] = row.get("card")
         if task.entry is not None:
-            row["precision"] = task.entry.precision
-            add_shares(row, task.entry, next(iter(result["limits"]), None))
+            add_shares(row, task.entry.phases, arguments.precision, next(iter(result["limits"]), None))
         result[task.part].append(row)
         result["seconds"] = time.monotonic() - BEGAN
         write(result, arguments.json)

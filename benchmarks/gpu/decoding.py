@@ -56,7 +56,6 @@ class Entry(NamedTuple):
 
     make: Callable[[], Decode]
     """Returns the decoder."""
-    precision: Precision
     phases: list[Phase] | None
     """The cost of a sentence; None: not known."""
 
@@ -116,46 +115,49 @@ class Setting:
     def limits(self) -> dict[str, Any]:
         return {"output_limits": OutputLimits(min_tokens=self.tokens, max_tokens=self.tokens)}
 
-    def net(self, precision: Precision) -> Network:
-        shape, vocabulary, wide = SIZES[self.size], VOCABULARY[self.size], BYTES[precision]
+    @property
+    def net(self) -> Network:
+        shape, vocabulary, wide = SIZES[self.size], VOCABULARY[self.size], BYTES[self.precision]
         return Network(shape["width"], shape["feed_forward"], self.tokens + 1, vocabulary, vocabulary, wide, wide)
 
     def written(self, order: str, layers: Layers, strategy: Any) -> tuple[str, Entry]:
         search = StepwiseSearch(strategy=strategy, engine="torch", precision=self.precision, **self.limits)
         step = StepwiseConfig(order=order).generation().step_size  # type: ignore[arg-type]
         made = partial(stepwise, self.size, layers, order, search, self.device)
-        return f"{order} {_named(layers, search)}", Entry(made, self.precision, self._steps(layers, search, step))
+        return f"{order} {_named(layers, search)}", Entry(made, self._steps(layers, search, step))
 
     def rival(self, make: Callable[..., Decode], layers: Layers, strategy: Any) -> tuple[str, Entry]:
         search = StepwiseSearch(strategy=strategy, precision=self.precision, rescore=False, **self.limits)
         made = partial(make, self.size, layers, search, self.device)
-        return f"{make.__name__} {_named(layers, search)}", Entry(made, self.precision, self._steps(layers, search, 1))
+        return f"{make.__name__} {_named(layers, search)}", Entry(made, self._steps(layers, search, 1))
 
     def _steps(self, layers: Layers, search: StepwiseSearch, step: int) -> list[Phase] | None:
         greedy = search.strategy == "greedy"
-        return roofline.stepwise(self.net(search.precision), layers, self.tokens, step) if greedy else None
+        return roofline.stepwise(self.net, layers, self.tokens, step) if greedy else None
 
     def graph(self, strategy: Any) -> tuple[str, Entry]:
         search = DagSearch(strategy=strategy, engine="torch", precision=self.precision)
-        cost = roofline.graph(self.net(self.precision), self.deep, DagConfig.graph_factor)
-        return f"graph {strategy}", Entry(partial(graph, self.size, search, self.device), self.precision, cost)
+        cost = roofline.graph(self.net, self.deep, DagConfig.graph_factor)
+        return f"graph {strategy}", Entry(partial(graph, self.size, search, self.device), cost)
 
     def lattice(self, candidates: int) -> tuple[str, Entry]:
-        search = LatticeSearch(candidates=candidates, normalizer="local")
-        cost = roofline.lattice(self.net("float32"), self.deep, candidates, self.tokens + search.length_window)
+        search = LatticeSearch(candidates=candidates, normalizer="local", engine="torch", precision=self.precision)
+        cost = roofline.lattice(self.net, self.deep, candidates, self.tokens + search.length_window)
         made = partial(lattice, self.size, self.tokens, self.batches, search, self.device)
-        return f"lattice {candidates} candidates", Entry(made, "float32", cost)
+        return f"lattice {candidates} candidates", Entry(made, cost)
 
     def drafts(self, name: str, *, kept: bool, nodes: int = 0) -> tuple[str, Entry]:
-        made = partial(drafts, self.size, self.deep, kept, AggressiveSearch(tree_nodes=nodes, **self.limits), self.device)
-        cost = roofline.drafts(self.net("float32"), self.deep, self.tokens, 15, self.deep, kept=kept, one_by_one=False)
-        return f"aggressive k15, {name}", Entry(made, "float32", None if nodes else cost)
+        precisions: dict[str, Any] = {"draft_precision": self.precision, "verifier_precision": self.precision}
+        search = AggressiveSearch(tree_nodes=nodes, engine="torch", **precisions, **self.limits)
+        made = partial(drafts, self.size, self.deep, kept, search, self.device)
+        cost = roofline.drafts(self.net, self.deep, self.tokens, 15, self.deep, kept=kept, one_by_one=False)
+        return f"aggressive k15, {name}", Entry(made, None if nodes else cost)
 
     def slots(self, name: str, objective: str, passes: int = 1) -> tuple[str, Entry]:
         strategy: Any = "mask-predict" if objective == "cmlm" else "greedy"
-        search = ParallelSearch(strategy=strategy, iterations=passes, engine="torch")
-        cost = roofline.slots(self.net("float32"), self.deep, 2 if objective == "ctc-glat" else 1, passes)
-        return name, Entry(partial(slots, self.size, objective, search, self.device), "float32", cost)
+        search = ParallelSearch(strategy=strategy, iterations=passes, engine="torch", precision=self.precision)
+        cost = roofline.slots(self.net, self.deep, 2 if objective == "ctc-glat" else 1, passes)
+        return name, Entry(partial(slots, self.size, objective, search, self.device), cost)
 
 
 def entries(setting: Setting) -> dict[str, Entry]:

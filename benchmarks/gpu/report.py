@@ -36,7 +36,7 @@ def _training(row: Row) -> str:
 
 
 def _decoding(row: Row) -> str:
-    parts = [row["precision"]]
+    parts = []
     for key, found in row.items():
         if key.startswith("batch"):
             share = f" ({found['share']:.1%} of the limits)" if "share" in found else ""
@@ -52,11 +52,11 @@ def show(result: Result, batches: list[int]) -> None:
             print(f"{part:12}{row['name']:36}{summary(part, row)}")
     if result["decoding"]:
         head = "".join(f"{f'batch {batch}: ms':>16}{'sentences/s':>14}{'share':>8}" for batch in batches)
-        print(f"{'decoding':36}{'precision':>10}{head}")
+        print(f"{'decoding, ' + result['precision']:36}{head}")
     for row in result["decoding"]:
         measured = [(batch, row[f"batch {batch}"]) for batch in batches if f"batch {batch}" in row]
         text = "".join(_cells(batch, found) for batch, found in measured)
-        print(f"{row['name']:36}{row['precision']:>10}{text} {row.get('error', '')}")
+        print(f"{row['name']:36}{text} {row.get('error', '')}")
 
 
 def _cells(batch: int, found: Row) -> str:

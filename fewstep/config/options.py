@@ -59,6 +59,14 @@ def shortlist_sizes(shortlist: Shortlist | None) -> dict[str, int]:
     return {"shortlist_tokens": shortlist.tokens, "shortlist_links": shortlist.links}
 
 
+def engine_precision(engine: str, precision: Precision, key: str = "precision") -> Iterator[Problem]:
+    """Yield a problem for a precision that the engine `auto`, which is native code on a CPU, or `torch` does not have."""
+    if precision == "float16" and engine == "auto":
+        yield Problem((key,), "float32, bfloat16 or int8 unless engine is torch", precision)
+    elif precision == "int8" and engine == "torch":
+        yield Problem((key,), "float32, float16 or bfloat16 with engine torch", precision)
+
+
 @dataclass(frozen=True, kw_only=True)
 class OutputLimits:
     """Bounds on the length of an output, and on the tokens in it."""

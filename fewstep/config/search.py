@@ -133,6 +133,11 @@ class SearchConfig:
         """The options that decide with which baseline a timing is compared."""
         return Workload("one", "auto", "float32", None)
 
+    @property
+    def precisions(self) -> dict[str, Precision]:
+        """The precisions of products by their options."""
+        return {"precision": self.workload.precision}
+
     def equally_wide(self, other: SearchConfig) -> bool:
         """Return whether a search of equal workload keeps as many hypotheses alive."""
         return True

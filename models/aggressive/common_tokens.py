@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Self
+
 import torch
 from torch import Tensor, nn
 
@@ -20,6 +23,13 @@ class CommonTokens(nn.Module):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.register_buffer("counts", torch.zeros(size))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Convert the counts to another device alone: half precision does not hold them."""
+        counts = self.counts
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.counts = counts.to(self.counts.device)
+        return self
 
     def add(self, labels: Tensor) -> None:
         """Count the tokens of an update [N]."""

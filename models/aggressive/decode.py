@@ -137,7 +137,7 @@ class AggressiveDecoder:
         check_search(search, config, self.system_parts)
         if not prepared.rows:
             return []
-        engine = choose_engine(self.engines, "auto", search, config)
+        engine = choose_engine(self.engines, search.engine, search, config)
         limits = max_output_lengths(search.output_limits, prepared.lengths, config.max_positions)
         hints = runtime.draft_hints(prepared, search, self.draft_system, self.model.sizes.joint, threads)
         found = engine.decode(prepared, search, limits, hints, threads)

@@ -118,11 +118,11 @@ class MedusaDrafter(SlotDrafter):
         """Start with a batch; `slots` is the maximum output length."""
         self.model, self.search = model, search
         self.allowed = draft_mask(model.words, linked, source, source_lengths, search)
-        self.states = torch.zeros((len(source), slots + 1, model.config.width), device=source.device)
+        self.states = model.target_embedding.weight.new_zeros((len(source), slots + 1, model.config.width))
 
     def observe(self, rows: Tensor, slots: Tensor, states: Tensor) -> None:
         """Store the verifier's states."""
-        self.states[rows[:, None], slots.clamp(max=self.states.size(1) - 1)] = states
+        self.states[rows[:, None], slots.clamp(max=self.states.size(1) - 1)] = states.to(self.states.dtype)
 
     def log_probs(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
         """Return the log-probabilities [R,W,V], minus infinity at banned tokens."""
@@ -150,11 +150,11 @@ class HeadDrafter:
         self.model, self.search = model, search
         self.allowed = draft_mask(model.words, linked, source, source_lengths, search)
         self.memories = model.read(source, source_lengths).head
-        self.origins = torch.zeros((len(source), slots + 1, model.config.width), device=source.device)
+        self.origins = model.target_embedding.weight.new_zeros((len(source), slots + 1, model.config.width))
 
     def observe(self, rows: Tensor, slots: Tensor, states: Tensor) -> None:
         """Store the verifier's states in place of the head's own."""
-        self.origins[rows[:, None], slots] = states
+        self.origins[rows[:, None], slots] = states.to(self.origins.dtype)
 
     def log_probs(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
         """Return the log-probabilities [R,1,V] of the next token, minus infinity at banned tokens, and store its state where the

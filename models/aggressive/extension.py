@@ -61,5 +61,6 @@ class VerifierExtension(Backbone):
 
     def slot_codes(self, count: int) -> Tensor:
         """Return the position codes [count,D] of the first slots."""
-        codes: Tensor = self.target_positions(torch.arange(count, device=self.target_embedding.weight.device))
+        weight = self.target_embedding.weight
+        codes: Tensor = self.target_positions(torch.arange(count, device=weight.device)).to(weight.dtype)
         return codes

@@ -108,7 +108,8 @@ class AggressiveModel(Backbone):
 
     def slot_codes(self, count: int) -> Tensor:
         """Return the position codes [count,D] of the first slots."""
-        codes: Tensor = self.slot_positions(torch.arange(count, device=self.target_embedding.weight.device))
+        weight = self.target_embedding.weight
+        codes: Tensor = self.slot_positions(torch.arange(count, device=weight.device)).to(weight.dtype)
         return codes
 
     def copy_queries(self, codes: Tensor) -> Tensor:
@@ -127,7 +128,8 @@ class AggressiveModel(Backbone):
         return mixed
 
     def _source_codes(self, count: int) -> Tensor:
-        codes: Tensor = self.source_positions(torch.arange(count, device=self.target_embedding.weight.device))
+        weight = self.target_embedding.weight
+        codes: Tensor = self.source_positions(torch.arange(count, device=weight.device)).to(weight.dtype)
         return codes
 
     def _mask(self, prefix_lengths: Tensor, lengths: Tensor, size: int) -> Tensor | None:

@@ -76,10 +76,10 @@ class Verifying:
         config = cast(Autoregressive, network).config
         self.network, self.allowed = network, allowed
         self.memories: list[Memory] = network.encode(source, source_lengths)
-        self.codes = codes_of(network)
+        self.codes = codes_of(network).to(network.target_embedding.weight.dtype)
         self.padding = slots + tree_nodes
         shape = (config.decoder_layers, 2, source.size(0), config.heads, self.padding + 1, config.width // config.heads)
-        self.cache = torch.zeros(shape, device=source.device)
+        self.cache = self.codes.new_zeros(shape)
         self.slots = torch.empty((0, 0), dtype=torch.int64, device=source.device)
         self._layers: list[Any] = [_LayerCache(self, layer) for layer in range(config.decoder_layers)]
 

@@ -117,7 +117,7 @@ class LatticeDecoder:
         return self._engine(search).timed(source, search, clock)
 
     def _engine(self, search: LatticeSearch) -> LatticeEngine:
-        return choose_engine(self.engines, "auto", search, self.model.config)
+        return choose_engine(self.engines, search.engine, search, self.model.config)
 
     @property
     def _tables(self) -> CandidateTables:

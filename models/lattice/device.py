@@ -18,7 +18,7 @@ from models.common.replay import Programs, Replay
 from models.lattice.batches import slot_tensors
 from models.lattice.model import LatticeModel
 from models.lattice.scoring import Lattice, score_memories
-from models.lattice.tables import BigramTables
+from models.lattice.tables import BigramTables, Scorers
 
 SLOT_BLOCK = 8
 """The multiple to which numbers of slots are rounded up."""
@@ -65,27 +65,31 @@ class Program:
 class DeviceScoring:
     """The scoring of a network's lattices on its device."""
 
-    def __init__(self, model: LatticeModel, tables: BigramTables | None) -> None:
-        self._model, self._tables = model, tables
+    def __init__(self, scorers: Scorers) -> None:
+        self._scorers = scorers
         self._programs: Programs[tuple[LatticeSearch, Shape], Program] = Programs(self._program)
 
     def supports(self, search: LatticeSearch, slots: Slots) -> bool:
         """Return whether lattices have a program: the shapes of pruned ones and of the normaliser `union` depend on values, and
         weights that change have no tables."""
-        fixed = search.normalizer != "union" and search.candidate_threshold is None and self._tables is not None
+        _, tables = self._scorers[search.precision]
+        fixed = search.normalizer != "union" and search.candidate_threshold is None and tables is not None
         return fixed and slots.token_ids.size <= MAX_ROWS
 
     def lattice(self, ids: Ints, lengths: Ints, slots: Slots, search: LatticeSearch) -> Lattice:
         """Return the lattices of sources [B,S] with EOS, which are valid until the next call."""
         sources, most = Sources((), ids, lengths), int(slots.max_lengths.max())
-        rounded = min(-(-most // SLOT_BLOCK) * SLOT_BLOCK, self._model.config.max_positions - 1)
-        size = size_for(sources, most, max_source=self._model.config.max_positions, max_slots=most)
+        positions = self._scorers[search.precision][0].config.max_positions
+        rounded = min(-(-most // SLOT_BLOCK) * SLOT_BLOCK, positions - 1)
+        size = size_for(sources, most, max_source=positions, max_slots=most)
         shape = Shape(size._replace(slots=rounded), slots.token_ids.shape[2])
         return self._programs.call((search, shape), lambda program: program.run(sources, slots, shape))
 
     def _program(self, key: tuple[LatticeSearch, Shape]) -> Program:
-        assert self._tables is not None
-        return Program(self._model, self._tables, *key)
+        search, shape = key
+        model, tables = self._scorers[search.precision]
+        assert tables is not None
+        return Program(model, tables, search, shape)
 
 
 def _padded(slots: Slots | None, search: LatticeSearch, shape: Shape) -> Slots:

@@ -14,13 +14,17 @@ and pre-norm, which normalises x = e_y + q_p with gains g and offsets b, has wit
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from fewstep.config.options import Precision
+from fewstep.config.problems import Problem
 from models.common.layers.attention import Memory, SelfAttention
 from models.common.layers.embeddings import embed
+from models.common.precision import Precisions
 from models.lattice.model import LatticeModel, after_self_attention, apply_layer
 
 
@@ -40,6 +44,11 @@ class BigramTables(NamedTuple):
     epsilon: float
     """The epsilon of the normalisation."""
 
+    def to(self, dtype: torch.dtype) -> BigramTables:
+        """Return the terms in another precision."""
+        terms: dict[str, Any] = {name: term.to(dtype) for name, term in self._asdict().items() if isinstance(term, Tensor)}
+        return self._replace(**terms)
+
 
 @torch.no_grad()
 def bigram_tables(model: LatticeModel) -> BigramTables:
@@ -54,6 +63,26 @@ def bigram_tables(model: LatticeModel) -> BigramTables:
     scaled = (matrix * norm.weight).t()
     token_values, position_values = ((x - x.mean(1, keepdim=True)) @ scaled for x in (tokens, positions))
     return BigramTables(tokens, positions, token_values, position_values, matrix @ norm.bias + constant, norm.eps)
+
+
+class Scorers:
+    """A network and its tables in the precisions that searches ask for."""
+
+    def __init__(self, model: LatticeModel, tables: BigramTables | None) -> None:
+        """`tables` are those of weights that do not change any more; None: they may change."""
+        self._models = Precisions(model, frozen=tables is not None)
+        self._tables = {"float32": tables}
+
+    def __getitem__(self, precision: Precision) -> tuple[LatticeModel, BigramTables | None]:
+        """Return the network in a precision, and its tables, which are computed in float32."""
+        model, exact = self._models[precision], self._tables["float32"]
+        if exact is not None and precision not in self._tables:
+            self._tables[precision] = exact.to(model.target_embedding.weight.dtype)
+        return model, self._tables.get(precision)
+
+    def problems(self, precision: Precision) -> Iterator[Problem]:
+        """Yield a problem for a precision that torch does not have on this device."""
+        return self._models.problems(precision)
 
 
 def _own_values(attention: SelfAttention) -> tuple[Tensor, Tensor]:

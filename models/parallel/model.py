@@ -83,7 +83,7 @@ class ParallelModel(Backbone):
 
     def states(self, inputs: Tensor, lengths: Tensor, source: Source) -> Tensor:
         """Return the states [B,T,D] of slots with inputs [B,T,D], of which the first `lengths` [B] are real."""
-        positions = self.slot_positions(torch.arange(inputs.size(1), device=inputs.device))
+        positions = self.slot_positions(torch.arange(inputs.size(1), device=inputs.device)).to(inputs.dtype)
         found: Tensor = self.decoder(self.dropout(inputs + positions), source.memories, padding_mask(lengths, inputs.size(1)))
         return found
 

@@ -31,13 +31,16 @@ class Ranking:
         found: list[tuple[Tensor, Tensor, Tensor]] = []
         rows = max(1, LOGITS // self._model.target_embedding.num_embeddings)
         for part, at in zip(torch.split(states, rows), torch.split(sentences, rows), strict=True):
-            logits = self._model.logits(part)
-            logits[:, self._never] = -torch.inf
+            logits = self._model.logits(part).float()
+            for token in self._never:  # not a list of them, which would be copied to a GPU
+                logits[:, token] = -torch.inf
             if self._allowed is not None:
                 logits = logits.masked_fill(~self._allowed[at], -torch.inf)
             log_probs = logits.log_softmax(1)
             given = log_probs[:, without or 0].clone()
-            log_probs[:, [token for token in (without, None if self._allow_unknown else UNK) if token is not None]] = -torch.inf
+            for other in (without, None if self._allow_unknown else UNK):
+                if other is not None:
+                    log_probs[:, other] = -torch.inf
             found.append((*log_probs.topk(count), given))
         scores, ids, given = (torch.cat(parts) for parts in zip(*found, strict=True))
         return scores, ids, given

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self, cast
 
 from fewstep.config.bounds import Ge, Le, Lt
 from fewstep.config.network import TYPICAL_LENGTH, NetworkConfig
-from fewstep.config.options import OutputLimits, Precision, Sampling, Shortlist
+from fewstep.config.options import HALF_PRECISIONS, OutputLimits, Precision, Sampling, Shortlist, engine_precision
 from fewstep.config.problems import Problem
 from fewstep.config.search import LimitedSearch, SystemParts, Workload
 
@@ -131,8 +131,8 @@ class AggressiveSearch(LimitedSearch):
     """Source of drafts: the trained network; the continuation of the last n-gram in the source (with a joint vocabulary) or in the
     output so far; or its continuation in the output of the system's `drafter_system`."""
     mode: Literal["exact", "fast"] = "exact"
-    """The shape of the verifier's passes in torch. `exact` pads every pass to the same number of queries, in float32, so that
-    greedy and drafted passes round in the same way; `fast` pads as little as possible. On a CPU both modes are exact."""
+    """The shape of the verifier's passes in torch. `exact` pads every pass to the same number of queries, so that greedy and
+    drafted passes round in the same way; `fast` pads as little as possible. On a CPU both modes are exact."""
     draft_width: Annotated[int, Ge(1)] | None = None
     """Number of tokens drafted at a time (k). Empty: the width in training."""
     adaptive: bool = False
@@ -146,12 +146,15 @@ class AggressiveSearch(LimitedSearch):
     draft_shortlist: Shortlist | None = None
     """A lexical shortlist that the drafter chooses from: the most frequent tokens of its training text, and those that its
     candidate tables link to the source tokens. Empty: all tokens."""
+    engine: Literal["auto", "torch"] = "auto"
+    """Engine that decodes: native code on a CPU and torch elsewhere (`auto`), or torch."""
     draft_precision: Precision = "float32"
-    """Arithmetic of the drafter's products with weights on a CPU: float32 or int8, which reads a quarter of the memory. Verified
-    outputs do not change. Torch drafts in float32 alone."""
+    """Arithmetic of the drafter's products with weights: float32 or, on a CPU, int8, which reads a quarter of the memory; with
+    `engine: torch` on a GPU float16 or bfloat16. Verified outputs do not change."""
     verifier_precision: Precision = "float32"
-    """Arithmetic of the verifier's products with weights on a CPU: float32, bfloat16 or int8. The output of `gad` is that of the
-    verifier's greedy search in the same precision. Sampling, and systems that torch decodes, support float32 alone."""
+    """Arithmetic of the verifier's products with weights: float32, bfloat16 or int8 on a CPU, and float32, float16 or bfloat16 in
+    torch on a GPU. The output of `gad` is that of the verifier's greedy search in the same precision. Sampling supports float32
+    alone."""
     confidence: Annotated[float, Ge(0), Lt(1)] = 0.0
     """Probability of a block, by the drafter's estimate, below which the block ends (autoregressive drafters only); the token that
     lowers it below this value is the last one. 0: blocks are `draft_width` long."""
@@ -201,7 +204,12 @@ class AggressiveSearch(LimitedSearch):
     def workload(self) -> Workload:
         """The options that decide with which baseline a timing is compared."""
         hypotheses = "sample" if self.strategy == "sample" else "one"
-        return Workload(hypotheses, "auto", self.verifier_precision, self.shortlist)
+        return Workload(hypotheses, self.engine, self.verifier_precision, self.shortlist)
+
+    @property
+    def precisions(self) -> dict[str, Precision]:
+        """The precisions of products by their options."""
+        return {"draft_precision": self.draft_precision, "verifier_precision": self.verifier_precision}
 
     def problems(self, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Problem]:
         """Yield the options that are not valid with one another, with the network (None: not known) or with the system's parts."""
@@ -246,13 +254,15 @@ class AggressiveSearch(LimitedSearch):
             yield Problem(("adaptive",), "false with tree_nodes", self.adaptive)
 
     def _precision_problems(self) -> Iterator[Problem]:
-        if self.draft_precision not in ("float32", "int8"):
-            yield Problem(("draft_precision",), "float32 or int8", self.draft_precision)
+        drafting = ("float32", "int8") if self.engine == "auto" else ("float32", *HALF_PRECISIONS)
+        yield from engine_precision(self.engine, self.verifier_precision, "verifier_precision")
+        if self.draft_precision not in drafting:
+            expected = f"{' or '.join(drafting)} with engine {self.engine}"
+            yield Problem(("draft_precision",), expected, self.draft_precision)
         elif self.draft_precision != "float32" and (self.looks_up or self.strategy in ("greedy", "sample")):
-            yield Problem(("draft_precision",), "float32 where no network drafts in native code", self.draft_precision)
-        if self.verifier_precision == "float16":
-            yield Problem(("verifier_precision",), "float32, bfloat16 or int8", self.verifier_precision)
-        elif self.verifier_precision != "float32" and self.strategy in ("draft", "sample"):
+            expected = "float32 for sampling, and where no network drafts"
+            yield Problem(("draft_precision",), expected, self.draft_precision)
+        if self.verifier_precision != "float32" and self.strategy in ("draft", "sample"):
             expected = "float32 where nothing is verified" if self.strategy == "draft" else "float32 for sampling"
             yield Problem(("verifier_precision",), expected, self.verifier_precision)
 

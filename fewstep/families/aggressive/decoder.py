@@ -79,6 +79,8 @@ class NativeDecoder:
     def problems(self, search: AggressiveSearch) -> Iterator[Problem]:
         """Yield the options of a search that are not valid for this system, or that native code does not support."""
         yield from search.problems(self.config, self.parts)
+        if search.engine != "auto":
+            yield Problem(("engine",), "auto in native code", search.engine)
         yield from self.unsupported(search)
 
     def unsupported(self, search: AggressiveSearch) -> Iterator[Problem]:

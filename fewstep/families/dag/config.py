@@ -8,7 +8,7 @@ from typing import Annotated, Literal, cast
 
 from fewstep.config.bounds import Ge, Gt, Le
 from fewstep.config.network import TYPICAL_LENGTH, NetworkConfig
-from fewstep.config.options import Precision, Sampling, Shortlist
+from fewstep.config.options import Precision, Sampling, Shortlist, engine_precision
 from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig, SystemParts, Workload
 
@@ -185,11 +185,8 @@ class DagSearch(SearchConfig):
             yield Problem(("n_best",), f"at most {self.beam_size}, the size of the beam", self.n_best)
         elif self.strategy not in ("beam", "sample") and self.n_best > 1:
             yield Problem(("n_best",), f"1 with {self.strategy}", self.n_best)
-        if self.precision == "float16" and self.engine == "auto":
-            yield Problem(("precision",), "float32, bfloat16 or int8 unless engine is torch", self.precision)
-        elif self.precision == "int8" and self.engine == "torch":
-            yield Problem(("precision",), "float32, float16 or bfloat16 with engine torch", self.precision)
-        elif self.precision != "float32" and self.strategy == "sample":
+        yield from engine_precision(self.engine, self.precision)
+        if self.precision != "float32" and self.strategy == "sample":
             yield Problem(("precision",), "float32 for sampling", self.precision)
         if self.ngram_weight and self.strategy != "beam":
             yield Problem(("ngram_weight",), f"0 with {self.strategy}", self.ngram_weight)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, cast
 
 from fewstep.config.bounds import Ge, Lt
 from fewstep.config.network import NetworkConfig
-from fewstep.config.options import Precision
+from fewstep.config.options import Precision, engine_precision
 from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig, SystemParts, Workload
 
@@ -53,24 +53,25 @@ class LatticeSearch(SearchConfig):
     """Weight of the counts' log-probability of a token relative to the network's."""
     token_bonus: float = 0.0
     """Per-token bonus that offsets the bias of summed log-probabilities towards short outputs."""
+    engine: Literal["auto", "torch"] = "auto"
+    """Engine that decodes: native code on a CPU and torch elsewhere (`auto`), or torch."""
     precision: Precision = "float32"
-    """Arithmetic of products with weights on a CPU; sums, and the normalizers `full` and `union`, stay in float32. bfloat16 is
-    faster on CPUs with AVX512-BF16 and slower on others. Torch, which decodes on a GPU, supports float32 alone."""
+    """Arithmetic of products with weights; sums, and the normalizers `full` and `union`, stay in float32. On a CPU bfloat16 is
+    faster with AVX512-BF16 and slower without. Torch, which decodes on a GPU, has float32, and on a GPU float16 and bfloat16."""
     confidences: bool = False
     """Also report for each token of the best path by how many nats the path beats the best path without that token."""
 
     @property
     def workload(self) -> Workload:
         """The options that decide with which baseline a timing is compared."""
-        return Workload("one", "auto", self.precision, None)
+        return Workload("one", self.engine, self.precision, None)
 
     def problems(self, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Problem]:
         """Yield the options that are not valid with one another, with the network (None: not known) or with the system's parts."""
         scorer = None if network is None else cast(LatticeModelConfig, network)
         if self.strategy == "lookup" and self.n_best > 1:
             yield Problem(("n_best",), "1 with lookup", self.n_best)
-        if self.precision == "float16":
-            yield Problem(("precision",), "float32, bfloat16 or int8", self.precision)
+        yield from engine_precision(self.engine, self.precision)
         if scorer is not None and self.normalizer == "selfnorm" and not scorer.normalizer_penalty:
             expected = "full, union or local for a network trained without normalizer_penalty"
             yield Problem(("normalizer",), expected, self.normalizer)

@@ -55,7 +55,9 @@ class NativeDecoder:
 
     def problems(self, search: LatticeSearch) -> Iterator[Problem]:
         """Yield the options of a search that are not valid for this system."""
-        return search.problems(self.config, self.parts)
+        yield from search.problems(self.config, self.parts)
+        if search.engine != "auto":
+            yield Problem(("engine",), "auto in native code", search.engine)
 
     def prepare(
         self, sources: Sequence[Sequence[int]], search: LatticeSearch | None = None, threads: int | None = None

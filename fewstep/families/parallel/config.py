@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self, cast
 
 from fewstep.config.bounds import Ge, Gt, Le
 from fewstep.config.network import NetworkConfig
-from fewstep.config.options import Precision, Shortlist
+from fewstep.config.options import Precision, Shortlist, engine_precision
 from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig, SystemParts, Workload
 
@@ -147,8 +147,9 @@ class ParallelSearch(SearchConfig):
     engine: Literal["auto", "torch"] = "auto"
     """Engine that decodes: native code on a CPU and torch elsewhere (`auto`), or torch."""
     precision: Precision = "float32"
-    """Arithmetic of products with weights on a CPU. bfloat16 applies to layers, which is faster on CPUs with AVX512-BF16 and slower
-    on others; int8 applies to the ranking of tokens as well. Torch, which decodes on a GPU, supports float32 alone."""
+    """Arithmetic of products with weights. On a CPU bfloat16 applies to layers, which is faster with AVX512-BF16 and slower
+    without; int8 applies to the ranking of tokens as well. Torch, which decodes on a GPU, has float32, and on a GPU float16 and
+    bfloat16."""
 
     @classmethod
     def for_network(cls, network: NetworkConfig) -> Self:
@@ -197,10 +198,7 @@ class ParallelSearch(SearchConfig):
         for key in ("ngram_weight", "token_bonus", "length_penalty"):
             if getattr(self, key) and self.strategy != "prefix-beam":
                 yield Problem((key,), f"0 with {self.strategy}", getattr(self, key))
-        if self.precision == "float16":
-            yield Problem(("precision",), "float32, bfloat16 or int8", self.precision)
-        elif self.precision != "float32" and self.engine == "torch":
-            yield Problem(("precision",), "float32 with engine torch", self.precision)
+        yield from engine_precision(self.engine, self.precision)
 
     def _network_problems(self, network: ParallelConfig) -> Iterator[Problem]:
         if self.strategy == "mask-predict" and network.objective != "cmlm":

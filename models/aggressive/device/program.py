@@ -9,18 +9,14 @@ from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.families.aggressive.options import block_width
 from fewstep.translation import Hypothesis
 from models.aggressive.drafters import BlockDrafter, BlockSizes, Draft, HeadDrafter, MedusaDrafter, network_drafter
-from models.aggressive.head import DraftHead
 from models.aggressive.loop import verify_chain, verify_tree
-from models.aggressive.medusa import MedusaHeads
-from models.aggressive.model import AggressiveModel
+from models.aggressive.precision import Network
 from models.aggressive.rules import writable_prefix
 from models.aggressive.state import State
 from models.aggressive.tree import DraftTree
 from models.aggressive.verifier import Verifying
 from models.common.device_batch import Inputs, Size, copy_memories
 from models.common.layers.backbone import Backbone
-
-Network = AggressiveModel | DraftHead | MedusaHeads
 
 
 class DraftAndVerify:

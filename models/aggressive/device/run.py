@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.sources import Ints, Sources
 from fewstep.translation import Hypothesis
-from models.aggressive.device.program import DraftAndVerify, Network
+from models.aggressive.device.program import DraftAndVerify
+from models.aggressive.precision import Pair
 from models.common.device_batch import Size, buffers, inputs_for, size_for
-from models.common.layers.backbone import Backbone
 from models.common.program import SearchProgram
 from models.common.replay import Programs
 from models.common.shortlist import shortlist_mask
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class DeviceSearch:
     """Drafting by a network, in chains or trees, and its verification on the networks' device."""
 
-    def __init__(self, model: Network, verifier: Backbone, lexicon: Lexicon | None) -> None:
-        self._model, self._verifier, self._lexicon = model, verifier, lexicon
+    def __init__(self, pair: Pair, lexicon: Lexicon | None) -> None:
+        self._pair, self._lexicon = pair, lexicon
         self._programs: Programs[tuple[AggressiveSearch, Size], SearchProgram] = Programs(self._program)
 
     def supports(self, search: AggressiveSearch) -> bool:
@@ -32,15 +32,17 @@ class DeviceSearch:
 
     def decode(self, prepared: Sources, search: AggressiveSearch, limits: Ints) -> list[Hypothesis]:
         """Return the hypothesis of each source; `limits` [B] are maximum output lengths in tokens with EOS."""
-        most, positions = int(limits.max()), self._model.config.max_positions
+        model, _ = self._pair.networks(search)
+        most, positions = int(limits.max()), model.config.max_positions
         size = size_for(prepared, most, max_source=positions, max_slots=positions)
-        allowed = shortlist_mask(search.shortlist, self._lexicon, *source_tensors(prepared, "cpu"), self._model.sizes.target)
-        inputs = inputs_for(prepared, limits, 0, allowed, size, self._model.target_embedding.weight.device)
+        allowed = shortlist_mask(search.shortlist, self._lexicon, *source_tensors(prepared, "cpu"), model.sizes.target)
+        inputs = inputs_for(prepared, limits, 0, allowed, size, model.target_embedding.weight.device)
         found = self._programs.call((search, size), lambda program: program.run(inputs, len(prepared.ids), most))
         return [hypothesis for (hypothesis,) in found]
 
     def _program(self, key: tuple[AggressiveSearch, Size]) -> SearchProgram:
         search, size = key
-        device, target = self._model.target_embedding.weight.device, self._model.sizes.target
+        model, verifier = self._pair.networks(search)
+        device, target = model.target_embedding.weight.device, model.sizes.target
         inputs = buffers(size, target, device, shortlists=search.shortlist is not None)
-        return SearchProgram(DraftAndVerify(self._model, self._verifier, search, inputs, size), inputs, device)
+        return SearchProgram(DraftAndVerify(model, verifier, search, inputs, size), inputs, device)

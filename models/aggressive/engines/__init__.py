@@ -53,7 +53,7 @@ def engines_for(
     Native code copies the weights, so it needs networks on the CPU whose weights do not change any more (`frozen`). `native` is
     the runtime's decoder of the same networks, if it was loaded.
     """
-    engines: dict[str, AggressiveEngine] = {"torch": TorchEngine(model, verifier, lexicon)}
+    engines: dict[str, AggressiveEngine] = {"torch": TorchEngine(model, verifier, lexicon, frozen=frozen)}
     if frozen and next(model.parameters()).device.type == "cpu":
         engines["native"] = NativeEngine(native or native_decoder(model, verifier, lexicon))
     return engines

@@ -19,6 +19,7 @@ from models.aggressive.head import DraftHead
 from models.aggressive.loop import draft_and_verify
 from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel
+from models.aggressive.precision import Pair
 from models.aggressive.verifier import Verifying
 from models.common.inference import inference_mode
 from models.common.layers.backbone import Backbone
@@ -27,18 +28,23 @@ from models.common.sources import source_tensors
 
 
 class TorchEngine:
-    """A drafter and its verifier in evaluation mode and float32."""
+    """A drafter and its verifier in evaluation mode."""
 
-    def __init__(self, model: AggressiveModel | DraftHead | MedusaHeads, verifier: Backbone, lexicon: Lexicon | None) -> None:
-        self._model, self._verifier, self._lexicon = model, verifier, lexicon
-        self._device = DeviceSearch(model, verifier, lexicon)
+    def __init__(
+        self,
+        model: AggressiveModel | DraftHead | MedusaHeads,
+        verifier: Backbone,
+        lexicon: Lexicon | None,
+        *,
+        frozen: bool = False,
+    ) -> None:
+        """`frozen` states that the weights do not change any more, so that there may be copies in half precision."""
+        self._pair, self._lexicon = Pair(model, verifier, frozen=frozen), lexicon
+        self._device = DeviceSearch(self._pair, lexicon)
 
     def problems(self, search: AggressiveSearch, network: AggressiveConfig) -> list[Problem]:
         """Return the reasons why torch cannot run a search."""
-        if search.verifier_precision == "float32":
-            return []
-        expected = "float32 in torch, which samples and decodes unfinished networks"
-        return [Problem(("verifier_precision",), expected, search.verifier_precision)]
+        return list(self._pair.problems(search))
 
     def decode(
         self,
@@ -49,19 +55,20 @@ class TorchEngine:
         threads: int | None = None,
     ) -> Drafting:
         """Return the hypothesis of each source."""
-        with inference_mode(self._model) as device, inference_mode(self._verifier):
+        model, verifier = self._pair.networks(search)
+        with inference_mode(model) as device, inference_mode(verifier):
             if device.type != "cpu" and self._device.supports(search):
                 return Drafting(self._device.decode(prepared, search, limits), {})
             source, row_limits = source_tensors(prepared, device), torch.from_numpy(limits).to(device)
             if search.strategy == "draft":
-                return Drafting(draft_only(self._model, *source, search, row_limits).hypotheses(), {})
-            slots, width = int(limits.max()), block_width(search, self._model.config)
-            allowed = shortlist_mask(search.shortlist, self._lexicon, *source, self._model.sizes.target)
+                return Drafting(draft_only(model, *source, search, row_limits).hypotheses(), {})
+            slots, width = int(limits.max()), block_width(search, model.config)
+            allowed = shortlist_mask(search.shortlist, self._lexicon, *source, model.sizes.target)
             drafter: Drafter | None = None
             if search.looks_up:
                 drafter = LookupDrafter(hints, search.ngram)
             elif search.strategy != "greedy":
-                drafter = network_drafter(self._model, *source, search, slots, linked_tokens(self._lexicon))
-            verifying = Verifying(self._verifier, *source, slots, allowed, search.tree_nodes)
-            state = draft_and_verify(verifying, drafter, row_limits, search.with_fallback(self._model.config), width, prepared.rows)
+                drafter = network_drafter(model, *source, search, slots, linked_tokens(self._lexicon))
+            verifying = Verifying(verifier, *source, slots, allowed, search.tree_nodes)
+            state = draft_and_verify(verifying, drafter, row_limits, search.with_fallback(model.config), width, prepared.rows)
             return Drafting(state.hypotheses(), {})

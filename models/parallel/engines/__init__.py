@@ -42,7 +42,7 @@ def engines_for(
     Native code copies the weights, so it needs a network on the CPU whose weights do not change any more (`frozen`). `native` is
     the runtime's decoder of the same network, if it was loaded.
     """
-    engines: dict[str, ParallelEngine] = {"torch": TorchEngine(model, ngram, lexicon)}
+    engines: dict[str, ParallelEngine] = {"torch": TorchEngine(model, ngram, lexicon, frozen=frozen)}
     if frozen and next(model.parameters()).device.type == "cpu":
         engines["native"] = NativeEngine(native or native_decoder(model, ngram, lexicon))
     return engines

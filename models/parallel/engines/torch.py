@@ -21,8 +21,10 @@ from fewstep.sources import Sources
 from fewstep.translation import Hypothesis
 from fewstep.vocabulary import BLANK
 from models.common.inference import inference_mode
+from models.common.precision import Precisions
 from models.common.shortlist import shortlist_mask
 from models.common.sources import source_tensors
+from models.parallel.device import DeviceRanking
 from models.parallel.filling import fill
 from models.parallel.lengths import length_candidates, upsampled
 from models.parallel.model import ParallelModel
@@ -34,37 +36,38 @@ if TYPE_CHECKING:
 
 
 class TorchEngine:
-    """A network in evaluation mode and float32."""
+    """A network in evaluation mode."""
 
-    def __init__(self, model: ParallelModel, ngram: NgramScorer | None, lexicon: Lexicon | None) -> None:
-        self._model, self._ngram, self._lexicon = model, ngram, lexicon
+    def __init__(self, model: ParallelModel, ngram: NgramScorer | None, lexicon: Lexicon | None, *, frozen: bool = False) -> None:
+        """`frozen` states that the weights do not change any more, so that there may be copies in half precision."""
+        self._models, self._ngram, self._lexicon = Precisions(model, frozen=frozen), ngram, lexicon
+        self._device = DeviceRanking(self._models, lexicon)
 
     def problems(self, search: ParallelSearch, network: ParallelConfig) -> list[Problem]:
         """Return the reasons why torch cannot run a search."""
-        if search.precision == "float32":
-            return []
-        return [Problem(("precision",), "float32 in torch, which decodes unfinished networks", search.precision)]
+        return list(self._models.problems(search.precision))
 
     def decode(
         self, prepared: Sources, search: ParallelSearch, threads: int | None, rescore: Rescore | None
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first."""
-        if self._model.config.uses_ctc:
+        if self._models[search.precision].config.uses_ctc:
             return search_alignments(self.ranked(prepared, search), search, self._ngram, threads or torch.get_num_threads())
         filled = self.filled(prepared, search)
         return choose_lengths(filled, search, len(prepared.rows), passes(search), rescore)
 
     def filled(self, prepared: Sources, search: ParallelSearch) -> FilledSlots:
         """Return the filled slots of all lengths that a search asks for."""
-        with inference_mode(self._model) as device:
+        model = self._models[search.precision]
+        with inference_mode(model) as device:
             source, source_lengths = source_tensors(prepared, device)
-            read, ranking = self._model.read(source, source_lengths), self._ranking(source, source_lengths, search)
+            read, ranking = model.read(source, source_lengths), self._ranking(model, source, source_lengths, search)
             assert read.lengths is not None
             lengths, distinct = length_candidates(
-                self._model.config, read.lengths, source_lengths, search.length_candidates, search.length_choice
+                model.config, read.lengths, source_lengths, search.length_candidates, search.length_choice
             )
             sentences = distinct.nonzero()[:, 0]
-            found = fill(self._model, read.select(sentences), lengths[distinct], sentences, ranking, passes(search))
+            found = fill(model, read.select(sentences), lengths[distinct], sentences, ranking, passes(search))
             ordered = read.lengths.sort(1, descending=True).values
             gaps = ordered[:, 0] - ordered[:, 1]
             margins = torch.minimum(found.margins, gaps[sentences])
@@ -73,12 +76,15 @@ class TorchEngine:
 
     def ranked(self, prepared: Sources, search: ParallelSearch) -> RankedSlots:
         """Return the ranked slots of a CTC network, with as many tokens as a search reads."""
-        with inference_mode(self._model) as device:
+        model = self._models[search.precision]
+        with inference_mode(model) as device:
+            if device.type != "cpu" and self._device.supports(model.config):
+                return self._device.ranked(prepared, search)
             source, source_lengths = source_tensors(prepared, device)
-            read, ranking = self._model.read(source, source_lengths), self._ranking(source, source_lengths, search)
-            lengths = upsampled(self._model.config, source_lengths)
+            read, ranking = model.read(source, source_lengths), self._ranking(model, source, source_lengths, search)
+            lengths = upsampled(model.config, source_lengths)
             size = int(lengths.max())
-            states = self._model.states(self._model.inputs(read, lengths, size), lengths, read)
+            states = model.states(model.inputs(read, lengths, size), lengths, read)
             real = torch.arange(size, device=device) < lengths[:, None]
             scores, ids, blanks = ranking.top(states[real], real.nonzero()[:, 0], tokens_needed(search), without=BLANK)
             arrays = [part.new_zeros((*real.shape, *part.shape[1:])) for part in (scores, ids, blanks)]
@@ -86,7 +92,7 @@ class TorchEngine:
                 whole[real] = part
             return RankedSlots(*(part.cpu().numpy() for part in (*arrays, lengths)))
 
-    def _ranking(self, source: torch.Tensor, source_lengths: torch.Tensor, search: ParallelSearch) -> Ranking:
-        size = self._model.target_embedding.num_embeddings
+    def _ranking(self, model: ParallelModel, source: torch.Tensor, source_lengths: torch.Tensor, search: ParallelSearch) -> Ranking:
+        size = model.target_embedding.num_embeddings
         allowed = shortlist_mask(search.shortlist, self._lexicon, source, source_lengths, size)
-        return Ranking(self._model, allowed, allow_unknown=search.allow_unknown)
+        return Ranking(model, allowed, allow_unknown=search.allow_unknown)

@@ -206,15 +206,13 @@ def _search(path: KeyPath, search: SearchConfig, network: NetworkConfig | None, 
 
 def _gpu(path: KeyPath, search: SearchConfig, config: RunConfig) -> Iterator[Rule]:
     """Yield a rule for half precision in torch, which is for GPUs, where a step that runs the search has none."""
-    if search.workload.engine != "torch" or search.workload.precision not in HALF_PRECISIONS:
-        return
-    for stage in ("decode", "benchmark"):
+    half = {key: value for key, value in search.precisions.items() if value in HALF_PRECISIONS}
+    for stage in ("decode", "benchmark") if half and search.workload.engine == "torch" else ():
         resources = config.cluster.resources.get(stage)
         if resources is None or not resources.gpus:
             place: KeyPath = ("cluster", "resources", stage, "gpus")
-            yield broken(
-                (*path, "precision"), f"float32 with engine torch and no GPU for {stage}", search.workload.precision, place
-            )
+            for key, precision in half.items():
+                yield broken((*path, key), f"float32 with engine torch and no GPU for {stage}", precision, place)
 
 
 def _labels(path: KeyPath, searches: Mapping[str, SearchConfig]) -> Iterator[Rule]:

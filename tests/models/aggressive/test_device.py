@@ -12,6 +12,7 @@ from fewstep.sources import max_output_lengths
 from models.aggressive.decode import AggressiveDecoder
 from models.aggressive.device.program import DraftAndVerify
 from models.aggressive.device.run import DeviceSearch
+from models.aggressive.precision import Pair
 from models.common.device_batch import Size, buffers
 from models.common.inference import inference_mode
 from tests.models.aggressive.networks import drafter_of, head_of, heads_of, sharing, sources, verifier_of
@@ -50,6 +51,10 @@ SEARCHES = {
 }
 
 
+def device_search(drafter, verifier, lexicon=None):
+    return DeviceSearch(Pair(drafter, verifier, frozen=True), lexicon)
+
+
 def compare(kind, search, device, decoder, rows):
     """Compare a batch with the loop of shrinking batches, to the last statistic."""
     prepared = decoder.prepare(rows)
@@ -73,7 +78,7 @@ def test_outputs_and_statistics_are_those_of_shrinking_batches(kind, name):
     if kind == "head" and search.tree_nodes:
         pytest.skip("a drafter that writes token after token has no trees")
     verifier, drafter = networks(kind)
-    decoder, device = AggressiveDecoder(drafter, verifier), DeviceSearch(drafter, verifier, None)
+    decoder, device = AggressiveDecoder(drafter, verifier), device_search(drafter, verifier)
     for count, seed in ((4, 3), (3, 1), (1, 2), (4, 5)):
         compare(kind, search, device, decoder, sources(count, seed=seed))
 
@@ -81,13 +86,13 @@ def test_outputs_and_statistics_are_those_of_shrinking_batches(kind, name):
 def test_a_shortlist_and_a_confidence_have_programs_too():
     verifier, drafter = networks("head")
     linked = links(verifier.sizes.target)
-    decoder, device = AggressiveDecoder(drafter, verifier, lexicon=linked), DeviceSearch(drafter, verifier, linked)
+    decoder, device = AggressiveDecoder(drafter, verifier, lexicon=linked), device_search(drafter, verifier, linked)
     search = dataclasses.replace(CHAIN, confidence=0.3, shortlist=Shortlist(tokens=9, links=3))
     compare("head", search, device, decoder, sources(6, seed=4))
 
 
 def test_searches_that_need_the_host_have_no_program():
-    device = DeviceSearch(*reversed(networks("separate")), None)
+    device = device_search(*reversed(networks("separate")))
     assert all(device.supports(search) for search in SEARCHES.values())
     for options in ({"strategy": "sample"}, {"strategy": "draft"}, {"drafter": "lookup"}, {"draft_shortlist": Shortlist(tokens=9)}):
         assert not device.supports(dataclasses.replace(CHAIN, **options))
@@ -112,10 +117,49 @@ def test_neither_start_nor_pass_waits_for_the_host(kind, name):
     assert calls.calls < (1300 if search.tree_nodes else {"head": 2000}.get(kind, 850))
 
 
+@pytest.mark.parametrize(("kind", "precision"), [*((kind, "bfloat16") for kind in KINDS), ("separate", "float16")])
+def test_half_precision_is_near_float32(kind, precision):
+    """Drafts in half precision do not change the output; a verifier in half precision writes nearly the same."""
+    verifier, drafter = networks(kind)
+    decoder, device = AggressiveDecoder(drafter, verifier), device_search(drafter, verifier)
+    prepared, (greedy, chain) = decoder.prepare(sources(12, seed=2)), (SEARCHES["greedy"], CHAIN)
+    limits = max_output_lengths(LIMITS, prepared.lengths, drafter.config.max_positions)
+
+    def decoded(search, **options):
+        with inference_mode(drafter), inference_mode(verifier):
+            return device.decode(prepared, dataclasses.replace(search, **options), limits)
+
+    whole = decoded(greedy)
+    drafted = decoded(chain, draft_precision=precision)
+    assert [one.ids for one in drafted] == [one.ids for one in whole]
+    half, both = (
+        decoded(greedy, verifier_precision=precision),
+        decoded(chain, verifier_precision=precision, draft_precision=precision),
+    )
+    for found in (half, both):
+        equal = [(one, other) for one, other in zip(found, whole, strict=True) if one.ids == other.ids]
+        assert len(equal) >= 8
+        assert [one.score for one, _ in equal] == pytest.approx([other.score for _, other in equal], abs=0.3)
+        assert [one.score for one, _ in equal] != [other.score for _, other in equal]
+
+
+def test_half_precision_needs_a_gpu_and_keeps_counts_of_tokens():
+    verifier, drafter = networks("shared")
+    drafter.words.counts += 100_001
+    half = dataclasses.replace(CHAIN, engine="torch", draft_precision="float16", verifier_precision="bfloat16")
+    pair = Pair(drafter, verifier, frozen=True)
+    assert [problem.path for problem in pair.problems(half)] == [("draft_precision",), ("verifier_precision",)]
+    assert pair.networks(half)[0].words.counts.tolist() == drafter.words.counts.tolist()
+    assert [network.target_embedding.weight.dtype for network in pair.networks(half)] == [torch.float16, torch.bfloat16]
+    moved = Pair(drafter.to("meta"), verifier.to("meta"), frozen=True)
+    assert not list(moved.problems(half))
+    assert not list(moved.problems(dataclasses.replace(CHAIN, draft_precision="int8")))
+
+
 def test_a_batch_that_does_not_fit_is_decoded_in_halves(monkeypatch):
     """The output is that of a batch that fits."""
     verifier, drafter = networks("shared")
-    decoder, device, rows = AggressiveDecoder(drafter, verifier), DeviceSearch(drafter, verifier, None), sources(8, seed=6)
+    decoder, device, rows = AggressiveDecoder(drafter, verifier), device_search(drafter, verifier), sources(8, seed=6)
     sizes, start = [], DraftAndVerify.start
 
     def limited(program, inputs):

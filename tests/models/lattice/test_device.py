@@ -1,5 +1,7 @@
 """Lattices that are scored in buffers of fixed shapes: the same scores and paths, without waiting for the host."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from models.common.inference import inference_mode
 from models.lattice.decode import LatticeDecoder
 from models.lattice.device import MAX_ROWS, DeviceScoring, Program, Shape
 from models.lattice.search import DeviceLattice
-from models.lattice.tables import bigram_tables
+from models.lattice.tables import Scorers, bigram_tables
 from tests.models.common.device_alone import DeviceAlone
 from tests.models.lattice.made import counted, network, usual_pairs
 
@@ -32,7 +34,7 @@ def tables(tmp_path_factory):
 def test_programs_find_the_paths_of_the_host(search, options, tables):
     """One program serves batches of several sizes and forgets the one before."""
     model = network(**options)
-    decoder, device = LatticeDecoder(model, tables, bigram_tables(model)), DeviceScoring(model, bigram_tables(model))
+    decoder, device = LatticeDecoder(model, tables, bigram_tables(model)), DeviceScoring(Scorers(model, bigram_tables(model)))
 
     def score(ids, lengths, slots):
         assert device.supports(search, slots)
@@ -48,14 +50,41 @@ def test_programs_find_the_paths_of_the_host(search, options, tables):
             assert one.score == pytest.approx(other.score, abs=1e-4)
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+@pytest.mark.parametrize("options", [{}, {"decoder_layers": 2, "norm": "post", "positions": "learned"}])
+def test_half_precision_is_near_float32(precision, options, tables):
+    model = network(**options)
+    decoder, device = LatticeDecoder(model, tables), DeviceScoring(Scorers(model, bigram_tables(model)))
+    prepared = decoder.looked_up(decoder.prepare([source for source, _, _ in usual_pairs(seed=5, count=16)]), SEARCHES[0])
+    with inference_mode(model):
+        half, whole = (
+            device.lattice(prepared.ids, prepared.lengths, prepared.slots, dataclasses.replace(SEARCHES[0], precision=name))
+            for name in (precision, "float32")
+        )
+    assert {part.dtype for part in half} == {torch.float32}
+    for one, other in zip(half, whole, strict=True):
+        real = other > -torch.inf
+        assert torch.equal(one > -torch.inf, real)
+        assert 0 < (one - other)[real].abs().max() < 0.15
+
+
+def test_half_precision_needs_a_gpu_and_weights_that_stay():
+    model = network()
+    assert [problem.got for problem in Scorers(model, bigram_tables(model)).problems("float16")] == ["float16"]
+    model = model.to("meta")
+    assert not list(Scorers(model, bigram_tables(model)).problems("float16"))
+    assert len(list(Scorers(model, bigram_tables(model)).problems("int8"))) == 1
+    assert len(list(Scorers(model, None).problems("float16"))) == 1
+
+
 def test_lattices_whose_shapes_depend_on_values_have_no_program(tables):
     model = network()
-    decoder, device = LatticeDecoder(model, tables), DeviceScoring(model, bigram_tables(model))
+    decoder, device = LatticeDecoder(model, tables), DeviceScoring(Scorers(model, bigram_tables(model)))
     prepared = decoder.looked_up(decoder.prepare([[7, 8, 9]]), SEARCHES[0])
     assert device.supports(SEARCHES[0], prepared.slots)
     assert not device.supports(LatticeSearch(normalizer="union"), prepared.slots)
     assert not device.supports(LatticeSearch(candidate_threshold=1.0), prepared.slots)
-    assert not DeviceScoring(model, None).supports(SEARCHES[0], prepared.slots)
+    assert not DeviceScoring(Scorers(model, None)).supports(SEARCHES[0], prepared.slots)
     many = prepared.slots._replace(token_ids=np.zeros((1, 1, MAX_ROWS + 1), dtype=np.int64))
     assert not device.supports(SEARCHES[0], many)
 

@@ -113,7 +113,7 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
         ),
         (
             ", verifier: plain, search: {gad: {drafter: lookup, draft_precision: int8}}}}",
-            "systems.drafts.search.gad.draft_precision: expected float32 where no network drafts in native code, got int8",
+            "systems.drafts.search.gad.draft_precision: expected float32 for sampling, and where no network drafts, got int8",
         ),
         (
             ", verifier: plain, search: {sample: {verifier_precision: int8}}}}",
@@ -125,7 +125,19 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
         ),
         (
             ", verifier: plain, search: {sample: {draft_precision: int8}}}}",
-            "systems.drafts.search.sample.draft_precision: expected float32 where no network drafts in native code, got int8",
+            "systems.drafts.search.sample.draft_precision: expected float32 for sampling, and where no network drafts, got int8",
+        ),
+        (
+            ", verifier: plain, search: {gad: {verifier_precision: float16}}}}",
+            "systems.drafts.search.gad.verifier_precision: expected float32, bfloat16 or int8 unless engine is torch, got float16",
+        ),
+        (
+            ", verifier: plain, search: {gad: {draft_precision: float16}}}}",
+            "systems.drafts.search.gad.draft_precision: expected float32 or int8 with engine auto, got float16",
+        ),
+        (
+            ", verifier: plain, search: {gad: {engine: torch, draft_precision: bfloat16}}}}",
+            "systems.drafts.search.gad.draft_precision: expected float32 with engine torch and no GPU for decode, got bfloat16",
         ),
     ],
 )

@@ -68,6 +68,14 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(tmp_path, monke
             "c.yaml:1: systems.a.search.greedy.precision: expected float32 with engine torch and no GPU for decode, got float16",
         ),
         (
+            "systems: {a: {family: lattice, search: {viterbi: {precision: float16}}}}",
+            "c.yaml:1: systems.a.search.viterbi.precision: expected float32, bfloat16 or int8 unless engine is torch, got float16",
+        ),
+        (
+            "systems: {a: {family: lattice, search: {viterbi: {precision: bfloat16, engine: torch}}}}",
+            "c.yaml:1: systems.a.search.viterbi.precision: expected float32 with engine torch and no GPU for decode, got bfloat16",
+        ),
+        (
             TEACHER + "distillation: {precision: float16}",
             "c.yaml:2: distillation.precision: expected float32, bfloat16 or int8 unless engine is torch or ctranslate2, "
             "got float16",
