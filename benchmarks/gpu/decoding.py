@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -64,14 +64,24 @@ def calls(decoder: Any, search: Any) -> Decode:
     return lambda sources: decoder.decode(decoder.prepare(sources, search), search)
 
 
+@cache
+def stepwise_decoder(size: str, layers: Layers, order: str, device: str) -> StepwiseDecoder:
+    return StepwiseDecoder(network(size, layers, order).to(device), frozen=True)
+
+
 def stepwise(size: str, layers: Layers, order: str, search: StepwiseSearch, device: str) -> Decode:
-    return calls(StepwiseDecoder(network(size, layers, order).to(device), frozen=True), search)
+    return calls(stepwise_decoder(size, layers, order, device), search)
+
+
+@cache
+def graph_decoder(size: str, device: str) -> DagDecoder:
+    torch.manual_seed(1)
+    model = build_graph(DagConfig(size=size, **SIZES[size]), sizes(size)).eval()  # type: ignore[arg-type]
+    return DagDecoder(model.to(device), frozen=True)
 
 
 def graph(size: str, search: DagSearch, device: str) -> Decode:
-    torch.manual_seed(1)
-    model = build_graph(DagConfig(size=size, **SIZES[size]), sizes(size)).eval()  # type: ignore[arg-type]
-    return calls(DagDecoder(model.to(device), frozen=True), search)
+    return calls(graph_decoder(size, device), search)
 
 
 def lattice(size: str, tokens: int, batches: Sequence[int], search: LatticeSearch, device: str) -> Decode:
@@ -82,15 +92,25 @@ def lattice(size: str, tokens: int, batches: Sequence[int], search: LatticeSearc
     return calls(LatticeDecoder(model, tables, bigram_tables(model), frozen=True), search)
 
 
+@cache
+def slot_decoder(size: str, objective: str, device: str) -> ParallelDecoder:
+    return ParallelDecoder(slot_network(size, objective).to(device), frozen=True)
+
+
 def slots(size: str, objective: str, search: ParallelSearch, device: str) -> Decode:
-    return calls(ParallelDecoder(slot_network(size, objective).to(device), frozen=True), search)
+    return calls(slot_decoder(size, objective, device), search)
 
 
-def drafts(size: str, layers: Layers, kept: bool, search: AggressiveSearch, device: str) -> Decode:
+@cache
+def draft_decoder(size: str, layers: Layers, kept: bool, device: str) -> AggressiveDecoder:
     verifier = network(size, layers)
     biased(verifier, AGREED)
     drafter = drafter_of(verifier, size, "k15 separate", kept=kept).to(device)
-    return calls(AggressiveDecoder(drafter, verifier.to(device), frozen=True), search)
+    return AggressiveDecoder(drafter, verifier.to(device), frozen=True)
+
+
+def drafts(size: str, layers: Layers, kept: bool, search: AggressiveSearch, device: str) -> Decode:
+    return calls(draft_decoder(size, layers, kept, device), search)
 
 
 @dataclass(frozen=True)
@@ -210,20 +230,28 @@ def milliseconds(decode: Decode, sources: list[list[int]], device: str) -> float
 def measure(
     make: Callable[[], Decode], size: str, tokens: int, device: str, batches: Sequence[int], rounds: int, deadline: float
 ) -> dict[str, Any]:
-    """Return the times of an entry by batch size. Batches that would begin after `deadline` are left out."""
+    """Return the times of an entry by batch size, and the memory that programs and the batch add to weights and earlier programs.
+    Batches that would begin after `deadline` are left out."""
     decode, row = make(), dict[str, Any]()
     for batch in batches:
         if row and out_of_time(deadline):
             return {**row, "error": f"TimeoutError: no time was left for batch {batch}"}
         sources = sentences(batch, tokens, VOCABULARY[size])
-        if device != "cpu":
-            torch.cuda.reset_peak_memory_stats()
+        weights = allocated_mib(device)
         for _ in range(WARM_UP_CALLS):
             decode(sources)
         taken = [milliseconds(decode, sources, device) for _ in range(rounds)]
-        row[f"batch {batch}"] = {"ms": statistics.median(taken), "rounds": taken, "memory_mib": peak_mib(device)}
+        row[f"batch {batch}"] = {"ms": statistics.median(taken), "rounds": taken, "memory_mib": peak_mib(device) - weights}
     return row
 
 
-def peak_mib(device: str) -> float | None:
-    return None if device == "cpu" else torch.cuda.max_memory_allocated() / 2**20
+def allocated_mib(device: str) -> float:
+    """Return the memory that is in use, from which the next peak begins; 0 on a CPU."""
+    if device == "cpu":
+        return 0.0
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_allocated() / 2**20
+
+
+def peak_mib(device: str) -> float:
+    return 0.0 if device == "cpu" else torch.cuda.max_memory_allocated() / 2**20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import torch
 
@@ -29,7 +30,7 @@ def transformers(size: str, layers: Layers, search: StepwiseSearch, device: str)
     """Return the Marian network of transformers, of random weights, with its own generation. Raises ImportError without it."""
     from transformers import GenerationConfig
 
-    model = marian(size, layers, search.precision).to(device)
+    model = marian(size, layers, search.precision, device)
     tokens, beam = search.output_limits.max_tokens or 1, search.beam_size if search.strategy == "beam" else 1
     options = GenerationConfig(
         max_new_tokens=tokens,
@@ -53,7 +54,8 @@ def transformers(size: str, layers: Layers, search: StepwiseSearch, device: str)
     return decode
 
 
-def marian(size: str, layers: Layers, precision: Precision) -> torch.nn.Module:
+@cache
+def marian(size: str, layers: Layers, precision: Precision, device: str) -> torch.nn.Module:
     """Return a MarianMTModel of the size's shape, its output tied to one embedding of both sides."""
     from transformers import MarianConfig, MarianMTModel
 
@@ -77,4 +79,4 @@ def marian(size: str, layers: Layers, precision: Precision) -> torch.nn.Module:
         **sides,
     )
     torch.manual_seed(1)
-    return MarianMTModel(config).eval().to(getattr(torch, precision))
+    return MarianMTModel(config).eval().to(device, getattr(torch, precision))

@@ -46,7 +46,7 @@ class Worker:
             self._process = None
             return {"error": f"RuntimeError: expected a result, but the process ended with exit code {process.exitcode}"}
         if not usable:
-            self._abort(process)
+            self.close()
         return dict(row)
 
     def close(self) -> None:
