@@ -32,10 +32,12 @@ from benchmarks.origin import command, commit, machine, versions
 PARTS = {"limits": 0.2, "checks": 0.4, "decoding": 0.85, "graph loss": 0.9, "training": 1.0}
 """The parts in their order, and the share of the time after which no task of a part begins. Time that a part leaves is the next
 one's."""
-GRACE_SECONDS = 15
-"""Time after its part's end at which a task is stopped."""
-TASK_SECONDS = 45
-"""Time after which a task is stopped in any case."""
+TASK_SHARE = 0.3
+"""The share of the time after which a task is stopped."""
+GRACE_SHARE = 0.1
+"""The share of the time for which a task may outlast its part."""
+FIRST_SECONDS = 60
+"""Time in which the driver of a GPU must answer."""
 
 
 class Task(NamedTuple):
@@ -88,12 +90,12 @@ def tasks(arguments: argparse.Namespace) -> Iterator[Task]:
 
 
 def run(task: Task, worker: Worker, seconds: float) -> Row:
-    """Return the result of a task, which must begin in the first `seconds` of the program's time."""
-    deadline, now = BEGAN + seconds, time.monotonic()
+    """Return the result of a task in a run of `seconds`."""
+    deadline, now = BEGAN + PARTS[task.part] * seconds, time.monotonic()
     if out_of_time(deadline):
         return {"error": "TimeoutError: no time was left"}
     function = partial(task.function, deadline=deadline) if task.timed else task.function
-    row = worker.call(function, min(TASK_SECONDS, deadline + GRACE_SECONDS - now))
+    row = worker.call(function, min(TASK_SHARE * seconds, deadline + GRACE_SHARE * seconds - now))
     return {**row, "seconds": time.monotonic() - now}
 
 
@@ -118,7 +120,7 @@ def write(result: Result, path: Path | None) -> None:
 def main() -> int:
     arguments = parse()
     worker = Worker(arguments.device)
-    if arguments.device == "cuda" and not worker.call(limits.has_gpu, TASK_SECONDS).get("found"):
+    if arguments.device == "cuda" and not worker.call(limits.has_gpu, FIRST_SECONDS).get("found"):
         print("device: expected a CUDA GPU that torch can use, found none; try --device cpu --size tiny --precision float32")
         return 2
     result: Result = {"command": command(), "commit": commit(), "machine": machine(), "versions": versions()}
@@ -127,7 +129,7 @@ def main() -> int:
     for task in tasks(arguments):
         if not any(words in f"{task.part} {task.name}" for words in arguments.only):
             continue
-        row = {"name": task.name, **run(task, worker, PARTS[task.part] * arguments.seconds)}
+        row = {"name": task.name, **run(task, worker, arguments.seconds)}
         if task.part == "limits":
             result["card"] = row.get("card")
         if task.entry is not None:

@@ -10,6 +10,7 @@ import torch
 
 import kernels
 from benchmarks.decoding.networks import VOCABULARY, drafter_of, network, sentences, sizes
+from benchmarks.gpu import data_parallel
 from benchmarks.gpu.training import batch_of, family_loss, train_network
 from fewstep.config.network import SIZES
 from fewstep.config.options import OutputLimits
@@ -109,6 +110,11 @@ def update(device: str, size: str) -> float:
     return worst
 
 
+def shared_training(device: str, size: str) -> float:
+    """Return the difference of a training on the device from that of two workers on the CPU; the network is tiny."""
+    return data_parallel.difference(device)
+
+
 CHECKS: dict[str, tuple[Callable[[str, str], float], float]] = {
     "graph loss and gradients": (graph_loss, NEAR),
     "lattice search": (lattice_search, NEAR),
@@ -116,6 +122,7 @@ CHECKS: dict[str, tuple[Callable[[str, str], float], float]] = {
     "graph search": (graph_search, 0.15),
     "draft and verify": (drafts, 0.15),
     "gradients of an update": (update, 20 * NEAR),
+    "data-parallel training": (shared_training, 20 * NEAR),
 }
 """The checks, and the largest difference of each. Random weights have near ties, so that a few outputs may differ."""
 

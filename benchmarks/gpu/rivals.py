@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -32,7 +33,7 @@ def transformers(size: str, layers: Layers, search: StepwiseSearch, device: str)
 
     model = marian(size, layers, search.precision, device)
     tokens, beam = search.output_limits.max_tokens or 1, search.beam_size if search.strategy == "beam" else 1
-    options = GenerationConfig(
+    options = GenerationConfig(  # type: ignore[no-untyped-call]
         max_new_tokens=tokens,
         min_new_tokens=tokens,
         num_beams=beam,
@@ -55,12 +56,12 @@ def transformers(size: str, layers: Layers, search: StepwiseSearch, device: str)
 
 
 @cache
-def marian(size: str, layers: Layers, precision: Precision, device: str) -> torch.nn.Module:
+def marian(size: str, layers: Layers, precision: Precision, device: str) -> Any:
     """Return a MarianMTModel of the size's shape, its output tied to one embedding of both sides."""
     from transformers import MarianConfig, MarianMTModel
 
     shape, tokens = SIZES[size], VOCABULARY[size]
-    sides = {
+    sides: dict[str, Any] = {
         f"{side}_{name}": value
         for side, count in zip(("encoder", "decoder"), layers, strict=True)
         for name, value in (("layers", count), ("attention_heads", shape["heads"]), ("ffn_dim", shape["feed_forward"]))
@@ -79,4 +80,5 @@ def marian(size: str, layers: Layers, precision: Precision, device: str) -> torc
         **sides,
     )
     torch.manual_seed(1)
-    return MarianMTModel(config).eval().to(device, getattr(torch, precision))
+    model: Any = MarianMTModel(config)
+    return model.eval().to(device, getattr(torch, precision))

@@ -22,6 +22,7 @@ runpy.run_module("benchmarks.gpu", run_name="__main__")
 """
 SMALL = ["--device", "cpu", "--size", "tiny", "--precision", "float32", "--training-precision", "float32"]
 QUICK = ["--batch-tokens", "54", "--updates", "1", "--rounds", "1", "--graphs", "2", "4", "12", "--tokens", "5", "--batches", "1"]
+PATIENT = ["--seconds", "600"]
 
 
 def run(*options):
@@ -30,7 +31,7 @@ def run(*options):
 
 
 def results(tmp_path, *options):
-    found = run(*SMALL, *QUICK, *options, "--json", str(tmp_path / "gpu.json"))
+    found = run(*SMALL, *QUICK, *PATIENT, *options, "--json", str(tmp_path / "gpu.json"))
     assert found.returncode == 0, found.stdout + found.stderr
     return json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8")), found.stdout
 
@@ -44,10 +45,11 @@ def test_checks_pass_and_training_is_measured(tmp_path):
         "graph search": True,
         "draft and verify": True,
         "gradients of an update": True,
+        "data-parallel training": True,
     }
     assert all(row["bare"] > 0 and row["ours"] > 0 for row in result["training"])
     assert result["decoding"] == []
-    assert text.count(" s] checks: ") == 6
+    assert text.count(" s] checks: ") == 7
 
 
 def test_every_entry_decodes_and_costs_are_shares_of_the_limits(tmp_path):
