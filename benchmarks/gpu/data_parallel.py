@@ -30,8 +30,10 @@ from models.training.worker import TrainingWorker
 
 SIZE, FAMILY, NUM_SHARES, UPDATES = "tiny", "stepwise", 2, 5
 RECIPE = TrainingConfig(updates=UPDATES, learning_rate=0.01, warmup_updates=1, adam_epsilon=1e-3, batch_tokens=256)
-SECONDS = 60
+SECONDS = 120
 """Time in which a worker must end, and wait for the other one."""
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+"""The interface of workers on one machine, which need no network."""
 
 
 def stream(worker: TrainingWorker) -> Iterator[list[Share]]:
@@ -82,6 +84,7 @@ def check_communication(device: str, weights: torch.Tensor, store: Path) -> None
 
 
 def connect(backend: str, store: Path, rank: int, world_size: int) -> None:
+    os.environ.update(LOOPBACK)
     timeout = timedelta(seconds=SECONDS)
     dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=world_size, timeout=timeout)
 
