@@ -8,9 +8,9 @@ from torch import Tensor
 from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.families.aggressive.options import block_width
 from fewstep.translation import Hypothesis
+from models.aggressive.device.precision import Network
 from models.aggressive.drafters import BlockDrafter, BlockSizes, Draft, HeadDrafter, MedusaDrafter, network_drafter
 from models.aggressive.loop import verify_chain, verify_tree
-from models.aggressive.precision import Network
 from models.aggressive.rules import writable_prefix
 from models.aggressive.state import State
 from models.aggressive.tree import DraftTree

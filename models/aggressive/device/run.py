@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.sources import Ints, Sources
 from fewstep.translation import Hypothesis
+from models.aggressive.device.precision import Pair
 from models.aggressive.device.program import DraftAndVerify
-from models.aggressive.precision import Pair
 from models.common.device_batch import Size, buffers, inputs_for, size_for
 from models.common.program import SearchProgram
 from models.common.replay import Programs

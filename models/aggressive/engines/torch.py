@@ -12,6 +12,7 @@ from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearc
 from fewstep.families.aggressive.options import block_width
 from fewstep.families.aggressive.record import Drafting
 from fewstep.sources import Ints, Sources
+from models.aggressive.device.precision import Pair
 from models.aggressive.device.run import DeviceSearch
 from models.aggressive.draft_only import draft_only
 from models.aggressive.drafters import Drafter, LookupDrafter, network_drafter
@@ -19,7 +20,6 @@ from models.aggressive.head import DraftHead
 from models.aggressive.loop import draft_and_verify
 from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel
-from models.aggressive.precision import Pair
 from models.aggressive.verifier import Verifying
 from models.common.inference import inference_mode
 from models.common.layers.backbone import Backbone

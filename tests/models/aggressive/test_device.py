@@ -10,9 +10,9 @@ from fewstep.decoding import decode_batch
 from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.sources import max_output_lengths
 from models.aggressive.decode import AggressiveDecoder
+from models.aggressive.device.precision import Pair
 from models.aggressive.device.program import DraftAndVerify
 from models.aggressive.device.run import DeviceSearch
-from models.aggressive.precision import Pair
 from models.common.device_batch import Size, buffers
 from models.common.inference import inference_mode
 from tests.models.aggressive.networks import drafter_of, head_of, heads_of, sharing, sources, verifier_of
