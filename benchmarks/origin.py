@@ -13,7 +13,7 @@ from pathlib import Path
 from stages.benchmark.environment import cpu_model
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "ray", "ctranslate2")
+PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "ray", "ctranslate2", "transformers", "triton")
 SETTINGS = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")
 """Environment variables that change speed."""
 

@@ -42,6 +42,7 @@ def transformers(size: str, layers: Layers, search: StepwiseSearch, device: str)
         decoder_start_token_id=PAD,
         pad_token_id=PAD,
         eos_token_id=EOS,
+        forced_eos_token_id=EOS,
     )
 
     @torch.inference_mode()
@@ -75,7 +76,6 @@ def marian(size: str, layers: Layers, precision: Precision, device: str) -> Any:
         scale_embedding=True,
         pad_token_id=PAD,
         eos_token_id=EOS,
-        forced_eos_token_id=EOS,
         decoder_start_token_id=PAD,
         **sides,
     )
