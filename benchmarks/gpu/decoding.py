@@ -37,12 +37,14 @@ from fewstep.families.parallel.config import ParallelSearch
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.aggressive.decode import AggressiveDecoder
 from models.dag.decode import DagDecoder
+from models.dag.model import DagModel
 from models.dag.model import build as build_graph
 from models.lattice.decode import LatticeDecoder
 from models.lattice.model import build as build_lattice
 from models.lattice.tables import bigram_tables
 from models.parallel.decode import ParallelDecoder
 from models.stepwise.decode import StepwiseDecoder
+from models.stepwise.model import StepwiseModel
 
 MIN_SECONDS = 0.2
 """Decoding is repeated for at least this time in a round."""
@@ -65,23 +67,22 @@ def calls(decoder: Any, search: Any) -> Decode:
 
 
 @cache
-def stepwise_decoder(size: str, layers: Layers, order: str, device: str) -> StepwiseDecoder:
-    return StepwiseDecoder(network(size, layers, order).to(device), frozen=True)
+def stepwise_network(size: str, layers: Layers, order: str, device: str) -> StepwiseModel:
+    return network(size, layers, order).to(device)
 
 
 def stepwise(size: str, layers: Layers, order: str, search: StepwiseSearch, device: str) -> Decode:
-    return calls(stepwise_decoder(size, layers, order, device), search)
+    return calls(StepwiseDecoder(stepwise_network(size, layers, order, device), frozen=True), search)
 
 
 @cache
-def graph_decoder(size: str, device: str) -> DagDecoder:
+def graph_network(size: str, device: str) -> DagModel:
     torch.manual_seed(1)
-    model = build_graph(DagConfig(size=size, **SIZES[size]), sizes(size)).eval()  # type: ignore[arg-type]
-    return DagDecoder(model.to(device), frozen=True)
+    return build_graph(DagConfig(size=size, **SIZES[size]), sizes(size)).eval().to(device)  # type: ignore[arg-type]
 
 
 def graph(size: str, search: DagSearch, device: str) -> Decode:
-    return calls(graph_decoder(size, device), search)
+    return calls(DagDecoder(graph_network(size, device), frozen=True), search)
 
 
 def lattice(size: str, tokens: int, batches: Sequence[int], search: LatticeSearch, device: str) -> Decode:
@@ -92,25 +93,15 @@ def lattice(size: str, tokens: int, batches: Sequence[int], search: LatticeSearc
     return calls(LatticeDecoder(model, tables, bigram_tables(model), frozen=True), search)
 
 
-@cache
-def slot_decoder(size: str, objective: str, device: str) -> ParallelDecoder:
-    return ParallelDecoder(slot_network(size, objective).to(device), frozen=True)
-
-
 def slots(size: str, objective: str, search: ParallelSearch, device: str) -> Decode:
-    return calls(slot_decoder(size, objective, device), search)
-
-
-@cache
-def draft_decoder(size: str, layers: Layers, kept: bool, device: str) -> AggressiveDecoder:
-    verifier = network(size, layers)
-    biased(verifier, AGREED)
-    drafter = drafter_of(verifier, size, "k15 separate", kept=kept).to(device)
-    return AggressiveDecoder(drafter, verifier.to(device), frozen=True)
+    return calls(ParallelDecoder(slot_network(size, objective).to(device), frozen=True), search)
 
 
 def drafts(size: str, layers: Layers, kept: bool, search: AggressiveSearch, device: str) -> Decode:
-    return calls(draft_decoder(size, layers, kept, device), search)
+    verifier = network(size, layers)
+    biased(verifier, AGREED)
+    drafter = drafter_of(verifier, size, "k15 separate", kept=kept).to(device)
+    return calls(AggressiveDecoder(drafter, verifier.to(device), frozen=True), search)
 
 
 @dataclass(frozen=True)
