@@ -106,7 +106,7 @@ def drafts(size: str, layers: Layers, kept: bool, search: AggressiveSearch, devi
 
 @dataclass(frozen=True)
 class Setting:
-    """What all entries share. The methods return an entry and its name; half precision is that of families which have it."""
+    """The sizes and options that all entries share. The methods return an entry and its name."""
 
     size: str
     tokens: int

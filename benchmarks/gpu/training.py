@@ -27,9 +27,10 @@ from models.training.worker import TrainingWorker
 LENGTH = 27
 
 
-def train_network(family: str, size: str, dropout: float) -> nn.Module:
+def train_network(family: str, size: str, dropout: float, **options: Any) -> nn.Module:
+    """Return a network for training; `options` are those of its config."""
     torch.manual_seed(1)
-    config = runtime_family(family).network(size=size, dropout=dropout, **SIZES[size])  # type: ignore[arg-type]
+    config = runtime_family(family).network(size=size, dropout=dropout, **SIZES[size], **options)  # type: ignore[arg-type]
     return family_named(family).functions.build(config, sizes(size)).train()
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 Row = dict[str, Any]
-"""A result; with `error` and `traceback` if there is none."""
+"""A result, or the `error` and `traceback` of a failure."""
 SECONDS_TO_END = 3
 """Time that a process has to print its stack before it is killed."""
 
@@ -33,7 +33,7 @@ class Worker:
         self._connection: Connection
 
     def call(self, function: Callable[[], Row], seconds: float) -> Row:
-        """Return the result of a picklable function, or the reason why there is none after at most `seconds`."""
+        """Return the result of a picklable function, or its error after at most `seconds`."""
         process = self._process or self._start()
         try:
             self._connection.send(function)
