@@ -135,7 +135,9 @@ def _followed(path: Path, transitions: Tensor, tokens: TopTokens) -> Followed:
 def _sample(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
     links = graph.transitions
     # In float64, so that the width of a band, which decides the order of sums on some CPUs, does not change a score.
-    scaled = (links.double() / search.sampling.temperature).log_softmax(2).nan_to_num(nan=-torch.inf, neginf=-torch.inf).to(links.dtype)
+    scaled = (
+        (links.double() / search.sampling.temperature).log_softmax(2).nan_to_num(nan=-torch.inf, neginf=-torch.inf).to(links.dtype)
+    )
     given = graph._replace(transitions=scaled).numpy()
     pairs = candidates(given.transitions, given.tokens, search.candidates, search.token_weight)
     options = walk_options(search, torch.get_num_threads())

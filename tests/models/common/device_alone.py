@@ -12,7 +12,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-
 WRITES = (torch.ops.aten.index_put_.default, torch.ops.aten.index_put.default)
 
 
