@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ def test_only_rows_of_the_table_are_shown() -> None:
 
 
 def published(path: Path | None, rows: list[list[str]]) -> None:
-    options = {
+    options: dict[str, Any] = {
         "section": "Speed",
         "explanation": "The speed.",
         "columns": ["system", "speed"],
@@ -75,7 +76,7 @@ def published(path: Path | None, rows: list[list[str]]) -> None:
         "rounds": 3,
         "spread": "1 %",
     }
-    publish(argparse.Namespace(json=path), rows=rows, **options)  # type: ignore[arg-type]
+    publish(argparse.Namespace(json=path), rows=rows, **options)
 
 
 def test_a_program_prints_its_table_and_writes_it_with_its_origin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,8 +63,8 @@ def random_pairs(generator: random.Random, count: int, pieces: int = 32, longest
     return pairs
 
 
-def reference_of(pairs: Sequence[Pair], **options: float) -> ReferenceTables:
-    reference = ReferenceTables(**options)  # type: ignore[arg-type]
+def reference_of(pairs: Sequence[Pair], **options: Any) -> ReferenceTables:
+    reference = ReferenceTables(**options)
     reference.add(pairs)
     return reference
 

@@ -286,7 +286,7 @@ def test_look_ups_equal_the_slow_twin(
     min_prior: float,
 ) -> None:
     counting = CountOptions(source_size=16, target_size=16, max_offset=limits["max_offset"], max_length=limits["max_length"])
-    options = TableOptions(**{name: limits[name] for name in ("top", "reserved", "tension", "backoff")})  # type: ignore[arg-type]
+    options = TableOptions(**{name: limits[name] for name in ("top", "reserved", "tension", "backoff")})
     tables = build([pairs[:5], pairs[5:]], tmp_path_factory.mktemp("tables"), counting, options)
     reference = reference_of(pairs, **limits)
     for x in range(16):

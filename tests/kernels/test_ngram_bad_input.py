@@ -4,6 +4,7 @@ import gzip
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -263,9 +264,9 @@ def test_invalid_sentences_are_refused(sentences: list[list[str]], error: type[E
         ({"discount_fallback": None}, "the discounts of order 1 cannot be estimated: no n-gram has the adjusted count 2"),
     ],
 )
-def test_options_that_allow_no_estimate(options: dict[str, object], message: str) -> None:
+def test_options_that_allow_no_estimate(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        NgramModel.estimate([["a", "b"]], **{"order": 2, "discount_fallback": FALLBACK, **options})  # type: ignore[arg-type]
+        NgramModel.estimate([["a", "b"]], **{"order": 2, "discount_fallback": FALLBACK, **options})
 
 
 def test_discounts_out_of_range_are_reported() -> None:

@@ -4,6 +4,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -39,10 +40,10 @@ def counted(parts: Sequence[bytes], folder: Path, order: int, threads: int = 1) 
     return paths
 
 
-def merged(parts: Sequence[bytes], order: int, threads: int, **options: object) -> NgramModel:
+def merged(parts: Sequence[bytes], order: int, threads: int, **options: Any) -> NgramModel:
     with TemporaryDirectory() as folder:
         paths = counted(parts, Path(folder), order, threads)
-        return NgramModel.from_counts(open_counts(paths[::-1], all_words(parts)), order, threads=threads, **options)  # type: ignore[arg-type]
+        return NgramModel.from_counts(open_counts(paths[::-1], all_words(parts)), order, threads=threads, **options)
 
 
 @given(

@@ -5,6 +5,7 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,10 +23,10 @@ SMALL = LatticeModelConfig(
 SIZE = 17
 
 
-def network(seed: int = 0, **changes: object) -> LatticeModel:
+def network(seed: int = 0, **changes: Any) -> LatticeModel:
     """Return a network whose weights, biases and norms are all far from their initial values."""
     torch.manual_seed(seed)
-    model = LatticeModel(dataclasses.replace(SMALL, **changes), Sizes(SIZE, SIZE, True))  # type: ignore[arg-type]
+    model = LatticeModel(dataclasses.replace(SMALL, **changes), Sizes(SIZE, SIZE, True))
     with torch.no_grad():
         for name, weights in model.named_parameters():
             if "norm" in name or name.endswith("bias"):

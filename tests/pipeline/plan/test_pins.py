@@ -1,6 +1,7 @@
 """Tests of pinned artifacts in plans."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ def made(tmp_path: Path, stage: str, **inputs: str) -> Path:
     store = Store(tmp_path / "earlier")
     directory = store.directory(stage, "e" * 32)
     partial_directory(directory, "1").mkdir(parents=True)
-    facts = {
+    facts: dict[str, Any] = {
         "environment": {},
         "code_digest": "",
         "git_revision": "",
@@ -25,8 +26,8 @@ def made(tmp_path: Path, stage: str, **inputs: str) -> Path:
         "seconds": 0.0,
         "finished": 0.0,
     }
-    step = {"stage": stage, "version": 1, "step": f"{stage}:x", "fingerprint": "e" * 32, "config": {}}
-    store.commit(directory, Manifest(**step, inputs=inputs, **facts))  # type: ignore[arg-type]
+    step: dict[str, Any] = {"stage": stage, "version": 1, "step": f"{stage}:x", "fingerprint": "e" * 32, "config": {}}
+    store.commit(directory, Manifest(**step, inputs=inputs, **facts))
     return directory
 
 

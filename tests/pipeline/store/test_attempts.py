@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,8 +113,8 @@ def test_a_commit_without_the_lease_is_refused(store: Store, directory: Path, mo
     write(begin_attempt(directory, lease) / "result", "a")
     real, taken = durable.sync_tree, []
 
-    def paused(*arguments: object, **options: object) -> None:
-        real(*arguments, **options)  # type: ignore[arg-type]
+    def paused(*arguments: Any, **options: Any) -> None:
+        real(*arguments, **options)
         taken.append(take_over(directory, "b-1"))
 
     monkeypatch.setattr(durable, "sync_tree", paused)

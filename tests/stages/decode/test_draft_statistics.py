@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -33,7 +34,7 @@ from stages.shards import read_shards, shard_path, write_shard
 from stages.system import STAGE, SystemConfig, SystemInputs
 from stages.workers import LocalWorkers, Resources
 
-SMALL = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 32, "heads": 2, "max_positions": 64}
+SMALL: dict[str, Any] = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 32, "heads": 2, "max_positions": 64}
 WORDS = ["ein haus am see", "der hund sieht die katze", "heute regnet es im wald", "die katze schläft", "sie liest ein buch"]
 GAD = AggressiveSearch(min_tokens_per_pass=0.0, output_limits=OutputLimits(max_extra_tokens=8))
 
@@ -70,13 +71,13 @@ def vocabulary_of(path: Path, lines: list[str]) -> tuple[Vocabulary, Sizes]:
     return Vocabulary(path, "vocabulary"), Sizes(size, size, True)
 
 
-def config_of(family: str, search: object) -> SystemConfig:
-    return SystemConfig(name=family, family=family, source_language="de", target_language="de", searches={"default": search})  # type: ignore[dict-item]
+def config_of(family: str, search: Any) -> SystemConfig:
+    return SystemConfig(name=family, family=family, source_language="de", target_language="de", searches={"default": search})
 
 
 def verifier_in(path: Path, vocabulary: Vocabulary, sizes: Sizes) -> System:
     torch.manual_seed(3)
-    config = StepwiseConfig(**SMALL)  # type: ignore[arg-type]
+    config = StepwiseConfig(**SMALL)
     save_model(path / "trained", "stepwise", config, sizes, family_named("stepwise").functions.build(config, sizes).state_dict())
     inputs = SystemInputs(Trained(path / "trained", "trained"), vocabulary)
     STAGE.run(
@@ -87,7 +88,7 @@ def verifier_in(path: Path, vocabulary: Vocabulary, sizes: Sizes) -> System:
 
 def drafter_in(path: Path, vocabulary: Vocabulary, sizes: Sizes, verifier: System | None, encoder: str = "shared") -> SystemInputs:
     torch.manual_seed(4)
-    config = AggressiveConfig(encoder=encoder, draft_width=3, **SMALL)  # type: ignore[arg-type]
+    config = AggressiveConfig(encoder=encoder, draft_width=3, **SMALL)
     model = family_named("aggressive").functions.build(config, sizes)
     if verifier is not None:
         load_matching_weights(verifier.path / WEIGHTS, model)

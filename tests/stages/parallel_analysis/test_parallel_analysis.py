@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -35,8 +36,16 @@ def make_system(root: Path, objective: str) -> System:
     draw = random.Random(1)
     root.mkdir(parents=True, exist_ok=True)
     (root / "pieces").write_bytes(train_pieces((" ".join(draw.choices(WORDS, k=6)) for _ in range(200)), VocabularyConfig(size=37)))
-    sizes = {"width": 16, "feed_forward": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "max_positions": 40}
-    network = ParallelConfig(**sizes, objective=objective)  # type: ignore[arg-type]
+    options: dict[str, Any] = {
+        "objective": objective,
+        "width": 16,
+        "feed_forward": 16,
+        "heads": 2,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "max_positions": 40,
+    }
+    network = ParallelConfig(**options)
     torch.manual_seed(0)
     save_weights(root / "model.safetensors", family_named("parallel").functions.build(network, SIZES).state_dict())
     write_system(
