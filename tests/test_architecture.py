@@ -30,7 +30,7 @@ MAX_NATIVE_FILES = 20
 
 DOORS = {
     "ray": {
-        "pipeline/run/ray_machines.py",
+        "pipeline/run/ray_cluster/machines.py",
         "stages/workers/ray_training.py",
         "stages/workers/ray_workers.py",
         "pipeline/commands/doctor.py",

@@ -173,7 +173,7 @@ def _gpus() -> Check:
 
 def _token() -> Check:
     """Look for a token for Ray's authentication, without showing it."""
-    from pipeline.run.ray_connection import token_source
+    from pipeline.run.ray_cluster.connection import token_source
 
     source, mode = token_source(), os.environ.get("RAY_AUTH_MODE", "not set")
     if source:
@@ -185,7 +185,7 @@ def _token() -> Check:
 def _ray(address: str, command: tuple[str, tuple[str, ...]] | None = None) -> Iterator[Check]:
     """Connect as a run does, import the kernels in a task on each node, and look for the teacher's program there."""
     from pipeline.config.schema import Cluster
-    from pipeline.run.ray_connection import connect_ray
+    from pipeline.run.ray_cluster.connection import connect_ray
 
     where = address or os.environ.get("RAY_ADDRESS") or "a local cluster"
     try:

@@ -54,7 +54,7 @@ def plan(
 
 def _check_cluster(settings: RunConfig, address: str, missing: Sequence[Step]) -> None:
     """Raise DataError that names the steps which the cluster can never hold."""
-    from pipeline.run.ray_connection import connect_ray
+    from pipeline.run.ray_cluster.connection import connect_ray
 
     machines = connect_ray(replace(settings.cluster, address=address))
     try:

@@ -18,7 +18,7 @@ from pipeline.plan.step import Plan, Step
 from pipeline.run.display import LiveDisplay
 from pipeline.run.driver import Driver, record_hit
 from pipeline.run.machines import InProcess
-from pipeline.run.ray_connection import connect_ray
+from pipeline.run.ray_cluster.connection import connect_ray
 from pipeline.run.run_directory import Run
 from pipeline.run.transfers import Uploads, fetch
 from pipeline.store.artifacts import Store

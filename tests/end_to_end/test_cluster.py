@@ -14,7 +14,7 @@ from pipeline.config.schema import Cluster, RunConfig, StoreConfig, Tracking
 from pipeline.plan.step import Builder
 from pipeline.run import execute
 from pipeline.run.machines import Machines
-from pipeline.run.ray_connection import connect_ray
+from pipeline.run.ray_cluster.connection import connect_ray
 from pipeline.store.artifacts import Store
 from stages.artifacts import Artifact
 from stages.context import StepContext

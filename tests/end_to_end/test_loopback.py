@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.ray]
 PROGRAM = """
 import sys
 from pipeline.config.schema import Cluster
-from pipeline.run.ray_connection import connect_ray
+from pipeline.run.ray_cluster.connection import connect_ray
 
 machines = connect_ray(Cluster(cpus=1))
 print("ready", flush=True)

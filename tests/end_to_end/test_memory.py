@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.config.schema import Cluster
 from pipeline.run.machines import Machines
-from pipeline.run.ray_connection import connect_ray
+from pipeline.run.ray_cluster.connection import connect_ray
 from stages.workers import Resources
 from stages.workers.ray_workers import RayWorkers
 

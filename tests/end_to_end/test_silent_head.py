@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from nodes import cluster
 from runs import Watched, end
 
-from pipeline.run import ray_head
+from pipeline.run.ray_cluster import head as ray_head
 from stages.errors import StageError
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from pipeline.__main__ import main
-from pipeline.run import ray_connection
+from pipeline.run.ray_cluster import connection
 from tests.pipeline.plan.toy_plans import CONFIG
 
 
@@ -31,7 +31,7 @@ def write(folder: Path, **resources: dict[str, float]) -> Path:
 def test_steps_are_named_by_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path, train={"workers": 8, "gpus": 1, "cpus": 4}, decode={"gpus": 1})
     machines = Machines({"CPU": 16.0, "GPU": 4.0}, {"CPU": 64.0})
-    monkeypatch.setattr(ray_connection, "connect_ray", lambda cluster: machines)
+    monkeypatch.setattr(connection, "connect_ray", lambda cluster: machines)
     assert main(["plan", str(path), "--address", "head:6379"]) == 2
     shown = capsys.readouterr()
     assert "train:teacher" in shown.out  # the table comes first
@@ -47,7 +47,7 @@ def test_fewer_workers_are_enough_where_the_config_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path, train={"workers": 8, "min_workers": 2, "gpus": 1, "cpus": 4})
-    monkeypatch.setattr(ray_connection, "connect_ray", lambda cluster: Machines({"CPU": 16.0, "GPU": 4.0}))
+    monkeypatch.setattr(connection, "connect_ray", lambda cluster: Machines({"CPU": 16.0, "GPU": 4.0}))
     assert main(["plan", str(path), "--address", "head:6379", "--estimate"]) == 0
     assert "the cluster at head:6379 can hold all of the" in capsys.readouterr().err
 

@@ -16,7 +16,7 @@ from pipeline.run.apart import resources_apart, run_apart, runs_apart, send_inpu
 from pipeline.run.attempt import StepAttempt, run_attempt
 from pipeline.run.lost_work import deaths_file
 from pipeline.run.machines import Outcome
-from pipeline.run.ray_head import Head, check_answers
+from pipeline.run.ray_cluster.head import Head, check_answers
 from pipeline.store.attempts import partial_directory
 from stages.artifacts import CHECKPOINTS
 from stages.errors import FewstepError, StageError, TransientError

@@ -28,7 +28,7 @@ def connect_ray(cluster: Cluster) -> Machines:
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
-        from pipeline.run.ray_machines import RayMachines
+        from pipeline.run.ray_cluster.machines import RayMachines
     except ImportError as error:
         raise StageError(
             "ray is not installed: pip install 'ray[default,train]', or give --in-process to run without it"

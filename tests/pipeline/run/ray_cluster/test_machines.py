@@ -3,7 +3,7 @@
 import pytest
 import ray
 
-from pipeline.run.ray_machines import STARTS, start_local
+from pipeline.run.ray_cluster.machines import STARTS, start_local
 from stages.errors import StageError
 
 
