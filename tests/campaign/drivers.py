@@ -16,9 +16,6 @@ CLOCK = Path(__file__).with_name("clock")
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
 """Command that gives a driver process ids of its own, as a container does. Host names are those of the machine: all are equal."""
 
-KINDS = ("step", "map", "training")
-"""Kinds of workers: processes of steps (and of trainings of one worker), of maps, and of trainings of several."""
-
 
 class Driver:
     """One command that works on a run, and is started again after it was killed."""
@@ -49,7 +46,7 @@ class Driver:
         return next((pid for pid in descendants(self.process.pid) if b"-m\0pipeline\0run\0" in _command(pid)[:200]), None)
 
     def workers(self) -> dict[str, list[int]]:
-        """Return the pids of Ray's workers of this driver that work, by kind (`KINDS`)."""
+        """Return the pids of Ray's workers of this driver that work, by kind (`worker_kind`)."""
         found: dict[str, list[int]] = {}
         for pid in descendants(self.process.pid):
             if kind := worker_kind(_command(pid)):
@@ -78,7 +75,10 @@ class Driver:
 
 
 def worker_kind(title: bytes) -> str | None:
-    """Return the kind of a worker of Ray with this title, or None for another process, an agent or a worker without work."""
+    """Return the kind of a worker of Ray with this title: of a `map`, of a `training` of several, or the process of a `step`.
+
+    None for another process, an agent or a worker without work.
+    """
     if not title.startswith(b"ray::") or b"Agent" in title or b"IDLE" in title:
         return None
     if b"_Mapper" in title:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.store.artifacts import Store
-from tests.campaign.drivers import KINDS, Driver, send
+from tests.campaign.drivers import Driver, send
 from tests.end_to_end.runs import ALONE, Watched
 
 SECONDS = 600.0
@@ -22,14 +22,16 @@ MAX_MAP_KILLS = 2
 OPTIONS = tuple(
     part
     for value in (
-        "defaults.training.updates=100",
+        "defaults.training.updates=150",
         "cluster.retries=1000",
         "cluster.silence_seconds=60",
         "store.lease_seconds=2",
+        "cluster.resources.train={workers: 2, cpus: 0.5}",
     )
     for part in ("--set", value)
 )
-ON_RAY = ("--set", "cluster.cpus=2", "--set", "cluster.resources.train.workers=1")
+"""Batches have two shares, which one process computes, or two training workers on Ray: to the same bits."""
+ON_RAY = ("--set", "cluster.cpus=2")
 
 
 def options(on_ray: bool) -> tuple[str, ...]:
@@ -56,10 +58,12 @@ class Faults:
         driver = self.draw.choice(drivers)
         if driver.process.poll() is not None or not self.kills + self.stops:
             return
-        if self.draw.random() < self.kills / (self.kills + self.stops):
-            self._kill(driver)
-        else:
+        if self.draw.random() >= self.kills / (self.kills + self.stops):
             self._stop(driver)
+        elif self.on_ray and self._worker_is_due():
+            self._kill_worker(drivers)
+        else:
+            self._kill(driver)
 
     def resume(self, now: float) -> None:
         """Let stopped processes go on, by the monotonic time `now`."""
@@ -67,21 +71,24 @@ class Faults:
             send(pid, signal.SIGCONT)
             del self.stopped[pid]
 
+    def _worker_is_due(self) -> bool:
+        workers, drivers = self.counts["workers killed"], self.counts["drivers killed"]
+        return workers < WORKER_SHARE * (workers + drivers + 1)
+
     def _kill(self, driver: Driver) -> None:
-        if self.on_ray and self.counts["workers killed"] < WORKER_SHARE * (
-            self.counts["workers killed"] + self.counts["drivers killed"] + 1
-        ):
-            self._kill_worker(driver)
-        elif driver.kill():
+        if driver.kill():
             self.kills -= 1
             self.counts["drivers killed"] += 1
 
-    def _kill_worker(self, driver: Driver) -> None:
-        allowed = [kind for kind in KINDS if kind != "map" or self.counts["map workers killed"] < MAX_MAP_KILLS]
-        workers = {kind: pids for kind, pids in driver.workers().items() if kind in allowed}
+    def _kill_worker(self, drivers: list[Driver]) -> None:
+        """Kill a worker of the kind that was killed least: trainings of several workers and maps are short."""
+        workers: dict[str, list[int]] = {}
+        for kind, pids in (found for driver in drivers for found in driver.workers().items()):
+            if kind != "map" or self.counts["map workers killed"] < MAX_MAP_KILLS:
+                workers.setdefault(kind, []).extend(pids)
         if not workers:
             return
-        kind = min(sorted(workers), key=lambda kind: self.counts[f"{kind} workers killed"])  # maps are short
+        kind = min(sorted(workers), key=lambda kind: self.counts[f"{kind} workers killed"])
         if send(self.draw.choice(workers[kind]), signal.SIGKILL):
             self.kills -= 1
             self.counts += Counter({"workers killed": 1, f"{kind} workers killed": 1})
