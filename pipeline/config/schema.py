@@ -223,7 +223,7 @@ class Cluster:
     """Seconds that a step waits for lost machines to come back before it fails."""
     silence_seconds: Annotated[float, Gt(0)] = 300.0
     """Seconds without a sign of life after which a process on the cluster is considered hung. It is killed, and its work is
-    repeated elsewhere."""
+    repeated elsewhere. Training workers wait as long for one another, and at least 60 seconds."""
     checkpoint_seconds: Annotated[float, Gt(0)] = 120.0
     """Seconds between the checkpoints from which a killed training resumes."""
     microbatch_tokens: Annotated[int, Ge(0)] = 0

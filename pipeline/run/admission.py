@@ -74,7 +74,7 @@ def allocate(stage: Stage[Any, Any, Any], requested: Resources, nodes: Sequence[
     worker, gang = _worker(stage, requested, nodes), _gang(stage, requested)
     capacity = sum(_copies(worker, node) for node in nodes)
     if capacity < gang:
-        have = "; ".join(map(_describe_node, nodes)) or "nothing: no machine is left"
+        have = "; ".join(filter(None, map(_describe_node, nodes))) or "nothing: no machine is left"
         raise StageError(
             f"cluster.resources.{stage.name}: asks for {gang} x {describe(worker)}, the machines have {have}; "
             "ask for less or add a node"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -56,6 +58,9 @@ classes are not public."""
 
 POLL_SECONDS = 1.0
 """Time between two looks whether workers hang."""
+
+MIN_WAIT_SECONDS = 60
+"""Shortest time that a training worker waits for another one: on a loaded machine, one may start half a minute after another."""
 
 MAX_DEATHS = 3
 """Number of workers that die on one shard before the shard is considered the cause."""
@@ -109,13 +114,14 @@ class RayWorkers:
                     result = ray.get(done)
                 except LOST as error:
                     deaths[index] += 1
-                    self._record_death(index, time.time() - begun, error)
+                    reason = _reason_of_death(error)
+                    self._record_death(index, time.time() - begun, reason)
                     if deaths[index] == MAX_DEATHS:
                         raise StageError(
-                            f"{self.name}: shard {index}: {MAX_DEATHS} workers died on it, the last with: {error}; "
+                            f"{self.name}: shard {index}: {MAX_DEATHS} workers died on it, the last with: {reason}; "
                             "check the logs of the step and its memory"
                         ) from error
-                    log.warning("%s: a worker died on shard %d, which is given to another worker: %s", self.name, index, error)
+                    log.warning("%s: a worker died on shard %d, which is given to another worker: %s", self.name, index, reason)
                     pool.drop(actor)
                     waiting.appendleft(index)
                 except RayTaskError as error:
@@ -143,9 +149,9 @@ class RayWorkers:
     def _here(self) -> LocalWorkers:
         return LocalWorkers(self.resources.threads)
 
-    def _record_death(self, shard: int, seconds: float, error: Exception) -> None:
+    def _record_death(self, shard: int, seconds: float, reason: str) -> None:
         self.deaths.parent.mkdir(parents=True, exist_ok=True)
-        line = {"time": time.time(), "shard": shard, "seconds": round(seconds, 3), "error": _first_line(error)}
+        line = {"time": time.time(), "shard": shard, "seconds": round(seconds, 3), "error": reason}
         with self.deaths.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -172,7 +178,8 @@ class RayWorkers:
                 "log": self.log,
                 "isa": self.isa,
             },
-            torch_config=StoppableConfig(),
+            # Ray notices neither a broken network between two workers nor one that waits for the other.
+            torch_config=StoppableConfig(timeout_s=max(MIN_WAIT_SECONDS, math.ceil(self.silence_seconds))),
             scaling_config=ScalingConfig(
                 num_workers=self.resources.workers or 1,
                 use_gpu=self.resources.gpus > 0,
@@ -234,8 +241,8 @@ class _Pool:
             self._failed_starts += 1
             if self._failed_starts > MAX_DEATHS * self._limit:
                 raise StageError(
-                    f"{self._failed_starts} workers died before they had started, the last with: {error}; check the nodes of the "
-                    "cluster"
+                    f"{self._failed_starts} workers died before they had started, the last with: {_reason_of_death(error)}; "
+                    "check the nodes of the cluster"
                 ) from error
         except RayTaskError as error:
             raise explained(error) from error
@@ -344,8 +351,10 @@ def explained(error: BaseException, shells: tuple[type[BaseException], ...] = (R
         if isinstance(cause, FewstepError) and not isinstance(cause, RayTaskError):  # the message of Ray's copy is a traceback
             return cause
     for cause in _causes(error):
-        if isinstance(cause, LOST) or type(cause).__name__ in UNANSWERED or _is_broken_connection(cause):
-            return TransientError(f"a worker or its node was lost: {_first_line(cause)}")
+        if isinstance(cause, LOST) or type(cause).__name__ in UNANSWERED:
+            return TransientError(f"a worker or its node was lost: {_reason_of_death(cause)}")
+        if _is_broken_connection(cause):
+            return TransientError(f"a training worker lost the connection to another one: {_last_line(cause)}")
     roots = [cause for cause in _causes(error) if not isinstance(cause, shells)]
     root = roots[-1] if roots else error
     if isinstance(root, OSError) and root.errno in FULL:
@@ -354,11 +363,13 @@ def explained(error: BaseException, shells: tuple[type[BaseException], ...] = (R
 
 
 def _is_broken_connection(error: BaseException) -> bool:
-    """Return whether an error is that of a training worker that lost the connection to another one.
+    """Return whether an error is that of a training worker that lost the connection to another one, or waited too long for it.
 
-    It may arrive before Ray has noticed the death of the other worker. torch raises it as a plain RuntimeError.
+    It may arrive before Ray has noticed the death of the other worker. torch raises it as a `DistError`, or for gloo as a plain
+    RuntimeError. (torch is not imported here, since it takes seconds.)
     """
-    return isinstance(error, RuntimeError) and "gloo/transport" in str(error)
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return "DistError" in names or ("RuntimeError" in names and "gloo/transport" in str(error))
 
 
 def is_lost_node(error: BaseException) -> bool:
@@ -379,5 +390,16 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         yield from _causes(inner)
 
 
+def _reason_of_death(error: BaseException) -> str:
+    """Return why and where an actor died. Ray states it below a list of properties, among them the address of the node."""
+    found = re.search(r"^\s*(ip: \S+)\n(.+?)(?:\. |$)", str(error), re.MULTILINE)
+    return f"{found[2]} ({found[1]})" if found else _first_line(error)
+
+
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _last_line(error: BaseException) -> str:
+    """Return the last line of an error: of one that was raised in another process, the line below its traceback."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]

@@ -31,7 +31,7 @@ class Nodes:
 
         ports = {"dashboard_port": 0, "dashboard_agent_listen_port": 0}  # any: a cluster before may not have left its own yet
         head = {"num_cpus": 0, "include_dashboard": jobs, **ports, "_system_config": {**FAST, **system}}
-        with _patience():
+        with patience():
             self._cluster = Cluster(initialize_head=True, head_node_args=head)
 
     @property
@@ -44,7 +44,7 @@ class Nodes:
 
     def add(self, cpus: int = 1, *, environment: dict[str, str] | None = None, **resources: float) -> Any:
         """Add a node with CPUs and custom resources, whose processes have these environment variables in addition."""
-        with _patience():
+        with patience():
             return self._cluster.add_node(num_cpus=cpus, resources=resources, env_vars=environment)
 
     def kill(self, node: Any) -> None:
@@ -85,7 +85,7 @@ def _runs(pid: int) -> bool:
 
 
 @contextmanager
-def _patience() -> Iterator[None]:
+def patience() -> Iterator[None]:
     """A busy machine may need longer for the processes of a node than the half minute that Ray gives them."""
     from ray._private import services
 

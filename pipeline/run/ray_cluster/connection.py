@@ -12,7 +12,6 @@ from stages.errors import StageError
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",  # the first import of torch on a loaded machine takes long
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",  # time until the end of a training is detected
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # saves a process in each training; checkpoints do not depend on preemption notices
 }

@@ -17,6 +17,7 @@ from pipeline.run.attempt import StepAttempt, run_attempt
 from pipeline.run.lost_work import deaths_file
 from pipeline.run.machines import Outcome
 from pipeline.run.ray_cluster.head import Head, check_answers
+from pipeline.run.ray_cluster.nodes import NodeWatch
 from pipeline.store.attempts import partial_directory
 from stages.artifacts import CHECKPOINTS
 from stages.errors import FewstepError, StageError, TransientError
@@ -69,6 +70,7 @@ class RayMachines:
         self._address = cluster.address or os.environ.get("RAY_ADDRESS", "")
         self._local = not self._address and not ray.is_initialized()
         self._connect()
+        self._node_watch = None if self._local else NodeWatch(self._managers)  # the node of a local cluster is started again
         self._last_nodes: dict[str, dict[str, float]] = {}
         self._running: dict[Any, StepAttempt] = {}
         self._watches: dict[Any, Watch] = {}
@@ -81,7 +83,14 @@ class RayMachines:
     def nodes(self) -> dict[str, dict[str, float]]:
         if self._head.answers():  # else Ray would wait for it, and end this process after a minute
             self._last_nodes = {str(node["NodeID"]): dict(node["Resources"]) for node in ray.nodes() if node["Alive"]}
-        return self._last_nodes
+        ended = self._node_watch.ended() if self._node_watch else ()
+        return {node: resources for node, resources in self._last_nodes.items() if node not in ended}
+
+    def _managers(self) -> dict[str, str] | None:
+        """Return host:port of the manager of each live node by its id, or None if the head does not answer."""
+        if not self._head.answers():
+            return None
+        return {n["NodeID"]: f"{n['NodeManagerAddress']}:{n['NodeManagerPort']}" for n in ray.nodes() if n["Alive"]}
 
     def _connect(self) -> None:
         if ray.is_initialized():
@@ -169,6 +178,8 @@ class RayMachines:
         return self._running.pop(reference).step.name
 
     def close(self) -> None:
+        if self._node_watch:
+            self._node_watch.close()
         self._disconnect()
 
     def _disconnect(self) -> None:

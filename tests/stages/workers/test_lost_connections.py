@@ -1,6 +1,9 @@
 """Errors of training workers that lost another one, or did not find it, are repeated; other errors are not."""
 
 import pytest
+import torch
+from ray.core.generated.common_pb2 import ActorDiedErrorContext
+from ray.exceptions import ActorDiedError
 
 from stages.errors import StageError, TransientError
 from stages.workers.ray_workers import explained
@@ -13,6 +16,27 @@ LOST = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:537] Read error [1
 )
 def test_a_lost_connection_between_workers_is_repeated(error: Exception, kind: type[StageError]) -> None:
     assert type(explained(error)) is kind
+
+
+def test_the_reason_is_below_the_traceback_of_another_process() -> None:
+    error = RuntimeError(f"ray::train() (pid=1, ip=10.99.0.3)\n  File ...\nRuntimeError: {LOST}")
+    assert str(explained(error)) == f"a training worker lost the connection to another one: RuntimeError: {LOST}"
+
+
+def test_errors_of_the_process_group_are_repeated() -> None:
+    error = torch.distributed.DistNetworkError("The client socket has timed out after 60000ms")
+    assert type(explained(error)) is TransientError
+
+
+def test_the_machine_of_a_dead_worker_is_named() -> None:
+    context = ActorDiedErrorContext(
+        node_ip_address="10.99.0.2",
+        pid=14023,
+        actor_id=bytes(16),
+        error_message="The actor died because its node has died. Node Id: 9e81\n\thealth check failed",
+    )
+    expected = "a worker or its node was lost: The actor died because its node has died (ip: 10.99.0.2)"
+    assert str(explained(ActorDiedError(context))) == expected
 
 
 @pytest.mark.ray

@@ -1,0 +1,169 @@
+"""Nodes that come out of reach while a run goes on: broken networks between machines, and the end of Ray's process on one.
+
+The run says so in seconds. It goes on with the other nodes within `LOST_SECONDS`, or ends with a message.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.networks import Machine, Network, RunAt, network, obstacle
+from tests.end_to_end.runs import ALONE, Watched, end
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1500), pytest.mark.skipif(bool(obstacle()), reason=obstacle())]
+
+SAID_SECONDS = 20.0
+"""Time until a run names a node that does not answer: a look every 2 s, 5 s for an answer, and a loaded machine."""
+LOST_SECONDS = 120.0
+"""Time until its work goes on elsewhere: Ray gives a node up after 65 s, and a new attempt starts."""
+TWO = ("--set", "cluster.resources.train={workers: 2, min_workers: 1, cpus: 1}", "--set", "cluster.node_wait_seconds=1")
+TRAINED = ("--until", "train:teacher", "--set", "defaults.training.updates=400")
+DISTILLED = (
+    "--until",
+    "distill:train",
+    "--set",
+    "corpus.shard_rows=64",
+    "--set",
+    "distillation={strategy: sample, batch_tokens: 60}",
+)
+
+
+@pytest.fixture(scope="module")
+def cables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    """A network whose first machine is the head of a Ray cluster."""
+    folder = tmp_path_factory.mktemp("nodes")
+    with network(folder) as made:
+        made.add()
+        yield made
+
+
+@contextmanager
+def machines(cables: Network, count: int) -> Iterator[list[Machine]]:
+    """Yield new machines of the cluster, which are removed afterwards."""
+    added = [cables.add() for _ in range(count)]
+    try:
+        yield added
+    finally:
+        for machine in added:
+            machine.stop()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Watched:
+    """The training of two shares by one worker, undisturbed."""
+    run = Watched(tmp_path_factory.mktemp("trained") / "store", "--in-process", "--set", "cluster.cpus=2", *TWO, *TRAINED)
+    run.finish()
+    return run
+
+
+def seconds_until(ready: Callable[[], bool], run: Watched, limit: float) -> None:
+    """Wait until `ready`. Fail with the output of a run after `limit` seconds."""
+    deadline = time.monotonic() + limit
+    while not ready():
+        assert time.monotonic() < deadline, run.output_file.read_text()[-6000:]
+        time.sleep(0.2)
+
+
+def said(run: Watched, text: str) -> Callable[[], bool]:
+    """Return whether the output of a run has a text, whatever the breaks of its lines."""
+    return lambda: text in " ".join(run.output_file.read_text().split())
+
+
+def test_a_training_goes_on_without_a_machine_that_is_out_of_reach(cables: Network, trained: Watched, tmp_path: Path) -> None:
+    run = RunAt(cables.machines[0], tmp_path / "store", "--set", f"cluster.address={cables.address}", *TWO, *TRAINED)
+    run.begin_with(trained, before="train:teacher")
+    with machines(cables, 2) as (one, other):
+        process = run.start()
+        try:
+            run.wait(lambda: run.progress("train:teacher") >= 40, process)
+            one.cut()
+            seconds_until(said(run, f"the node at {one.address}:"), run, SAID_SECONDS)
+            seconds_until(lambda: run.started("train:teacher") == 2, run, LOST_SECONDS)
+            assert process.wait(300) == 0, run.output_file.read_text()[-4000:]
+        finally:
+            end(process)
+    (reason,) = [event["error"] for event in run.events("step_retried")]
+    assert one.address in reason
+    assert said(run, "is lost: its work is repeated")()
+    assert f"the node at {other.address}" not in run.output_file.read_text()
+    assert "training from update 0 of" not in run.log("train:teacher")
+    assert run.agrees_with(trained)
+
+
+def test_a_training_goes_on_without_a_machine_whose_raylet_is_killed(cables: Network, trained: Watched, tmp_path: Path) -> None:
+    run = RunAt(cables.machines[0], tmp_path / "store", "--set", f"cluster.address={cables.address}", *TWO, *TRAINED)
+    run.begin_with(trained, before="train:teacher")
+    with machines(cables, 2) as (one, _):
+        process = run.start()
+        try:
+            run.wait(lambda: run.progress("train:teacher") >= 40, process)
+            os.kill(one.raylet(), signal.SIGKILL)
+            seconds_until(said(run, f"the node at {one.address}:"), run, SAID_SECONDS)
+            seconds_until(lambda: run.started("train:teacher") == 2, run, LOST_SECONDS / 2)
+            assert process.wait(300) == 0, run.output_file.read_text()[-4000:]
+        finally:
+            end(process)
+    assert len(run.events("step_retried")) == 1
+    assert "it goes on with 1 of 2 workers" in run.events("step_waiting")[-1]["error"]
+    assert run.agrees_with(trained)
+
+
+def test_workers_that_do_not_reach_each_other_end_their_attempt(cables: Network, trained: Watched, tmp_path: Path) -> None:
+    """Both machines answer the head, so that Ray notices nothing. The network is mended before the next attempt."""
+    silence = ("--set", "cluster.silence_seconds=60")
+    run = RunAt(cables.machines[0], tmp_path / "store", "--set", f"cluster.address={cables.address}", *silence, *TWO, *TRAINED)
+    run.begin_with(trained, before="train:teacher")
+    with machines(cables, 2) as (one, other):
+        process = run.start()
+        try:
+            run.wait(lambda: run.progress("train:teacher") >= 40, process)
+            one.lose_packets_to(other)
+            other.lose_packets_to(one)
+            seconds_until(lambda: bool(run.events("step_retried")), run, LOST_SECONDS)
+            one.find(other)
+            other.find(one)
+            assert process.wait(300) == 0, run.output_file.read_text()[-4000:]
+        finally:
+            end(process)
+    assert "a training worker lost the connection to another one" in run.events("step_retried")[0]["error"]
+    assert run.agrees_with(trained)
+
+
+def test_shards_of_a_machine_that_is_out_of_reach_are_decoded_elsewhere(cables: Network, tmp_path: Path) -> None:
+    undisturbed = Watched(tmp_path / "undisturbed", *ALONE, *DISTILLED)
+    undisturbed.finish()
+    run = RunAt(cables.machines[0], tmp_path / "store", "--set", f"cluster.address={cables.address}", *DISTILLED)
+    run.begin_with(undisturbed, before="distill:train")
+    with machines(cables, 2) as (one, _):
+        process = run.start()
+        try:
+            run.wait(lambda: run.progress("distill:train") >= 128, process)
+            one.cut()
+            seconds_until(said(run, f"the node at {one.address}:"), run, SAID_SECONDS)
+            seconds_until(lambda: bool(run.events("step_done")), run, LOST_SECONDS + 120)
+            assert process.wait(60) == 0, run.output_file.read_text()[-4000:]
+        finally:
+            end(process)
+    (done,) = run.events("step_done")
+    assert done["deaths"] == 1
+    assert run.agrees_with(undisturbed)
+
+
+def test_a_driver_that_is_cut_off_from_the_head_ends_with_words(cables: Network, trained: Watched, tmp_path: Path) -> None:
+    with machines(cables, 2) as (one, _):
+        run = RunAt(one, tmp_path / "store", "--set", f"cluster.address={cables.address}", *TWO, *TRAINED)
+        run.begin_with(trained, before="train:teacher")
+        process = run.start()
+        try:
+            run.wait(lambda: run.progress("train:teacher") >= 40, process)
+            one.cut()
+            assert process.wait(60) == 1
+        finally:
+            end(process)
+    assert said(run, f"the Ray cluster at {cables.address}: expected an answer")(), run.output_file.read_text()[-4000:]
+    assert "Traceback" not in run.output_file.read_text()
