@@ -81,17 +81,24 @@ class Faults:
             self.counts["drivers killed"] += 1
 
     def _kill_worker(self, drivers: list[Driver]) -> None:
-        """Kill a worker of the kind that was killed least: trainings of several workers and maps are short."""
-        workers: dict[str, list[int]] = {}
-        for kind, pids in (found for driver in drivers for found in driver.workers().items()):
-            if kind != "map" or self.counts["map workers killed"] < MAX_MAP_KILLS:
-                workers.setdefault(kind, []).extend(pids)
+        """Kill a worker of the kind whose turn it is, if there is one. Every second is a training's: they are late and short."""
+        workers = self._workers(drivers)
+        if 2 * self.counts["training workers killed"] < self.counts["workers killed"]:
+            workers = {kind: pids for kind, pids in workers.items() if kind == "training"}
         if not workers:
             return
         kind = min(sorted(workers), key=lambda kind: self.counts[f"{kind} workers killed"])
         if send(self.draw.choice(workers[kind]), signal.SIGKILL):
             self.kills -= 1
             self.counts += Counter({"workers killed": 1, f"{kind} workers killed": 1})
+
+    def _workers(self, drivers: list[Driver]) -> dict[str, list[int]]:
+        """Return the pids of all workers that may be killed, by kind."""
+        found: dict[str, list[int]] = {}
+        for kind, pids in (entry for driver in drivers for entry in driver.workers().items()):
+            if kind != "map" or self.counts["map workers killed"] < MAX_MAP_KILLS:
+                found.setdefault(kind, []).extend(pids)
+        return found
 
     def _stop(self, driver: Driver) -> None:
         own, workers = driver.own(), [pid for pids in driver.workers().values() for pid in pids]
