@@ -15,7 +15,7 @@ import pytest
 from tests.end_to_end.networks import Machine, Network, RunAt, network, obstacle
 from tests.end_to_end.runs import ALONE, Watched, end
 
-pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1500), pytest.mark.skipif(bool(obstacle()), reason=obstacle())]
+pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1500)]
 
 SAID_SECONDS = 20.0
 """Time until a run names a node that does not answer: a look every 2 s, 5 s for an answer, and a loaded machine."""
@@ -23,19 +23,15 @@ LOST_SECONDS = 120.0
 """Time until its work goes on elsewhere: Ray gives a node up after 65 s, and a new attempt starts."""
 TWO = ("--set", "cluster.resources.train={workers: 2, min_workers: 1, cpus: 1}", "--set", "cluster.node_wait_seconds=1")
 TRAINED = ("--until", "train:teacher", "--set", "defaults.training.updates=400")
-DISTILLED = (
-    "--until",
-    "distill:train",
-    "--set",
-    "corpus.shard_rows=64",
-    "--set",
-    "distillation={strategy: sample, batch_tokens: 60}",
-)
+SLOWLY = ("--set", "corpus.shard_rows=64", "--set", "distillation={strategy: sample, batch_tokens: 60}")
+DISTILLED = ("--until", "distill:train", *SLOWLY)
 
 
 @pytest.fixture(scope="module")
 def cables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
     """A network whose first machine is the head of a Ray cluster."""
+    if reason := obstacle():
+        pytest.skip(reason)
     folder = tmp_path_factory.mktemp("nodes")
     with network(folder) as made:
         made.add()
