@@ -18,11 +18,19 @@ from pathlib import Path
 from tests.end_to_end.nodes import patience
 from tests.end_to_end.runs import ROOT, Watched
 
+SUBNET = f"10.99.{os.getpid() % 256}"
+"""Ray looks for other nodes with its address on the whole machine, whatever their namespace: networks of two processes differ."""
 PORT = 6379
 START_SECONDS = 180.0
 """Time in which a node of Ray has to start."""
 STARTED = "Ray runtime started"
 CABLE = "eth0"
+ENVIRONMENT = (
+    f"GLOO_SOCKET_IFNAME={CABLE}",  # gloo would take the address that belongs to the name of this machine
+    "RAY_AUTH_MODE=token",
+    f"RAY_AUTH_TOKEN={'0123456789abcdef' * 4}",
+)
+"""Variables of all processes on the machines. Nodes would otherwise disagree about tokens, by who has found one first."""
 NOWHERE = "02:00:00:00:00:00"
 """The hardware address of no machine."""
 
@@ -44,7 +52,7 @@ class Machine:
     """A namespace with one cable to the switch, in which a node of Ray runs."""
 
     def __init__(self, network: Network, number: int) -> None:
-        self.address = f"10.99.0.{number}"
+        self.address = f"{SUBNET}.{number}"
         self._name, self._switch, self._cable = network.namespace(str(number)), network.switch, f"cable{number}"
         _ip("-n", self._switch, "link", "add", self._cable, "type", "veth", "peer", "name", CABLE, "netns", self._name)
         _ip("-n", self._switch, "link", "set", self._cable, "master", "bridge", "up")
@@ -53,14 +61,13 @@ class Machine:
 
     def command(self, *command: str) -> list[str]:
         """Return a command that runs `command` on the machine."""
-        return ["ip", "netns", "exec", self._name, *command]
+        return ["ip", "netns", "exec", self._name, "env", *ENVIRONMENT, *command]
 
     def start_ray(self, log: Path, *options: str) -> None:
         """Start a node of Ray with these options of `ray start`, and wait until it is there."""
         program = [sys.executable, "-m", "tests.end_to_end.networks", f"--node-ip-address={self.address}", *options]
-        environment = {**os.environ, "GLOO_SOCKET_IFNAME": CABLE}  # gloo would take the address of the name of this machine
         with log.open("w") as output:
-            process = subprocess.Popen(self.command(*program), cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(self.command(*program), cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
         deadline = time.monotonic() + START_SECONDS
         while STARTED not in log.read_text():
             assert process.poll() is None, log.read_text()
@@ -70,10 +77,6 @@ class Machine:
     def cut(self) -> None:
         """Pull the cable: packets to and from the machine are lost in silence."""
         _ip("-n", self._switch, "link", "set", self._cable, "down")
-
-    def join(self) -> None:
-        """Put the cable back."""
-        _ip("-n", self._switch, "link", "set", self._cable, "up")
 
     def lose_packets_to(self, other: Machine) -> None:
         """Lose the packets to one other machine in silence."""
