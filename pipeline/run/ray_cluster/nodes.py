@@ -65,7 +65,11 @@ class NodeWatch:
             check_answers(address)
         except OSError as error:
             if node not in self._silent:
-                log.warning("the node at %s does not answer (%s): Ray gives it up after about a minute", address, error)
+                log.warning(
+                    "the node at %s does not answer (%s): Ray gives it up after about a minute unless the head reaches it",
+                    address,
+                    error,
+                )
             self._silent[node] = error
             return
         if self._silent.pop(node, None):
