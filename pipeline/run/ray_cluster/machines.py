@@ -179,7 +179,7 @@ class RayMachines:
 
     def close(self) -> None:
         if self._node_watch:
-            self._node_watch.close()
+            self._node_watch.close(wait=self._head.answers())
         self._disconnect()
 
     def _disconnect(self) -> None:

@@ -37,10 +37,11 @@ class NodeWatch:
         """Return the ids of nodes whose manager has ended, whether or not the head has given them up: no process listens there."""
         return {node for node, error in list(self._silent.items()) if isinstance(error, ConnectionRefusedError)}
 
-    def close(self) -> None:
-        """End the thread. It may be in a look, or wait for a head that has just fallen silent."""
+    def close(self, *, wait: bool = True) -> None:
+        """End the thread. With `wait`, return once it has ended: it may be in a look. It does not end while the head is silent."""
         self._closed.set()
-        self._thread.join(2 * ANSWER_SECONDS)
+        if wait:
+            self._thread.join(2 * ANSWER_SECONDS)
 
     def _watch(self) -> None:
         while not self._closed.wait(LOOK_SECONDS):
