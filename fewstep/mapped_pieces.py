@@ -16,13 +16,13 @@ from fewstep.vocabulary import RESERVED, UNK, load_pieces
 class MappedPieces(SentencePieceProcessor):
     """A SentencePiece model that segments text, while the ids of pieces follow from their names.
 
-    Pieces from `size` on, which the map lacks, are the unknown token. A character that the model does not know may be a piece of
-    the other language, and then has its id.
+    Pieces from `size` on, of which there are `unmapped`, are not in the map: they are the unknown token. A character that the model
+    does not know may be a piece of the other language, and then has its id.
     """
 
     def __init__(self, model_proto: bytes, size: int) -> None:
         super().__init__(model_proto=model_proto)
-        self.size = size
+        self.size, self.unmapped = size, super().get_piece_size() - size
         own = [id_ for id_ in range(len(RESERVED), size) if not self.is_control(id_)]
         self._ids = dict(zip(self.id_to_piece(own), own, strict=True))
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fewstep.config.network import Sizes
 from fewstep.config.search import SearchConfig
+from fewstep.mapped_pieces import MappedPieces
 from fewstep.system.format import MERGES, WEIGHTS, BundleError
 from models.bundle.directory import links_of, load_system, write_system, write_with_searches
 from models.bundle.weights import save_weights
@@ -24,6 +25,7 @@ from stages.errors import ArtifactError, unwritable
 from stages.score.tasks import TaskName, validation_quality
 from stages.system import SystemConfig, SystemInputs
 from stages.tune.chosen import with_tuned_options
+from stages.vocabulary.run import processor
 
 
 def run(inputs: SystemInputs, config: SystemConfig, context: StepContext) -> None:
@@ -73,7 +75,15 @@ def _bundle(inputs: SystemInputs, config: SystemConfig, searches: Mapping[str, S
         tables=None if inputs.tables is None else inputs.tables.file,
         merges=vocabulary / MERGES if (vocabulary / MERGES).is_file() else None,
         companions={role: companion.path for role, companion in inputs.companions.items()},
+        imported=_map_of(vocabulary),
     )
+
+
+def _map_of(vocabulary: Path) -> dict[str, Any]:
+    """Return the description of a vocabulary whose ids come from a map of pieces, that of an imported teacher; empty for others."""
+    sides = {side: processor(vocabulary, side) for side in ("source", "target")}
+    unmapped = {side: pieces.unmapped for side, pieces in sides.items() if isinstance(pieces, MappedPieces)}
+    return {"unmapped_pieces": unmapped} if unmapped else {}
 
 
 def _weights(inputs: SystemInputs, config: SystemConfig, network: dict[str, Any], context: Context) -> Path:

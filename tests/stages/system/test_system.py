@@ -24,12 +24,14 @@ from kernels import NgramModel
 from models.bundle.directory import load_system, save_model
 from models.bundle.weights import save_weights
 from models.family import family_named
+from models.stepwise.model import build
 from models.training.config import TrainingConfig
 from stages.artifacts import Ngram, System, Text, Trained, Vocabulary
 from stages.context import StepContext
 from stages.errors import ArtifactError
 from stages.shards import read_shards, shard_path, write_shard
 from stages.system import STAGE, SystemConfig, SystemInputs
+from stages.vocabulary.run import processor
 from stages.workers import LocalWorkers, Resources
 
 NETWORK = StepwiseConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=32, heads=2, max_positions=64)
@@ -128,6 +130,34 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path, parts: SystemInputs) 
     other = make_vocabulary(tmp_path / "vocabulary", WORDS[:2])
     with pytest.raises(ArtifactError, match="another vocabulary"):
         STAGE.run(replace(parts, vocabulary=other), CONFIG, make_work(tmp_path / "b"))
+
+
+def test_a_student_with_the_vocabulary_of_a_marian_network_segments_as_its_training_text_was(tmp_path: Path) -> None:
+    """Pieces that have no id, behind those of the network, segment text alone; a piece of the other side has its id."""
+    pytest.importorskip("transformers")
+    from models.imports.foreign import write_foreign
+    from models.imports.marian import read_marian
+    from stages.import_network import FILES
+    from tests.models.imports.marian_networks import LINES, write_marian
+
+    for case, without in (("all", ()), ("fewer", ("▁the", "e"))):
+        write_marian(tmp_path / case / "marian", without=without)
+        files = {name: tmp_path / case / "marian" / name for name in FILES if (tmp_path / case / "marian" / name).is_file()}
+        foreign = read_marian(files, name="marian", digests={})
+        teacher = Vocabulary(tmp_path / case / "teacher", "teacher")
+        write_foreign(foreign, teacher.path, name="teacher", source_language="en", target_language="de")
+        (teacher.path / "vocabulary.json").write_text(json.dumps(foreign.vocabulary))
+        trained = tmp_path / case / "trained"
+        save_model(trained, "stepwise", NETWORK, foreign.sizes, build(NETWORK, foreign.sizes).state_dict())
+        context = make_work(tmp_path / case / "student")
+        STAGE.run(SystemInputs(Trained(trained, "trained"), teacher), CONFIG, context)
+        student, lines = load_system(context.directory), [*LINES, "the zürich frauen"]
+        assert student.encode(lines) == [[*row] for row in processor(teacher.path, "source").encode(lines)]
+        assert student.encode(lines) == load_system(teacher.path).encode(lines)
+        described = json.loads((context.directory / "system.json").read_text())
+        assert described["unmapped_pieces"] == foreign.unmapped
+        assert (sum(foreign.unmapped.values()) > 0) == bool(without)
+        assert "origin" not in described  # the network is not the imported one
 
 
 def test_hypotheses_of_a_real_system_do_not_depend_on_batches(tmp_path: Path, parts: SystemInputs) -> None:
