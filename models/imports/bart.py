@@ -19,14 +19,13 @@ from fewstep.config.network import Sizes
 from fewstep.config.options import OutputLimits
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.vocabulary import BOS, EOS, MASK, PAD, UNK
-from models.imports.foreign import ForeignModel, ForeignModelError, read_object, required
-from models.imports.hugging_face import expect, licence, shape_of
+from models.imports.files import ForeignModelError, read_object, required
+from models.imports.foreign import ForeignModel
+from models.imports.hugging_face import bart_network, licence
 from models.imports.pieces import PieceOrder, numbered, piece_order
 from models.imports.tensors import PARTS, ForeignTensors, layer_weights, read_tensors
 
 RESERVED_PIECES = {PAD: "<pad>", BOS: "<s>", EOS: "</s>", UNK: "<unk>", MASK: "<mask>"}
-OTHERS = ("normalize_before", "add_final_layer_norm", "add_bias_logits", "static_position_embeddings")
-"""Options of BART's relatives, which transformers does not implement for it."""
 FIRST_POSITION = 2
 """Row of the first position in tables of positions."""
 FRONT = 2
@@ -42,7 +41,7 @@ def read_bart(files: Mapping[str, Path], *, name: str, digests: Mapping[str, str
     values = read_object(required(files, "config.json"))
     generation = read_object(files["generation_config.json"]) if "generation_config.json" in files else {}
     merged = values | {key: value for key, value in generation.items() if value is not None}
-    config = _network(values)
+    config = bart_network(values)
     order = _order(files, merged)
     merges = required(files, "merges.txt").read_bytes()
     pieces = numbered(order)
@@ -57,23 +56,6 @@ def read_bart(files: Mapping[str, Path], *, name: str, digests: Mapping[str, str
         unmapped={},
         search=_search(merged),
         origin={"kind": "bart", "name": name, "files": dict(digests), "importer": 1, **licence(files)},
-    )
-
-
-def _network(values: Mapping[str, Any]) -> StepwiseConfig:
-    expect(values, "model_type", "bart")
-    for key, expected in (("normalize_embedding", True), ("tie_word_embeddings", True), *((key, False) for key in OTHERS)):
-        if values.get(key, expected) != expected:
-            raise ForeignModelError(f"config.json: {key}: expected {expected}, as in BART, got {values[key]}")
-    shape = shape_of(values)
-    shape["max_positions"] -= 1  # the first one is that of the begin vectors
-    return StepwiseConfig(
-        **shape,
-        positions="learned",
-        start="shared",
-        logits_bias=True,
-        embedding_norm=True,
-        begin_vectors=True,
     )
 
 

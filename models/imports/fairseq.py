@@ -18,7 +18,8 @@ from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.vocabulary import BOS, EOS, PAD, UNK
 from models.imports.fairseq_checkpoint import read_checkpoint
 from models.imports.fairseq_options import Options, network_of
-from models.imports.foreign import ForeignModel, ForeignModelError
+from models.imports.files import ForeignModelError
+from models.imports.foreign import ForeignModel
 from models.imports.pieces import PieceOrder, piece_order, reordered
 from models.imports.tensors import PARTS, ForeignTensors, layer_weights
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from models.imports.foreign import ForeignModelError
+from models.imports.files import ForeignModelError
 from models.imports.tensors import load_pickle
 
 METERS = ("AverageMeter", "TimeMeter", "StopwatchMeter", "MetersDict", "SumMeter")

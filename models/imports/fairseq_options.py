@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fewstep.families.stepwise.config import StepwiseConfig
-from models.imports.foreign import ForeignModelError
+from models.imports.files import ForeignModelError
 
 SIZES = ("encoder_layers", "decoder_layers", "embed_dim", "ffn_embed_dim", "attention_heads")
 BASE = dict(zip(SIZES, (6, 6, 512, 2048, 8), strict=True))

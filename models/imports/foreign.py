@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,10 +16,6 @@ from models.bundle.directory import write_system
 from models.bundle.weights import save_weights
 
 FAMILY = "stepwise"
-
-
-class ForeignModelError(ValueError):
-    """Files of another program do not hold a network that can be imported."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,22 +76,3 @@ def write_foreign(model: ForeignModel, directory: Path, *, name: str, source_lan
             searches={model.search.label: model.search},
             imported=imported,
         )
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file. Raises ForeignModelError for any other file."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, RecursionError, ValueError) as error:
-        raise ForeignModelError(f"{path.name}: expected JSON, got: {error}; copy the file again") from error
-    if not isinstance(value, dict):
-        raise ForeignModelError(f"{path.name}: expected a JSON object, got {type(value).__name__}")
-    return value
-
-
-def required(files: Mapping[str, Path], *names: str) -> Path:
-    """Return the first of these files that there is. Raises ForeignModelError if all are missing."""
-    for name in names:
-        if name in files:
-            return files[name]
-    raise ForeignModelError(f"expected a file {' or '.join(names)}, got {', '.join(sorted(files)) or 'none'}; download all files")

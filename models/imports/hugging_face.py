@@ -1,4 +1,4 @@
-"""Values of `config.json`, and the licence, in directories of Hugging Face's format."""
+"""Values of `config.json`, and the licence, in directories of Hugging Face's format. Plans read them, so torch is not imported."""
 
 from __future__ import annotations
 
@@ -7,9 +7,51 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from models.imports.foreign import ForeignModelError
+from fewstep.families.stepwise.config import StepwiseConfig
+from models.imports.files import ForeignModelError, read_object
 
 ACTIVATIONS: dict[str, Literal["relu", "gelu", "swish"]] = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
+
+TIED = "tie_word_embeddings"
+BART_OTHERS = ("normalize_before", "add_final_layer_norm", "add_bias_logits", "static_position_embeddings")
+"""Options of BART's relatives, which transformers does not implement for it."""
+MARIAN_LEGACY = ("normalize_before", "normalize_embedding", "add_final_layer_norm")
+"""Options of Marian's networks that transformers does not implement."""
+
+
+def network_of(kind: Literal["marian", "bart"], directory: Path) -> StepwiseConfig | None:
+    """Return the network that the `config.json` of a directory describes; None if it describes none that can be imported.
+
+    A Marian network may have start vectors as well, which its weights decide.
+    """
+    try:
+        values = read_object(directory / "config.json")
+        network = bart_network(values) if kind == "bart" else marian_network(values)
+        return None if any(network.problems()) else network
+    except (ForeignModelError, TypeError):
+        return None
+
+
+def bart_network(values: Mapping[str, Any]) -> StepwiseConfig:
+    """Return the network of a BART. Raises ForeignModelError for another architecture."""
+    expect(values, "model_type", "bart")
+    for key, expected in (("normalize_embedding", True), (TIED, True), *((key, False) for key in BART_OTHERS)):
+        if values.get(key, expected) != expected:
+            raise ForeignModelError(f"config.json: {key}: expected {expected}, as in BART, got {values[key]}")
+    shape = shape_of(values)
+    shape["max_positions"] -= 1  # the first one is that of the begin vectors
+    return StepwiseConfig(**shape, positions="learned", start="shared", logits_bias=True, embedding_norm=True, begin_vectors=True)
+
+
+def marian_network(values: Mapping[str, Any]) -> StepwiseConfig:
+    """Return the network of Marian without start vectors. Raises ForeignModelError for another architecture."""
+    expect(values, "model_type", "marian")
+    for key in MARIAN_LEGACY:
+        if values.get(key, False):
+            raise ForeignModelError(f"config.json: {key}: expected false, which is all that transformers implements, got true")
+    if not values.get(TIED, True):
+        raise ForeignModelError(f"config.json: {TIED}: expected true, got false; other output tables are not read")
+    return StepwiseConfig(**shape_of(values), sinusoids="paper", logits_bias=True)
 
 
 def expect(values: Mapping[str, Any], key: str, expected: Any) -> None:

@@ -14,15 +14,14 @@ from fewstep.config.network import Sizes
 from fewstep.config.options import OutputLimits
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.vocabulary import EOS, PAD, UNK
-from models.imports.foreign import ForeignModel, ForeignModelError, read_object, required
-from models.imports.hugging_face import expect, licence, shape_of
+from models.imports.files import ForeignModelError, read_object, required
+from models.imports.foreign import ForeignModel
+from models.imports.hugging_face import TIED, licence, marian_network
 from models.imports.pieces import PieceOrder, is_language_token, piece_order, reordered
 from models.imports.tensors import ForeignTensors, layer_weights, read_tensors
 
 RESERVED_PIECES = {PAD: "<pad>", EOS: "</s>", UNK: "<unk>"}
-LEGACY = ("normalize_before", "normalize_embedding", "add_final_layer_norm")
-"""Options that transformers does not implement."""
-SHARED, TIED = "model.shared.weight", "tie_word_embeddings"
+SHARED = "model.shared.weight"
 
 
 def read_marian(files: Mapping[str, Path], *, name: str, digests: Mapping[str, str], target_token: str = "") -> ForeignModel:
@@ -32,7 +31,7 @@ def read_marian(files: Mapping[str, Path], *, name: str, digests: Mapping[str, s
     ForeignModelError for another architecture, missing files, and weights or vocabularies that do not fit the config.
     """
     values = read_object(required(files, "config.json"))
-    config = _network(values)
+    config = marian_network(values)
     search = _search(values | (read_object(files["generation_config.json"]) if "generation_config.json" in files else {}))
     weights_file = required(files, "model.safetensors", "pytorch_model.bin")
     source, target = _orders(files, values)
@@ -51,20 +50,6 @@ def read_marian(files: Mapping[str, Path], *, name: str, digests: Mapping[str, s
         search=search,
         source_prefix=prefix,
         origin={"kind": "marian", "name": name, "files": dict(digests), "importer": 1, **licence(files)},
-    )
-
-
-def _network(values: Mapping[str, Any]) -> StepwiseConfig:
-    expect(values, "model_type", "marian")
-    for key in LEGACY:
-        if values.get(key, False):
-            raise ForeignModelError(f"config.json: {key}: expected false, which is all that transformers implements, got true")
-    if not values.get(TIED, True):
-        raise ForeignModelError(f"config.json: {TIED}: expected true, got false; other output tables are not read")
-    return StepwiseConfig(
-        **shape_of(values),
-        sinusoids="paper",
-        logits_bias=True,
     )
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fewstep.vocabulary import BOS, EOS, PAD, RESERVED, UNK
-from models.imports.foreign import ForeignModelError
+from models.imports.files import ForeignModelError
 
 
 @dataclass(frozen=True)

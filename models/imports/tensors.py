@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fewstep.config.network import NetworkConfig
-from models.imports.foreign import ForeignModelError
+from models.imports.files import ForeignModelError
 
 NORMS = {"self_attn_layer_norm": "attention_residual.norm", "final_layer_norm": "feed_forward_residual.norm"}
 MAPS = {"self_attn.out_proj": "attention.output", "fc1": "feed_forward.widen", "fc2": "feed_forward.narrow"}

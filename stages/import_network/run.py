@@ -6,7 +6,8 @@ from fewstep.system.format import BundleError
 from models.bundle.directory import load_system
 from models.imports.bart import read_bart
 from models.imports.fairseq import Dictionary, FairseqSide, read_fairseq
-from models.imports.foreign import ForeignModel, ForeignModelError, write_foreign
+from models.imports.files import ForeignModelError
+from models.imports.foreign import ForeignModel, write_foreign
 from models.imports.marian import read_marian
 from stages.context import StepContext
 from stages.errors import DataError, unwritable

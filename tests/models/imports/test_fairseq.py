@@ -9,7 +9,8 @@ import torch
 import fewstep
 from models.bundle.directory import load_system
 from models.imports.fairseq import Dictionary, FairseqSide, read_fairseq
-from models.imports.foreign import ForeignModelError, write_foreign
+from models.imports.files import ForeignModelError
+from models.imports.foreign import write_foreign
 from tests.models.imports.fairseq_reference import LEARNED, PRE, SHARED, Reference
 from tests.models.imports.marian_checks import search
 from tests.models.imports.marian_networks import LIMIT, LINES

@@ -12,7 +12,8 @@ import fewstep
 from fewstep.config.options import Shortlist
 from fewstep.families.stepwise.decoder import NativeDecoder
 from fewstep.system.networks import read_network
-from models.imports.foreign import ForeignModelError, write_foreign
+from models.imports.files import ForeignModelError
+from models.imports.foreign import write_foreign
 from tests.models.imports.marian_checks import check, convert, read, search
 from tests.models.imports.marian_networks import LIMIT, LINES, expectations, spm, write_marian
 
