@@ -94,6 +94,11 @@ class NetworkConfig:
         return {key: value for key, value in asdict(self).items() if key not in defaults or value != defaults[key]}
 
     @property
+    def needs_torch(self) -> bool:
+        """Whether native code and CTranslate2 lack a part of the network."""
+        return False
+
+    @property
     def training_rows(self) -> float:
         """Decoder rows that training computes, forward and backward, for each token of a target. A pass forward counts 1/3."""
         return 1.0

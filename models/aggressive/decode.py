@@ -183,7 +183,8 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig, 
         runtime.check_vocabularies(directory, directory / DRAFTER, "the draft system")
         other = load_system(directory / DRAFTER, device, verify=False)  # compared already, as parts of this system
         draft_system = (other.decoder, other.search)
-    native = runtime.load(directory, description, search) if device == "cpu" else None
+    torch_only = cast(Autoregressive, network).config.needs_torch
+    native = runtime.load(directory, description, search) if device == "cpu" and not torch_only else None
     lexicon = load_lexicon(directory, description, model.sizes) if native is None else native.lexicon
     try:
         return AggressiveDecoder(model, network, draft_system, lexicon, frozen=True, native=native)

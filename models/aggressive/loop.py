@@ -21,6 +21,9 @@ from models.aggressive.tree import DraftTree, accepted_path, depths
 from models.aggressive.verifier import Verifying
 from models.training.seeds import seed_of
 
+EXACT_ROWS = 4
+"""Queries of a sentence are a multiple of this number in the mode `exact`: a CPU sums the last 1 to 3 rows of a product, and of the
+part of each thread, in another order than four rows."""
 TRIALS = 3
 """Number of blocks of a sentence after which drafting may be given up."""
 
@@ -49,7 +52,7 @@ def draft_and_verify(
     """Decode a batch; `limits` [B] are maximum output lengths in tokens with EOS. Without a drafter every pass writes one token.
 
     In the mode `exact` every pass has the same number of queries per sentence, with or without drafts: `width` + 1, or with trees
-    `tree_nodes` + 1.
+    `tree_nodes` + 1, and then up to the next multiple of `EXACT_ROWS`.
     """
     state = State(limits, width)
     numbers = random_numbers(sources, search, int(limits.max())).to(limits.device) if search.strategy == "sample" else None
@@ -59,7 +62,8 @@ def draft_and_verify(
         if draft.parents is not None:
             verify_tree(verifying, drafter, state, rows, DraftTree(draft.ids, draft.parents), search)
         else:
-            queries = max(width, search.tree_nodes) + 1 if search.mode == "exact" else None
+            most = max(width, search.tree_nodes) + 1
+            queries = most + -most % EXACT_ROWS if search.mode == "exact" else None
             verify_chain(verifying, drafter, state, rows, draft, search, queries, numbers)
         going = state.going()[rows]
         if not bool(going.all()):

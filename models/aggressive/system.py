@@ -116,12 +116,26 @@ class AggressiveSystem(TrainedSystem, AggressiveConfig):
         if (order.step_size, order.arrangement) != (1, "l2r"):
             got = f"{name!r}, which writes {order.step_size} in the arrangement {order.arrangement}"
             yield Problem(("verifier",), "a system that writes one token a step from left to right", got)
-        if self.on_verifier and (order.start, order.target_positions) != ("zero", "absolute"):
+        if network.needs_torch:
+            yield from self._torch_problems(name)
+        elif self.on_verifier and (order.start, order.target_positions) != ("zero", "absolute"):
             expected = f"a system whose slots have position codes alone, for drafting: {self.drafting}"
             yield Problem(("verifier",), expected, f"{name!r}")
         for key, reason in self._equal_options().items():
             if getattr(self, key) != getattr(network, key):
                 yield Problem((key,), f"{getattr(network, key)} as {name!r} has, {reason}", getattr(self, key))
+
+    def _torch_problems(self, name: str) -> Iterator[Problem]:
+        """Yield the options that are not valid with a verifier that torch alone decodes (BART), whose parts no drafter has."""
+        cause = f"with the verifier {name!r}, which has embedding_norm or begin_vectors"
+        if self.on_verifier:
+            yield Problem(("drafting",), f"parallel {cause}", self.drafting)
+        elif self.encoder == "shared":
+            yield Problem(("encoder",), f"separate {cause}", self.encoder)
+        for label, search in self.search.items():
+            if search.verifier_precision != "float32":
+                got = search.verifier_precision
+                yield Problem(("search", label, "verifier_precision"), f"float32 {cause} and is decoded by torch", got)
 
     def _equal_options(self) -> dict[str, str]:
         """The options that are equal to the verifier's, each with the reason."""

@@ -27,6 +27,10 @@ class Autoregressive(Protocol):
 
     def slot_codes(self, count: int) -> Tensor: ...
 
+    def slot_inputs(self, embedded: Tensor, codes: Tensor) -> Tensor: ...
+
+    def begin_inputs(self, rows: int) -> Tensor: ...
+
 
 def as_verifier(network: nn.Module) -> Backbone:
     """Return the network. Raises ValueError unless it writes one token per step from left to right."""
@@ -58,8 +62,9 @@ class _LayerCache:
 class Verifying:
     """Passes of a verifier over the next slots of the sentences of a batch, each at its own length.
 
-    The cache has its full size from the start. Rejected slots need no removal: stale entries are overwritten before any query
-    attends to them. The last entry receives the keys and values of padding queries; no other query attends to it.
+    The cache has its full size from the start. Its first entries are those of the inputs in front of the first slot, if the network
+    has such inputs (`front`). Rejected slots need no removal: stale entries are overwritten before any query attends to them. The
+    last entry receives the keys and values of padding queries; no other query attends to it.
     """
 
     def __init__(
@@ -73,50 +78,63 @@ class Verifying:
     ) -> None:
         """Encode sources [B,S] with EOS; `slots` is the maximum output length, `allowed` [B,V] a shortlist (None: all tokens), and
         `tree_nodes` the largest number of tokens of a draft tree, which may need entries behind the last slot."""
-        config = cast(Autoregressive, network).config
+        self._stepwise = cast(Autoregressive, network)
+        config = self._stepwise.config
         self.network, self.allowed = network, allowed
         self.memories: list[Memory] = network.encode(source, source_lengths)
         self.codes = codes_of(network).to(network.target_embedding.weight.dtype)
         self.padding = slots + tree_nodes
-        shape = (config.decoder_layers, 2, source.size(0), config.heads, self.padding + 1, config.width // config.heads)
+        self.front = self._stepwise.begin_inputs(1).size(1)
+        self._entries = torch.arange(self.front + self.padding + 1, device=source.device)
+        shape = (config.decoder_layers, 2, source.size(0), config.heads, len(self._entries), config.width // config.heads)
         self.cache = self.codes.new_zeros(shape)
         self.slots = torch.empty((0, 0), dtype=torch.int64, device=source.device)
         self._layers: list[Any] = [_LayerCache(self, layer) for layer in range(config.decoder_layers)]
+        self.begin()
+
+    def begin(self) -> None:
+        """Write the keys and values of the inputs in front of the first slot of all sentences."""
+        if not self.front:
+            return
+        rows = self.cache.size(2)
+        self.slots = self._entries[: self.front].expand(rows, -1)
+        seen = self._entries <= self.slots[:, :, None]
+        self.network.decoder(self._stepwise.begin_inputs(rows), self.memories, seen[:, None], caches=self._layers)
 
     def step(self, tokens: Tensor, slots: Tensor) -> Tensor:
         """Return the states [R,Q,D] of slots [R,Q], which carry the tokens [R,Q] written before them; slot 0 carries none.
 
         Slots equal to `padding` are padding.
         """
-        return self._states(tokens, slots, slots, torch.arange(self.padding + 1, device=slots.device) <= slots[:, :, None])
+        entries = self.front + slots
+        return self._states(tokens, entries, slots, self._entries <= entries[:, :, None])
 
     def step_tree(self, tokens: Tensor, lengths: Tensor, tree: DraftTree) -> Tensor:
         """Return the states [R,Q,D] of the nodes of trees, which carry the tokens [R,Q], behind `lengths` [R] written tokens.
 
-        Node n occupies entry `lengths` + n of the cache until `keep`; it stands at the slot that its depth gives, and attends to
-        the entries of the written tokens, of its ancestors and of itself.
+        Node n occupies entry `front` + `lengths` + n of the cache until `keep`; it stands at the slot that its depth gives, and
+        attends to the entries in front, of the written tokens, of its ancestors and of itself.
         """
         nodes = torch.arange(tokens.size(1), device=tokens.device)
-        entries = lengths[:, None] + nodes
-        entries = torch.where(F.pad(tree.ids >= 0, (1, 0), value=True), entries, self.padding)
-        seen = (torch.arange(self.padding + 1, device=tokens.device) < lengths[:, None, None]).expand(-1, len(nodes), -1).clone()
-        within = (lengths[:, None] + nodes)[:, None].expand(-1, len(nodes), -1)
-        seen.scatter_(2, within, ancestors(tree))
+        first = (self.front + lengths)[:, None]
+        entries = torch.where(F.pad(tree.ids >= 0, (1, 0), value=True), first + nodes, self.front + self.padding)
+        seen = (self._entries < first[:, :, None]).expand(-1, len(nodes), -1).clone()
+        seen.scatter_(2, (first + nodes)[:, None].expand(-1, len(nodes), -1), ancestors(tree))
         return self._states(tokens, entries, lengths[:, None] + depths(tree), seen)
 
     def _states(self, tokens: Tensor, entries: Tensor, slots: Tensor, seen: Tensor) -> Tensor:
         """Return the states [R,Q,D] of slots [R,Q], kept in entries [R,Q] of the cache, that attend to entries `seen` [R,Q,N]."""
         self.slots = entries
         carried = embed(tokens, self.network.target_embedding) * (slots > 0)[:, :, None]
-        x = carried + self.codes[slots.clamp(max=len(self.codes) - 1)]
+        x = self._stepwise.slot_inputs(carried, self.codes[slots.clamp(max=len(self.codes) - 1)])
         states: Tensor = self.network.decoder(x, self.memories, seen[:, None], caches=self._layers)
         return states
 
     def keep(self, lengths: Tensor, nodes: Tensor) -> None:
         """Move the keys and values of a path of nodes [R,P], from the root on, to the slots behind `lengths` [R] tokens."""
-        offsets = torch.arange(nodes.size(1), device=nodes.device)
+        first, offsets = (self.front + lengths)[:, None], torch.arange(nodes.size(1), device=nodes.device)
         source, target = (
-            (lengths[:, None] + part)[None, None, :, None, :, None].expand(*self.cache.shape[:2], -1, self.cache.size(3), -1, 1)
+            (first + part)[None, None, :, None, :, None].expand(*self.cache.shape[:2], -1, self.cache.size(3), -1, 1)
             for part in (nodes, offsets)
         )
         shape = (*source.shape[:-1], self.cache.size(5))

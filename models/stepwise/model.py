@@ -76,9 +76,11 @@ class StepwiseModel(Backbone):
         `carried` [R,k] are the flat tokens that the last k slots carry, one step before those that they predict; slots of the first
         step carry none.
         """
-        embedded = embed(carried, self.target_embedding)
-        inputs = F.pad(embedded, (0, 0, codes.size(0) - carried.size(1), 0)) + codes.to(embedded.dtype)
-        return normalised(inputs, self.target_norm)
+        return self.slot_inputs(F.pad(embed(carried, self.target_embedding), (0, 0, codes.size(0) - carried.size(1), 0)), codes)
+
+    def slot_inputs(self, embedded: Tensor, codes: Tensor) -> Tensor:
+        """Return decoder inputs [R,T,D] of slots with `codes` [...,T,D] that carry tokens with embeddings [R,T,D], 0 for none."""
+        return normalised(embedded + codes.to(embedded.dtype), self.target_norm)
 
     def begin_inputs(self, rows: int) -> Tensor:
         """Return the decoder's inputs [R,N,D] in front of the first slot, with N = 1 begin vector or none."""

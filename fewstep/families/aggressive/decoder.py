@@ -62,8 +62,14 @@ class NativeDecoder:
         """Copy a pair with the arrays of `fewstep.Transformer`, first with the verifier in `precision`. The arrays of a drafter
         also hold its further weights and, with a soft copy, `copy_queries`.
 
-        `lexicon` provides shortlists. Raises ValueError for arrays that do not fit the configs.
+        `lexicon` provides shortlists. Raises ValueError for arrays that do not fit the configs, and for a verifier that torch alone
+        decodes.
         """
+        if verifier.needs_torch:
+            raise ValueError(
+                "verifier: expected a network that native code decodes, got one with embedding_norm or begin_vectors; load the "
+                "system in a checkout with models.bundle.directory.load_system, which decodes it with torch"
+            )
         self.config, self.sizes, self.draft_system, self.lexicon = config, sizes, draft_system, lexicon
         self.record = DraftRecord()
         linked = None if lexicon is None else lexicon.linked_tokens

@@ -37,17 +37,11 @@ def is_shared(name: str, config: AggressiveConfig, joint: bool) -> bool:
 
 
 def check_verifier(config: object) -> None:
-    """Raise ValueError unless a network with this config writes one token per step from left to right, without parts that
-    native code lacks."""
+    """Raise ValueError unless a network with this config writes one token per step from left to right."""
     if not hasattr(config, "generation"):
         got = "a network without an order"
     else:
         order = cast(_Ordered, config).generation()
-        if getattr(config, "needs_torch", False):
-            raise ValueError(
-                "verifier: expected a network without embedding_norm and begin_vectors, got one with them (BART); distil it, and "
-                "verify with the student"
-            )
         if (order.step_size, order.arrangement) == (1, "l2r"):
             return
         got = f"{order.step_size} at a time, {order.arrangement}"
@@ -63,11 +57,16 @@ def check_pair(
     verifier_tensors: Mapping[str, Any],
     equal: Callable[[Any, Any], bool] = np.array_equal,
 ) -> None:
-    """Raise ValueError for networks with vocabularies of other sizes or with other `max_positions`, and for a drafter whose shared
-    weights are not those of the verifier.
+    """Raise ValueError for networks with vocabularies of other sizes or with other `max_positions`, for a drafter whose shared
+    weights are not those of the verifier, and for one that shares an encoder of which it lacks a part.
 
     Tensors are weights by name, in the same notation on both sides, and `slot_codes`; `equal` compares two of them.
     """
+    if verifier.needs_torch and config.encoder == "shared":
+        raise ValueError(
+            "encoder: expected separate for a verifier with embedding_norm or begin_vectors (BART), which drafters do not have, "
+            "got shared; train a parallel drafter with an encoder of its own"
+        )
     if sizes != verifier_sizes:
         raise ValueError(f"verifier: expected vocabularies {tuple(sizes)} as the drafter has, got {tuple(verifier_sizes)}")
     expected, got = config.max_positions, verifier.max_positions

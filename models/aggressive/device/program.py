@@ -42,6 +42,7 @@ class DraftAndVerify:
         verifying, drafter = self.verifying, self.drafter
         copy_memories(verifying.memories, verifying.network.encode(inputs.source, inputs.lengths))
         verifying.cache.zero_()
+        verifying.begin()
         if verifying.allowed is not None and inputs.excluded is not None:
             verifying.allowed.copy_(~inputs.excluded[:, 0])
         if isinstance(drafter, BlockDrafter):

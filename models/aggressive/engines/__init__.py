@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from fewstep.families.aggressive.record import Drafting
 from models.aggressive.engines.native import NativeEngine, native_decoder
 from models.aggressive.engines.torch import TorchEngine
+from models.aggressive.verifier import Autoregressive
 from models.common.engines import Engine
 
 if TYPE_CHECKING:
@@ -50,10 +51,11 @@ def engines_for(
 ) -> dict[str, AggressiveEngine]:
     """Return the engines that can decode with a drafter and a verifier.
 
-    Native code copies the weights, so it needs networks on the CPU whose weights do not change any more (`frozen`). `native` is
-    the runtime's decoder of the same networks, if it was loaded.
+    Native code copies the weights, so it needs networks on the CPU whose weights do not change any more (`frozen`), and a verifier
+    of which it has all parts. `native` is the runtime's decoder of the same networks, if it was loaded.
     """
     engines: dict[str, AggressiveEngine] = {"torch": TorchEngine(model, verifier, lexicon, frozen=frozen)}
-    if frozen and next(model.parameters()).device.type == "cpu":
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    if frozen and on_cpu and not cast(Autoregressive, verifier).config.needs_torch:
         engines["native"] = NativeEngine(native or native_decoder(model, verifier, lexicon))
     return engines
