@@ -13,6 +13,8 @@ from pydantic import ConfigDict, Field, Tag
 
 from fewstep.config.bounds import Ge, Gt, MinLen
 from fewstep.config.network import NetworkConfig
+from fewstep.families.stepwise.config import StepwiseConfig
+from models.imports import hugging_face
 from models.stepwise.system import StepwiseSystem, StepwiseTeacher
 from models.training.recipe import TrainedSystem, part
 from pipeline.config.pretraining import Pretraining
@@ -341,11 +343,22 @@ class WrittenConfig(RunConfig):
 
 
 def network_of(config: RunConfig, name: str) -> NetworkConfig | None:
-    """Return the network of a system; None if it is pinned, since its directory describes it."""
+    """Return the network of a system; None if it is not known before the run."""
     system = config.systems[name]
-    if isinstance(system, TrainedSystem):
-        return system.network
-    return config.teacher.network if isinstance(config.teacher, StepwiseTeacher) else None
+    return system.network if isinstance(system, TrainedSystem) else teacher_network(config)
+
+
+def teacher_network(config: RunConfig) -> StepwiseConfig | None:
+    """Return the network of the teacher: the one that is trained, or the one that the directory of an imported teacher describes.
+
+    None for a teacher that is pinned or comes from fairseq, whose files are not read before the run, and for one without a network.
+    """
+    teacher = config.teacher
+    if isinstance(teacher, StepwiseTeacher):
+        return teacher.network
+    if isinstance(teacher, MarianTeacher):
+        return hugging_face.network_of("marian", teacher.marian)
+    return hugging_face.network_of("bart", teacher.bart) if isinstance(teacher, BartTeacher) else None
 
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)

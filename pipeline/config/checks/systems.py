@@ -15,7 +15,7 @@ from models.training.config import TrainingConfig
 from models.training.recipe import Companion, TrainedSystem
 from pipeline.config.checks.rules import Rule, broken, overlap, placed
 from pipeline.config.pretraining import PRETRAINING
-from pipeline.config.schema import Pinned, RunConfig, network_of
+from pipeline.config.schema import Pinned, RunConfig, network_of, teacher_network
 from pipeline.config.systems import (
     BartTeacher,
     CommandTeacher,
@@ -97,8 +97,8 @@ def _distillation(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule
     if settings.choose == "reference" and settings.n_best == 1:
         yield broken((*path, "n_best"), "at least 2, to choose from, with choose: reference", settings.n_best)
     parts = SystemParts(ngram=False, tables=False, networks=_teachers(config))
-    network = config.teacher.network if isinstance(config.teacher, StepwiseTeacher) else None
-    yield from _search(path, settings.search, None if _is_wrong(("teacher",), pruned) else network, parts)
+    network = None if _is_wrong(("teacher",), pruned) else teacher_network(config)
+    yield from _search(path, settings.search, network, parts)
 
 
 def _use(path: KeyPath, system: UsedSystem, config: RunConfig) -> Iterator[Rule]:
@@ -134,11 +134,20 @@ def _companions(path: KeyPath, system: TrainedSystem, config: RunConfig, pruned:
         if name in others:
             if not _is_wrong(("systems", name), pruned) and not _is_wrong(("teacher",), pruned):
                 found[role] = _companion(config, name)
+            if isinstance(config.systems[name], UsedSystem):
+                yield from _vocabulary_of_companion(name, config)
             continue
         key = next(key for key, value in vars(system).items() if value == name and key.startswith(role))
         expected = f"one of {', '.join(others)}" if others else "a system that needs no other system"
         yield broken((*path, key), expected, repr(name), ("systems",), valid=others)
     yield from placed(path, system.companion_problems(found))
+
+
+def _vocabulary_of_companion(name: str, config: RunConfig) -> Iterator[Rule]:
+    """Yield a rule for an imported network that works with a system of another vocabulary."""
+    if isinstance(config.teacher, ImportedTeacher) and not isinstance(config.vocabulary, TeacherVocabulary | Pinned):
+        expected = f"teacher, for a system that works with {name!r}, an imported network"
+        yield broken(("vocabulary", "use"), expected, "none", ("teacher",))
 
 
 def _companion(config: RunConfig, name: str) -> Companion:

@@ -11,7 +11,7 @@ from pipeline.config.load import load_config, parse_search, resolved
 from pipeline.errors import ConfigError
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
-from tests.pipeline.config.config_text import load
+from tests.pipeline.config.config_text import ROOT, load, wrong
 
 DRAFTER = "teacher: {}\nsystems: {plain: {}, reversed: {order: right-to-left}, graph: {family: dag}, drafts: {family: aggressive"
 
@@ -235,3 +235,91 @@ def test_drafters_are_compared_by_tokens_a_pass_whatever_the_other_systems_are_c
         systems = load(tmp_path, text).systems
         found = {name: systems[name].training.validation_metric for name in ("plain", "drafts")}
         assert found == {"plain": metric, "drafts": expected}
+
+
+BART = {
+    "model_type": "bart",
+    "d_model": 768,
+    "max_position_embeddings": 1024,
+    **{
+        f"{side}_{key}": value
+        for side in ("encoder", "decoder")
+        for key, value in (("layers", 6), ("ffn_dim", 48), ("attention_heads", 12))
+    },
+}
+"""The `config.json` of a BART."""
+VERIFIED_BY_BART = (
+    "vocabulary: {{use: teacher}}\nteacher: {{bart: {folder}}}\ndefaults: {{max_positions: 1023}}\n"
+    "systems: {{bart: {{use: teacher}}, drafts: {{family: aggressive, verifier: bart, initial_weights: random{keys}}}}}"
+)
+
+
+@pytest.fixture
+def bart(tmp_path: Path) -> Path:
+    (tmp_path / "bart").mkdir()
+    (tmp_path / "bart/config.json").write_text(json.dumps(BART))
+    return tmp_path / "bart"
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        (
+            ", max_positions: 1024",
+            "systems.drafts.max_positions: expected 1023 as 'bart' has, to end where its greedy outputs end, got 1024",
+        ),
+        (
+            ", encoder: shared, initial_weights: verifier",
+            "systems.drafts.encoder: expected separate with the verifier 'bart', which has embedding_norm or",
+        ),
+        (
+            ", drafting: medusa, encoder: shared, initial_weights: verifier",
+            "systems.drafts.drafting: expected parallel with the verifier 'bart', which has embedding_norm or",
+        ),
+        (
+            ", initial_weights: verifier",
+            "systems.drafts.norm: expected post as 'bart' has, to start from its weights, got pre",
+        ),
+        (
+            ", search: {gad: {verifier_precision: int8}}",
+            "systems.drafts.search.gad.verifier_precision: expected float32 with the verifier 'bart'",
+        ),
+    ],
+)
+def test_drafters_that_do_not_fit_a_bart_are_refused_before_anything_runs(
+    tmp_path: Path, bart: Path, keys: str, problem: str
+) -> None:
+    load(tmp_path, VERIFIED_BY_BART.format(folder=bart, keys=""))
+    text = VERIFIED_BY_BART.format(folder=bart, keys=keys).replace(
+        "initial_weights: random, ", "" if "initial_weights: verifier" in keys else "initial_weights: random, "
+    )
+    assert any(problem in found for found in wrong(tmp_path, text))
+
+
+def test_searches_of_a_bart_and_its_vocabulary_are_checked_before_anything_runs(tmp_path: Path, bart: Path) -> None:
+    text = VERIFIED_BY_BART.format(folder=bart, keys="")
+    (found,) = wrong(
+        tmp_path, text.replace("{use: teacher}, drafts", "{use: teacher, search: {beam: {engine: ctranslate2}}}, drafts")
+    )
+    assert "engine: expected auto or torch for a network with embedding_norm or begin_vectors" in found
+    (found,) = wrong(tmp_path, text.replace("vocabulary: {use: teacher}\n", ""))
+    assert "vocabulary.use: expected teacher, for a system that works with 'bart', an imported network, got none" in found
+
+
+@pytest.mark.parametrize("content", ["{", "[]", json.dumps({**BART, "model_type": "mbart"}), json.dumps({**BART, "d_model": "x"})])
+def test_a_directory_that_describes_no_bart_is_left_to_its_import(tmp_path: Path, bart: Path, content: str) -> None:
+    (bart / "config.json").write_text(content)
+    load(tmp_path, VERIFIED_BY_BART.format(folder=bart, keys=", max_positions: 77"))
+
+
+@pytest.mark.parametrize("name", ["cnndm", "xsum"])
+def test_the_recipes_of_summarization_have_a_variant_with_a_bart(name: str) -> None:
+    papers = ROOT / "configs/papers"
+    variant, paper = load_config(papers / f"verifiers/{name}-bart.yaml"), load_config(papers / f"{name}-aggressive.yaml")
+    assert (variant.corpus, variant.cluster, variant.task) == (paper.corpus, paper.cluster, paper.task)
+    own, other = variant.systems["aggressive"], paper.systems["aggressive"]
+    assert isinstance(own, AggressiveSystem)
+    assert isinstance(other, AggressiveSystem)
+    assert (own.search, own.training, own.data, own.draft_width) == (other.search, other.training, other.data, other.draft_width)
+    assert (own.verifier, own.encoder, own.max_positions) == ("autoregressive", "separate", 1023)
+    assert list(variant.systems) == ["autoregressive", "aggressive"]
