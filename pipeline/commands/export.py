@@ -11,6 +11,7 @@ import typer
 
 from kernels import durable
 from pipeline.commands.options import STORE, NoVerify, StorePath, SystemLocation, SystemName
+from pipeline.commands.output import warn_of_unknown_licences
 from pipeline.commands.translate import system_directory
 from pipeline.errors import ArtifactError, DataError, StageError
 
@@ -31,7 +32,9 @@ def export(
     """Write a finished autoregressive system as a CTranslate2 model with its vocabularies."""
     if to != "ctranslate2" or precision not in PRECISIONS:
         raise DataError(f"export: expected --to ctranslate2 and --precision {', '.join(PRECISIONS)}, got {to} and {precision}")
-    export_system(system_directory(store, where, system), output, precision, verify=not no_verify)
+    directory = system_directory(store, where, system)
+    export_system(directory, output, precision, verify=not no_verify)
+    warn_of_unknown_licences([directory])
     print(f"written: {output}; encode lines with source.spm, decode pieces with target.spm (docs/guide/benchmark.md)")
 
 

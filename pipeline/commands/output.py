@@ -1,12 +1,17 @@
-"""Print tables and JSON."""
+"""Print tables, JSON and warnings."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pipeline.run.origins import provenance
 
 COLORS = {"HIT": "green", "FETCH": "green", "MISS": "yellow"}
+ORIGINS_SHOWN = 5
+"""Number of origins in a message."""
 
 
 def print_json(value: object) -> None:
@@ -29,3 +34,20 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*(Text(cell, style=COLORS.get(cell, "")) for cell in row))
     Console().print(table)
+
+
+def warn_of_unknown_licences(directories: Iterable[Path]) -> None:
+    """Print a warning if one of these systems was made from text or networks whose licence is unknown, or if its manifests do not
+    tell."""
+    found = [provenance(directory) for directory in directories]
+    unknown = sorted({origin for one in found for origin in one.unlicensed})
+    if unknown:
+        more = f" and {len(unknown) - ORIGINS_SHOWN} more" if len(unknown) > ORIGINS_SHOWN else ""
+        _warn(f"it was made from files whose licence is unknown: {', '.join(unknown[:ORIGINS_SHOWN])}{more}")
+    if not all(one.complete for one in found):
+        _warn("the store does not have the manifests of all steps that made it, so the licences of its text are unknown")
+
+
+def _warn(problem: str) -> None:
+    remedy = "find out the terms before you pass it on (docs/guide/data.md#licences)"
+    print(f"warning: {problem}; {remedy}", file=sys.stderr)

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from fewstep.system.format import BundleError, read_json
 from pipeline.plan.fingerprint import external_files
 from pipeline.plan.step import Step
+from stages.artifacts import MANIFEST
 
 UNKNOWN = "unknown"
+FINGERPRINT = re.compile("[0-9a-f]{32}")
+
+
+class Provenance(NamedTuple):
+    """The origins of the inputs of an artifact and of all steps before it."""
+
+    unlicensed: list[str]
+    """The addresses and names of files whose licence is unknown, sorted."""
+    complete: bool
+    """Whether the store still has the manifests of all of these steps."""
 
 
 def origins(step: Step, directory: Path) -> list[dict[str, str]]:
@@ -36,3 +51,35 @@ def _imported(description: Path) -> list[dict[str, str]]:
         {"name": name, "from": source, "sha256": digest, "licence": origin.get("licence", UNKNOWN)}
         for name, digest in sorted(origin["files"].items())
     ]
+
+
+def provenance(directory: Path) -> Provenance:
+    """Return what the manifests of an artifact in a store, and of those that it was made from, say of licences.
+
+    A directory that was copied from a store has no others beside it; a system states the origin of its own network in any case.
+    """
+    manifests = list(_manifests(directory))
+    files = [file for manifest in manifests if manifest for file in manifest.get("origin", [])]
+    files += _imported(directory / "system.json")
+    return Provenance(sorted({file["from"] for file in files if file["licence"] == UNKNOWN}), all(manifests))
+
+
+def _manifests(directory: Path) -> Iterator[dict[str, Any] | None]:
+    """Yield the manifest of an artifact, and of each one that it was made from; None for one that cannot be read."""
+    store, left = directory.absolute().parent.parent, [directory]
+    seen: set[str] = set()
+    while left:
+        manifest = _manifest(left.pop())
+        yield manifest
+        inputs = manifest["inputs"].values() if manifest else ()
+        new = {value for value in inputs if FINGERPRINT.fullmatch(value)} - seen
+        seen |= new
+        left += [next((path.parent for path in store.glob(f"*/{one}/{MANIFEST}")), store / one) for one in sorted(new)]
+
+
+def _manifest(directory: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("inputs"), dict) else None

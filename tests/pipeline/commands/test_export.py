@@ -1,6 +1,7 @@
 """A finished system exported for CTranslate2."""
 
 import random
+import shutil
 import sys
 from pathlib import Path
 
@@ -12,9 +13,12 @@ from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.vocabulary import EOS, RESERVED
 from models.bundle.directory import load_system
 from models.stepwise.engines.ctranslate2_model import ctranslate2
+from pipeline.__main__ import main
 from pipeline.commands.export import export_system
 from pipeline.errors import ArtifactError, DataError, StageError
+from pipeline.run.run_directory import Run
 from stages.benchmark.peak_memory import peak_memory
+from tests.pipeline.run.test_origins import artifact
 from tests.stages.dag_analysis.test_dag_analysis import WORDS, make_system
 
 
@@ -44,6 +48,40 @@ def test_the_export_translates_as_the_system_does(system: Path, tmp_path: Path, 
     expected = load_system(system).translate(lines(), StepwiseSearch(output_limits=OutputLimits(max_tokens=9)))
     same = [target.decode(one.hypotheses[0]) == text for one, text in zip(found, expected, strict=True)]
     assert sum(same) >= least
+
+
+def test_a_warning_names_the_files_whose_licence_is_unknown(
+    system: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "store"
+    made = artifact(store, "system", "b", inputs="a")
+    shutil.copytree(system, made, dirs_exist_ok=True)
+    for licence, warning in (("CC-BY-4.0", ""), ("unknown", "warning: it was made from files whose licence is unknown: europarl")):
+        shutil.rmtree(store / "corpus", ignore_errors=True)
+        artifact(store, "corpus", "a", europarl=licence)
+        assert main(["export", str(made), "--output", str(tmp_path / licence)]) == 0
+        shown = capsys.readouterr().err
+        assert shown.startswith(warning)
+        assert bool(shown) == bool(warning)
+    shutil.rmtree(store / "corpus")
+    assert main(["export", str(made), "--output", str(tmp_path / "again")]) == 0
+    assert capsys.readouterr().err.startswith("warning: the store does not have the manifests of all steps that made it")
+
+
+def test_publication_warns_of_the_finished_systems_of_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.commands.publish.publish_run", lambda path, settings: "a server")
+    artifact(tmp_path, "corpus", "a", **dict.fromkeys("bcdefgh", "unknown"))
+    artifact(tmp_path, "system", "b", inputs="a")
+    run = Run(tmp_path / "runs/demo-1")
+    plan = [{"step": f"system:{one}", "stage": "system", "fingerprint": 32 * one, "inputs": []} for one in "bc"]
+    values = {"run_id": "demo-1", "name": "demo", "config": {"tracking": {}}, "config_file": "c.yaml", "store": str(tmp_path)}
+    run.create({**values, "plan": plan})
+    assert main(["publish", "demo-1", "--store", str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == "published to a server\n"
+    assert "licence is unknown: b, c, d, e, f and 2 more; find out the terms" in shown.err
 
 
 def test_what_cannot_be_exported(system: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
