@@ -8,6 +8,7 @@ import pytest
 from fewstep.families.aggressive.config import AggressiveSearch
 from models.aggressive.system import AggressiveSystem
 from pipeline.config.load import load_config, parse_search, resolved
+from pipeline.config.schema import network_of
 from pipeline.errors import ConfigError
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
@@ -323,3 +324,24 @@ def test_the_recipes_of_summarization_have_a_variant_with_a_bart(name: str) -> N
     assert (own.search, own.training, own.data, own.draft_width) == (other.search, other.training, other.data, other.draft_width)
     assert (own.verifier, own.encoder, own.max_positions) == ("autoregressive", "separate", 1023)
     assert list(variant.systems) == ["autoregressive", "aggressive"]
+
+
+def test_the_drafter_of_the_paper_among_others_on_multi30k_is_trained_as_the_papers() -> None:
+    """Xia et al. (2022), section 3: it learns from the teacher's translations, has the sizes of its verifier and is glanced at."""
+    config = load_config(ROOT / "configs/multi30k/drafters.yaml")
+    drafter, verifier = config.systems["paper"], network_of(config, "distilled")
+    assert isinstance(drafter, AggressiveSystem)
+    assert (drafter.drafting, drafter.encoder, drafter.prefix_attention, drafter.data) == (
+        "parallel",
+        "separate",
+        "all",
+        "distilled",
+    )
+    assert (drafter.soft_copy, drafter.layer_positions, drafter.prefixes) == (True, True, 1)
+    assert (drafter.initial_weights, drafter.copied_weights) == ("verifier", "encoder")
+    assert (drafter.glancing_ratio, drafter.glancing_ratio_end) == (0.5, 0.3)
+    assert drafter.glancing_updates == drafter.training.updates
+    assert verifier is not None
+    for key in ("encoder_layers", "decoder_layers", "width", "feed_forward", "heads"):
+        assert getattr(drafter, key) == getattr(verifier, key)
+    assert config.systems["distilled"].data == "distilled"
