@@ -104,6 +104,42 @@ def test_a_bart_is_teacher_and_system_and_its_students_share_its_vocabulary(tmp_
 
 
 @pytest.mark.slow
+def test_a_bart_verifies_the_drafts_of_a_drafter_that_learns_from_it(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from tests.models.imports.bart_networks import write_bart
+
+    write_bart(tmp_path / "bart", seed=3, end_bias=6.0, max_position_embeddings=257)
+    systems = {
+        "autoregressive": {"use": "teacher"},
+        "drafter": {
+            "family": "aggressive",
+            "verifier": "autoregressive",
+            "data": "verifier",
+            "initial_weights": "random",
+            "draft_width": 4,
+            "search": ["gad", {"gad": {"drafter": "lookup"}}],
+        },
+    }
+    steps = run(
+        tmp_path,
+        task="summarization",
+        languages={"source": "en"},
+        vocabulary={"use": "teacher"},
+        teacher={"bart": str(tmp_path / "bart")},
+        systems=systems,
+        evaluation={"baseline": "autoregressive"},
+        benchmark={"sentences": 2, "rounds": 2, "batch_sizes": [2], "memory": False},
+    )
+    texts = [(steps[f"decode:{name}:tiny"] / "hypotheses.txt").read_text() for name in ("autoregressive/greedy", "drafter/gad")]
+    texts.append((steps["decode:drafter/gad-lookup:tiny"] / "hypotheses.txt").read_text())
+    assert texts[0] == texts[1] == texts[2]
+    assert len(set(texts[0].splitlines())) > 1
+    assert set(load_system(steps["system:drafter"]).decoder.engines) == {"torch"}
+    rows = json.loads((steps["report:run"] / "results.json").read_text())["rows"]
+    assert {row["system"] for row in rows} == {"autoregressive", "drafter"}
+
+
+@pytest.mark.slow
 def test_a_marian_network_is_teacher_verifier_and_system_in_one_config(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     from tests.models.imports.marian_networks import write_marian

@@ -36,7 +36,7 @@ A recipe names its text, the settings of its method, its systems and a cluster, 
   [data by name](data.md), and most training text stands at addresses with digests; `fewstep data fetch RECIPE` downloads both. The
   first lines of a file say where other text comes from.
 - `configs/papers/settings` holds what the trainings of a method share, `configs/papers/systems` the systems of tables that a paper
-  has for several corpora.
+  has for several corpora. `configs/papers/verifiers` holds the recipes of summarization with an imported BART as the verifier.
 - `configs/cluster` holds clusters. The GPUs of a recipe are those of its paper. To train on others, write a file that extends both:
   `base: [configs/papers/wmt14-en-de-dag.yaml, configs/cluster/one-gpu.yaml]`. Batches and results stay the same.
 - Recipes on one text share its artifacts and their teacher, as long as they share a store.
