@@ -128,7 +128,6 @@ def test_a_bart_verifies_the_drafts_of_a_drafter_that_learns_from_it(tmp_path: P
         teacher={"bart": str(tmp_path / "bart")},
         systems=systems,
         evaluation={"baseline": "autoregressive"},
-        benchmark={"sentences": 2, "rounds": 2, "batch_sizes": [2], "memory": False},
     )
     texts = [(steps[f"decode:{name}:tiny"] / "hypotheses.txt").read_text() for name in ("autoregressive/greedy", "drafter/gad")]
     texts.append((steps["decode:drafter/gad-lookup:tiny"] / "hypotheses.txt").read_text())
