@@ -29,6 +29,7 @@ LATER_KEYS = (
     "begin_vectors",
     "train_verifier",
     "head_loss_decay",
+    "segments",
 )
 """Keys of networks that descriptions hold only where they differ from the default, so that a network which earlier versions could
 train has the description that they gave it."""

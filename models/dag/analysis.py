@@ -47,7 +47,7 @@ def inspect(model: DagModel, batch: Batch, num_tokens: int) -> list[View]:
         top = top_k_tokens(found.states, lengths, model.target_embedding, num_tokens, allow_unknown=True)
     # Tensors created in inference mode cannot take part in a gradient; their copies can.
     tokens, transitions = (part.cpu().clone() for part in (found.graphs.tokens, found.graphs.transitions))
-    ids, target_lengths, lengths = (part.cpu().clone() for part in found.target)
+    ids, target_lengths, lengths = (part.cpu().clone() for part in found.target[:3])
     path = dag_best_alignment(tokens, transitions, target_lengths, lengths).vertices
     posteriors = vertex_posteriors(tokens, transitions, target_lengths, lengths)
     edges = dense_transitions(transitions).double().exp()

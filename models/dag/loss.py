@@ -21,6 +21,7 @@ from models.dag.glancing import Glance
 from models.dag.graph_size import graph_lengths
 from models.dag.model import DagModel, Source, empty_vertices
 from models.dag.sampled_vocabulary import SampledVocabulary, sample_vocabulary
+from models.dag.segments import Segments, segments_of
 from models.family import Loss
 from models.training.batch import Batch
 
@@ -45,6 +46,13 @@ class Targets(NamedTuple):
     """The numbers of tokens, [B]."""
     graph_lengths: Tensor
     """The numbers of vertices, [B]."""
+    segments: Segments | None = None
+    """The segments of the graphs, for targets that are spans."""
+
+    @property
+    def written(self) -> Tensor:
+        """The numbers of tokens without separators of spans, [B]."""
+        return self.lengths if self.segments is None else self.lengths - self.segments.separators.sum(1)
 
 
 def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) -> Loss:
@@ -54,6 +62,9 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
     If the network predicts lengths, `length_loss_weight` times the cross-entropy of m is added. The count is the number of
     sentences, including those without a path, whose likelihood is left out. With `label_smoothing` e, a vertex scores a token by
     (1 - e) log p(y) + e mean_w log p(w). In training with `sampled_tokens`, p is normalised over a sample of the vocabulary.
+
+    Networks with `segments` have targets that are spans, with BOS between two of them, and a graph with a segment for each
+    (`models.dag.segments`). Separators are written for certain; neither are they counted nor shown, and no length is predicted.
 
     The statistics are `accuracy` (the share of the best path's tokens that their vertices rank first), `shown` (the share of tokens
     that are shown), `impossible` (1 without a path) and, with `objective: ngram`, `precision` and `recall` of n-grams,
@@ -68,8 +79,8 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
     else:
         total, statistics = _negative_log_likelihood(network.config, graphs, glance, target)
     if glance is not None:
-        statistics |= {"accuracy": (glance.correct / target.lengths).sum(), "shown": (glance.shown.sum(1) / target.lengths).sum()}
-    if source.lengths is not None:
+        statistics |= {"accuracy": (glance.correct / target.written).sum(), "shown": (glance.shown.sum(1) / target.written).sum()}
+    if source.lengths is not None and target.segments is None:
         total = total + network.config.length_loss_weight * F.cross_entropy(
             source.lengths.float(), target.lengths.clamp(max=LENGTHS - 1), reduction="sum"
         )
@@ -84,7 +95,7 @@ def _negative_log_likelihood(
     objective = dag_log_likelihood if config.objective == "sum" else dag_max_log_likelihood
     scores = objective(tokens, graphs.transitions, target.lengths, target.graph_lengths)
     possible = scores.isfinite()
-    return -(scores.where(possible, 0.0) / target.lengths).sum(), {"impossible": (~possible).sum()}
+    return -(scores.where(possible, 0.0) / target.written).sum(), {"impossible": (~possible).sum()}
 
 
 def _disagreement(config: DagConfig, graphs: Graphs, target: Targets) -> tuple[Tensor, dict[str, Tensor]]:
@@ -137,6 +148,9 @@ def decoded_graphs(model: DagModel, batch: Batch) -> DecodedGraphs:
 def targets(config: DagConfig, batch: Batch, *, training: bool) -> Targets:
     """Return the targets of a batch with BOS. Factors of graphs are drawn at random in training, else `decoding_factor` is used."""
     ids, lengths = F.pad(batch.target, (1, 0), value=BOS), batch.target_lengths + 1
+    if config.segments:
+        segments = segments_of(config, ids, lengths, training=training)
+        return Targets(ids, lengths, segments.graph_lengths, segments)
     low, high = config.factors
     factor: Tensor | float = decoding_factor(config)
     if training and low < high:
@@ -151,6 +165,8 @@ def _graphs(model: DagModel, source: Source, target: Targets, update: int, label
     A first pass without gradients, with the same dropout masks as the second one, determines the tokens to show.
     """
     empty = empty_vertices(target.graph_lengths, int(target.graph_lengths.max()))
+    if target.segments is not None:
+        empty = target.segments.opened(empty)
     noise = torch.rand((len(target.ids), target.ids.size(1) + 1), device=target.ids.device) if model.training else None
     sampled = model.config.sampled_tokens if model.training else None
     vocabulary = sample_vocabulary(model.target_embedding.weight, target.ids, sampled, label_smoothing)
@@ -161,16 +177,18 @@ def _graphs(model: DagModel, source: Source, target: Targets, update: int, label
         vertices = dag_best_alignment(first.tokens, first.transitions, target.lengths, target.graph_lengths).vertices
         assert first.best is not None
         correct = first.best.gather(1, vertices.clamp(min=0)) == vocabulary.targets
-    glance = glancing.choose(model.config, update, vertices, correct, target.lengths, noise)
+    if target.segments is not None:
+        vertices = vertices.masked_fill(target.segments.separators, -1)
+    glance = glancing.choose(model.config, update, vertices, correct, target.written, noise)
     return _pass(model, source, target, glancing.reveal(empty, target.ids, glance), vocabulary), glance
 
 
 def _pass(model: DagModel, source: Source, target: Targets, vertices: Tensor, vocabulary: SampledVocabulary) -> Graphs:
-    return _scored(model, model.states(vertices, target.graph_lengths, source), target, vocabulary)
+    return _scored(model, model.states(vertices, target.graph_lengths, source, target.segments), target, vocabulary)
 
 
 def _scored(model: DagModel, states: Tensor, target: Targets, vocabulary: SampledVocabulary) -> Graphs:
-    transitions = model.transitions(states, target.graph_lengths)
+    transitions = model.transitions(states, target.graph_lengths, target.segments)
     with_best = not torch.is_grad_enabled()
     scores = token_scores(
         states,
@@ -181,4 +199,5 @@ def _scored(model: DagModel, states: Tensor, target: Targets, vocabulary: Sample
         smoothing=vocabulary.smoothing,
         with_best=with_best,
     )
-    return Graphs(scores.log_probs, transitions, scores.best if with_best else None)
+    tokens = scores.log_probs if target.segments is None else target.segments.pinned(scores.log_probs)
+    return Graphs(tokens, transitions, scores.best if with_best else None)

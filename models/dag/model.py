@@ -18,6 +18,7 @@ from models.common.layers.backbone import Backbone
 from models.common.layers.embeddings import Positions, embed
 from models.common.layers.initialisation import initialise
 from models.common.layers.linear import Linear
+from models.dag.segments import SegmentCodes, Segments
 from models.dag.transitions import transition_log_probs
 
 
@@ -39,6 +40,7 @@ class DagModel(Backbone):
         self.vertex_positions = Positions.of(config, config.max_vertices)
         self.links = Links(config)
         self.length = nn.Embedding(LENGTHS, config.width) if config.graph_size == "predicted" else None
+        self.segments = SegmentCodes(config) if config.segments else None
         initialise(self, normal=config.initialisation == "normal")
 
     @torch.no_grad()
@@ -55,6 +57,11 @@ class DagModel(Backbone):
             "graph_lengths": torch.from_numpy(vertex_counts(self.config, decoding_factor(self.config))),
         }
 
+    def source_inputs(self, source: Tensor) -> Tensor:
+        """Return the inputs [B,S,D] of the encoder for sources [B,S]; mask tokens are numbered in networks with segments."""
+        inputs = super().source_inputs(source)
+        return inputs if self.segments is None else inputs + self.segments.of_masks(source)
+
     def read(self, source: Tensor, source_lengths: Tensor) -> Source:
         """Encode sources [B,S] with EOS."""
         if self.config.source_bos:
@@ -67,17 +74,19 @@ class DagModel(Backbone):
         mean = (states * real[:, :, None]).sum(1) / source_lengths[:, None]
         return Source(memories, mean @ self.length.weight.t())
 
-    def states(self, vertices: Tensor, lengths: Tensor, source: Source) -> Tensor:
+    def states(self, vertices: Tensor, lengths: Tensor, source: Source, segments: Segments | None = None) -> Tensor:
         """Return the states [B,L,D] of vertices with input tokens [B,L]. The first `lengths` [B] vertices of graphs are real."""
         positions = self.vertex_positions(torch.arange(vertices.size(1), device=vertices.device))
         embedded = embed(vertices, self.target_embedding)
-        inputs = self.dropout(embedded + positions.to(embedded.dtype))
-        found: Tensor = self.decoder(inputs, source.memories, padding_mask(lengths, vertices.size(1)))
+        inputs = embedded + positions.to(embedded.dtype)
+        if segments is not None and self.segments is not None:
+            inputs = inputs + self.segments(segments.numbers)
+        found: Tensor = self.decoder(self.dropout(inputs), source.memories, padding_mask(lengths, vertices.size(1)))
         return found
 
-    def transitions(self, states: Tensor, lengths: Tensor) -> Tensor:
+    def transitions(self, states: Tensor, lengths: Tensor, segments: Segments | None = None) -> Tensor:
         """Return the float32 log-probabilities [B,L,D] that vertex i + 1 + d follows vertex i, for the D next vertices."""
-        found: Tensor = self.links(states, lengths)
+        found: Tensor = self.links(states, lengths) if segments is None else self.links(states, segments.ends, segments.reach)
         return found
 
 
@@ -92,12 +101,15 @@ class Links(nn.Module):
         self.keys = Linear(2 * config.width, config.width)
         self.gates = Linear(2 * config.width, config.heads)
 
-    def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """Return the transitions [B,L,D] for states [B,L,D] and graph lengths [B]; see `transition_log_probs`."""
+    def forward(self, states: Tensor, ends: Tensor, reach: int | None = None) -> Tensor:
+        """Return the transitions [B,L,D] for states [B,L,D] and `ends`, graph lengths [B] or limits of vertices [B,L], none of
+        which is more than `reach` vertices away; see `transition_log_probs`."""
         positions = self.positions(torch.arange(states.size(1), device=states.device))
         x = torch.cat((states, positions.to(states.dtype).expand_as(states)), 2)
         queries, keys = (part(x).unflatten(2, (self.heads, -1)) for part in (self.queries, self.keys))
-        return transition_log_probs(queries, keys, self.gates(x).float().log_softmax(2), lengths, self.max_length)
+        bounds = [bound for bound in (self.max_length, reach) if bound is not None]
+        log_gates = self.gates(x).float().log_softmax(2)
+        return transition_log_probs(queries, keys, log_gates, ends, min(bounds, default=None))
 
 
 def empty_vertices(lengths: Tensor, size: int) -> Tensor:

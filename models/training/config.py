@@ -89,6 +89,6 @@ class Infilling:
     mean_span_tokens: Annotated[float, Ge(1)] = 3.0
     """Mean number of tokens of a span. The spans of a text have equal lengths, up to one token, and at least one token between
     them."""
-    target: Literal["spans", "text"] = "spans"
-    """Target of a text: its masked spans, with the mask token between two of them; or the whole text, for networks whose outputs
-    cannot be much shorter than their sources."""
+    target: Literal["spans", "segments", "text"] = "spans"
+    """Target of a text: its masked spans, with the mask token between two of them; the spans, each in a segment of the graph of its
+    own (systems of the family `dag`); or the whole text, for networks whose outputs cannot be much shorter than their sources."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fewstep.sources import Ints
-from fewstep.vocabulary import MASK
+from fewstep.vocabulary import BOS, MASK
 from models.training.batch import Pool, Ragged
 from models.training.config import Infilling
 from models.training.seeds import seed_of
@@ -51,7 +51,8 @@ def infill(pool: Pool, config: Infilling, seed: int) -> Pool:
         return Pool(pool.ids, source, pool.source)
     separated = first.copy()
     separated[row_starts] = False
-    return Pool(pool.ids, source, _with_separators(values, offsets, hidden, separated))
+    separator = BOS if config.target == "segments" else MASK
+    return Pool(pool.ids, source, _with_separators(values, offsets, hidden, separated, separator))
 
 
 def _spans(pool: Pool, config: Infilling, seed: int) -> tuple[Ints, Ints, Ints]:
@@ -90,9 +91,9 @@ def _repeated(values: Tokens, offsets: Ints, counts: Ints) -> Ragged:
     return Ragged(np.repeat(values, counts), total[offsets])
 
 
-def _with_separators(values: Tokens, offsets: Ints, hidden: Mask, separated: Mask) -> Ragged:
-    """The hidden tokens of each row, with the mask token in front of those that are `separated`."""
+def _with_separators(values: Tokens, offsets: Ints, hidden: Mask, separated: Mask, separator: int) -> Ragged:
+    """The hidden tokens of each row, with the separator in front of those that are `separated`."""
     counts = hidden.astype(np.int64) + separated
     rows = _repeated(values, offsets, counts)
-    rows.values[np.cumsum(counts)[separated] - 2] = MASK
+    rows.values[np.cumsum(counts)[separated] - 2] = separator
     return rows

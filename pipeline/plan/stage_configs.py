@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 
 from fewstep.config.search import SearchConfig
+from fewstep.families.dag.config import DagConfig
 from fewstep.families.stepwise.config import StepwiseConfig
 from models.stepwise.system import StepwiseTeacher
 from models.training.config import Infilling, TrainingConfig
@@ -65,8 +66,11 @@ def train_config(config: RunConfig, settings: StepwiseTeacher | TrainedSystem) -
 def pretraining_config(config: RunConfig, settings: TrainedSystem) -> TrainConfig:
     """Return the pre-training of a system, of a config that has the section."""
     assert config.pretraining is not None
-    recipe = config.pretraining.recipe(settings.training)
-    return replace(train_config(config, settings), training=recipe, infilling=part(config.pretraining, Infilling))
+    recipe, infilling = config.pretraining.recipe(settings.training), part(config.pretraining, Infilling)
+    plain = replace(train_config(config, settings), training=recipe, infilling=infilling)
+    if isinstance(plain.network, DagConfig) and infilling.target == "segments":
+        return replace(plain, network=replace(plain.network, segments=True))
+    return plain
 
 
 def distill_config(settings: Distillation) -> DistillConfig:

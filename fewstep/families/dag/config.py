@@ -67,6 +67,10 @@ class DagConfig(NetworkConfig):
     """Effect of a shown token on the paths: none; its vertex must be on the path (`row`); or its vertex may write no other token
     (`column`). Empty: `column` by the conventions of the paper, `row` by those of v2, and none with `objective: ngram`."""
 
+    segments: bool = False
+    """Train on targets that are spans, with a segment of the graph for each; `pretraining.target: segments` sets it for its
+    training."""
+
     activation: Literal["relu", "gelu", "swish"] = "gelu"
     """Activation of the feed-forward blocks."""
 
@@ -99,6 +103,8 @@ class DagConfig(NetworkConfig):
         low, high = self.factors
         if not 0 < low <= high:
             yield Problem(("graph_factor_range",), "two factors above 0, the lower one first", f"[{low}, {high}]")
+        if self.segments:
+            yield Problem(("segments",), "false, as only pre-training with `target: segments` has true", True)
         if self.objective == "ngram" and self.pin not in (None, "none"):
             yield Problem(("pin",), "none with objective ngram, whose counts it would bias", self.pin)
         if self.objective == "ngram" and self.sampled_tokens:

@@ -10,6 +10,7 @@ from fewstep.config.network import NetworkConfig
 from fewstep.config.options import HALF_PRECISIONS
 from fewstep.config.problems import KeyPath
 from fewstep.config.search import SearchConfig, SystemParts
+from fewstep.families.dag.config import DagConfig
 from models.stepwise.system import StepwiseTeacher
 from models.training.config import TrainingConfig
 from models.training.recipe import Companion, TrainedSystem
@@ -180,6 +181,17 @@ def _pretraining(path: KeyPath, system: TrainedSystem, config: RunConfig) -> Ite
     if isinstance(config.vocabulary, VocabularyConfig) and not config.vocabulary.joint:
         yield broken(("vocabulary", "joint"), "true with pretraining, whose targets are tokens of sources", False, section)
     yield from placed(section, config.pretraining.recipe(system.training).problems())
+    if config.pretraining.target == "segments":
+        yield from _segments(path, system)
+
+
+def _segments(path: KeyPath, system: TrainedSystem) -> Iterator[Rule]:
+    target: KeyPath = (PRETRAINING, "target")
+    if not isinstance(system.network, DagConfig):
+        expected = f"spans or text with {path[1]}, which is of family {system.family} and has no graphs"
+        yield broken(target, expected, "'segments'", (*path, "family"))
+    elif system.network.objective == "ngram":
+        yield broken((*path, "objective"), "sum or max with pretraining.target segments", "'ngram'", target)
 
 
 def _searches(path: KeyPath, config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:

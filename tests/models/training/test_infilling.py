@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fewstep.vocabulary import MASK, RESERVED
+from fewstep.vocabulary import BOS, MASK, RESERVED
 from models.training.batch import Pool, Ragged
 from models.training.config import Infilling
 from models.training.infilling import draw_spans, infill, infilled_lengths, span_counts
@@ -20,7 +20,7 @@ configs = st.builds(
     Infilling,
     masked_share=st.floats(0.01, 0.99),
     mean_span_tokens=st.floats(1, 12),
-    target=st.sampled_from(["spans", "text"]),
+    target=st.sampled_from(["spans", "segments", "text"]),
 )
 
 
@@ -44,7 +44,7 @@ def pairs(rows, config, seed=1, ids=None):
 def spans_of(target):
     spans = [[]]
     for token in target:
-        if token == MASK:
+        if token in (MASK, BOS):
             spans.append([])
         else:
             spans[-1].append(token)
@@ -100,6 +100,14 @@ def test_the_spans_of_a_text_depend_on_its_seed_and_id_alone(rows, config, seed,
     assert pairs([rows[row] for row in order], config, seed, order) == [together[row] for row in order]
     for row in order:
         assert pairs([rows[row]], config, seed, [row]) == [together[row]]
+
+
+def test_segments_are_spans_with_another_separator():
+    row = list(range(FIRST, FIRST + 100))
+    (source, spans), (same, segments) = (pairs([row], Infilling(target=target))[0] for target in ("spans", "segments"))
+    assert source == same
+    assert [BOS if token == MASK else token for token in spans] == segments
+    assert segments.count(BOS) == 4
 
 
 def test_seeds_and_ids_mask_other_spans():

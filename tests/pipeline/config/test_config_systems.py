@@ -83,6 +83,15 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
             f"pretraining: {{updates: 9}}\n{GRAPH}, initial_weights: pretraining, training: {{schedule: cosine}}}}}}",
             "pretraining.warmup_updates: expected less than updates (9) with the cosine schedule, got 1000",
         ),
+        (
+            "pretraining: {target: segments}\nsystems: {words: {initial_weights: pretraining}}",
+            "pretraining.target: expected spans or text with words, which is of family stepwise and has no graphs, got 'segments'",
+        ),
+        (
+            f"pretraining: {{target: segments}}\n{GRAPH}, initial_weights: pretraining, objective: ngram}}}}",
+            "systems.graph.objective: expected sum or max with pretraining.target segments, got 'ngram'",
+        ),
+        (f"{GRAPH}, segments: true}}}}", "systems.graph.segments: expected false, as only pre-training with"),
         ("systems: {pretraining: {}}", "systems.pretraining: expected a name other than 'pretraining'"),
         (
             f"{GRAPH}, initial_weights: later}}, later: {{}}}}",

@@ -239,6 +239,14 @@ def test_a_training_can_start_from_the_weights_of_an_earlier_system(tmp_path: Pa
     assert steps["train:second"].inputs.initial.fingerprint == steps["train:first"].fingerprint
 
 
+def test_pretraining_by_segments_numbers_the_spans_of_its_own_network(tmp_path: Path) -> None:
+    systems = {"graph": {"family": "dag", "initial_weights": "pretraining"}}
+    plan = planned(tmp_path, systems=systems, evaluation={}, pretraining={"target": "segments"})
+    steps = {step.name: step for step in plan.steps}
+    assert steps["train:graph/pretraining"].config.network.segments
+    assert not steps["train:graph"].config.network.segments
+
+
 def test_pretraining_comes_before_the_training_of_each_network(tmp_path: Path) -> None:
     text = tmp_path / "documents.txt"
     text.write_text("A man reads.\n")
