@@ -22,7 +22,7 @@ from fewstep.vocabulary import BOS, MASK
 from models.common.layers.embeddings import Embedding, embed
 
 SEGMENTS = 32
-"""The number of segments that are told apart; further ones have the number of the last."""
+"""The number of different segment codes; further segments have that of the last."""
 
 
 class Segments(NamedTuple):
