@@ -14,6 +14,7 @@ from fewstep.sources import max_output_lengths
 from fewstep.system.format import MERGES, BundleError
 from fewstep.translation import Hypothesis
 from models.aggressive.decode import AggressiveDecoder
+from models.aggressive.device.precision import Pair
 from models.aggressive.device.run import DeviceSearch
 from models.aggressive.model import AggressiveModel
 from models.bundle.directory import load_system, write_system
@@ -144,7 +145,7 @@ def test_trees_and_shapes_of_devices_write_the_same(bart):
     _, _, system, rows, greedy = bart
     verifier = system.decoder.model
     drafter = drafter_of(verifier)
-    decoder, device = AggressiveDecoder(drafter, verifier), DeviceSearch(drafter, verifier, None)
+    decoder, device = AggressiveDecoder(drafter, verifier), DeviceSearch(Pair(drafter, verifier, frozen=True), None)
     for how in (search(), search(tree_nodes=7, tree_branches=3), search("greedy")):
         assert [one.ids for one in written(decoder, rows, how)] == [one.ids for one in greedy]
         for part in (slice(0, 5), slice(5, 8), slice(8, 12)):  # one program serves them all and forgets the batch before

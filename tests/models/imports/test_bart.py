@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import fewstep
@@ -134,6 +134,7 @@ def vocabulary(tmp_path_factory):
 def test_text_is_segmented_as_by_transformers_and_comes_back(vocabulary, line):
     theirs, ours, old = vocabulary
     line = clean(line, 1)
+    assume(not any(name in line for name in theirs.all_special_tokens))  # their names are text here: the next test
     ids = ours.encode(line)
     assert [ours.id_to_piece(token) for token in ids] == [
         old[token] for token in theirs(line, add_special_tokens=False)["input_ids"]
