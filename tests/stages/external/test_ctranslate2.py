@@ -1,6 +1,7 @@
 """Models of CTranslate2 as teachers, against the networks that they were converted from."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 import fewstep
 from fewstep.config.options import OutputLimits
 from fewstep.families.stepwise.config import StepwiseSearch
+from models.stepwise.engines.ctranslate2_model import ctranslate2
 from stages.artifacts import ExternalFile, Text
 from stages.context import StepContext, json_text
 from stages.errors import DataError
@@ -20,7 +22,8 @@ from stages.workers import LocalWorkers, Resources
 from tests.models.imports.marian_checks import convert
 from tests.models.imports.marian_networks import LIMIT, LINES, write_marian
 
-ctranslate2 = pytest.importorskip("ctranslate2")
+if find_spec("ctranslate2") is None:
+    pytest.skip("CTranslate2 is not installed (pip install ctranslate2)", allow_module_level=True)
 
 
 def context_of(directory: Path) -> StepContext:
@@ -55,6 +58,7 @@ def files_of(model: Path, pieces: Path) -> dict[str, ExternalFile]:
 def marian(tmp_path_factory):
     """Return a folder with a Marian network, its CTranslate2 model by CTranslate2's converter, and its imported system."""
     pytest.importorskip("transformers")
+    ctranslate2()  # chooses how products are computed, before the package is imported anywhere
     from ctranslate2.converters import TransformersConverter
 
     folder = tmp_path_factory.mktemp("marian")
