@@ -49,6 +49,7 @@ ASIDE = (
     "base_size_roofline",
     "weight_bits",
     "parallel_order",
+    "parallel_multi30k",
     "gpu",
 )
 """Names of files that the page links to, of details that few readers ask for."""
@@ -67,7 +68,7 @@ INTRODUCTION = """\
   layers](../benchmarks/results/two_decoder_layers.json), sums over [paths](../benchmarks/results/dag_log_likelihood.json),
   [memory](../benchmarks/results/serving_memory.json) of servers, [profiles](../benchmarks/results/base_size_profile.json),
   [rooflines](../benchmarks/results/base_size_roofline.json), BLEU of [4 bits](../benchmarks/results/weight_bits.json), [one-shot
-  methods](../benchmarks/results/parallel_order.json), decoding and training on [a GPU](../benchmarks/results/gpu.json).
+  methods](../benchmarks/results/parallel_order.json) ([Multi30k](../benchmarks/results/parallel_multi30k.json)), decoding and training on [a GPU](../benchmarks/results/gpu.json).
 """
 
 
