@@ -56,6 +56,9 @@ UNANSWERED = ("WorkerHealthCheckTimeoutError", "WorkerGroupStartupTimeoutError")
 """Names of Ray Train's errors for workers that do not answer, or do not start within a minute because their node is lost. Their
 classes are not public."""
 
+FAILED_START = "WorkerGroupStartupFailedError"
+"""Name of Ray Train's error for workers that fail or die while they start. Its text ends with the traceback of the worker's error."""
+
 POLL_SECONDS = 1.0
 """Time between two looks whether workers hang."""
 
@@ -351,7 +354,7 @@ def explained(error: BaseException, shells: tuple[type[BaseException], ...] = (R
         if isinstance(cause, FewstepError) and not isinstance(cause, RayTaskError):  # the message of Ray's copy is a traceback
             return cause
     for cause in _causes(error):
-        if isinstance(cause, LOST) or type(cause).__name__ in UNANSWERED:
+        if isinstance(cause, LOST) or type(cause).__name__ in UNANSWERED or _died_at_start(cause):
             return TransientError(f"a worker or its node was lost: {_reason_of_death(cause)}")
         if _is_broken_connection(cause):
             return TransientError(f"a training worker lost the connection to another one: {_last_line(cause)}")
@@ -359,7 +362,16 @@ def explained(error: BaseException, shells: tuple[type[BaseException], ...] = (R
     root = roots[-1] if roots else error
     if isinstance(root, OSError) and root.errno in FULL:
         return unwritable(Path(root.filename or "a file of the store"), root)
-    return StageError(f"{type(root).__name__}: {_first_line(root)}")
+    line = _last_line(root) if type(root).__name__ == FAILED_START else _first_line(root)
+    return StageError(f"{type(root).__name__}: {line}")
+
+
+def _died_at_start(error: BaseException) -> bool:
+    """Return whether a training worker died before the training began. Ray names the error of the worker only in the text."""
+    text = str(error)
+    return type(error).__name__ == FAILED_START and (
+        "due to error" not in text or any(f"ray.exceptions.{kind.__name__}" in text for kind in LOST)
+    )
 
 
 def _is_broken_connection(error: BaseException) -> bool:

@@ -47,3 +47,37 @@ def test_workers_that_do_not_start_are_repeated() -> None:
 
     error = ControllerError(WorkerGroupStartupTimeoutError(2))
     assert type(explained(error, (ControllerError,))) is TransientError
+
+
+WORKER_ERROR = "One of the worker actors failed to initialize due to error:\nTraceback (most recent call last):\n  ...\n"
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        (
+            WORKER_ERROR
+            + "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tip: 10.0.0.7\n"
+            "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR\n",
+            TransientError,
+            "a worker or its node was lost: The actor is dead because its worker process has died (ip: 10.0.0.7)",
+        ),
+        (
+            "At least one of the worker actors failed to initialize.",
+            TransientError,
+            "a worker or its node was lost: At least one of the worker actors failed to initialize.",
+        ),
+        (
+            WORKER_ERROR + "ImportError: no module named 'torch'\n",
+            StageError,
+            "WorkerGroupStartupFailedError: ImportError: no module named 'torch'",
+        ),
+    ],
+)
+def test_workers_that_die_while_they_start_are_repeated(text: str, kind: type[Exception], message: str) -> None:
+    from ray.train.v2._internal.exceptions import WorkerGroupStartupFailedError
+    from ray.train.v2.api.exceptions import ControllerError
+
+    found = explained(ControllerError(WorkerGroupStartupFailedError(text)), (ControllerError,))
+    assert (type(found), str(found)) == (kind, message)
