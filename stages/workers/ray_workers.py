@@ -57,7 +57,7 @@ UNANSWERED = ("WorkerHealthCheckTimeoutError", "WorkerGroupStartupTimeoutError")
 classes are not public."""
 
 FAILED_START = "WorkerGroupStartupFailedError"
-"""Name of Ray Train's error for workers that fail or die while they start. Its text ends with the traceback of the worker's error."""
+"""Name of Ray Train's error for workers that fail or die while they start. Its text ends with the traceback of the worker."""
 
 POLL_SECONDS = 1.0
 """Time between two looks whether workers hang."""
