@@ -64,12 +64,11 @@ INTRODUCTION = """\
   like" means that the baseline has the same engine, precision, shortlist and kind of search; other ratios also contain their gain.
 - A label is a search's strategy and its options: `shortlist300x16` is a shortlist of 300 common tokens and 16 links a source
   token, `ngram_weight` the weight of an n-gram model over coupled slots (bigram coupling). Without others a beam has 5 outputs.
-- Only in files: [training orders](../benchmarks/results/training_orders.json),
-  [two layers](../benchmarks/results/two_decoder_layers.json), [path sums](../benchmarks/results/dag_log_likelihood.json),
-  [server memory](../benchmarks/results/serving_memory.json), [profiles](../benchmarks/results/base_size_profile.json),
-  [rooflines](../benchmarks/results/base_size_roofline.json), [4 bits](../benchmarks/results/weight_bits.json),
-  [one-shot methods](../benchmarks/results/parallel_order.json),
-  [the same on Multi30k](../benchmarks/results/parallel_multi30k.json), [GPU](../benchmarks/results/gpu.json).
+- Only in files: [orders](../benchmarks/results/training_orders.json), [two layers](../benchmarks/results/two_decoder_layers.json),
+  [path sums](../benchmarks/results/dag_log_likelihood.json), [memory](../benchmarks/results/serving_memory.json),
+  [profiles](../benchmarks/results/base_size_profile.json), [rooflines](../benchmarks/results/base_size_roofline.json),
+  [4 bits](../benchmarks/results/weight_bits.json), [one-shot](../benchmarks/results/parallel_order.json),
+  [Multi30k](../benchmarks/results/parallel_multi30k.json), [GPU](../benchmarks/results/gpu.json).
 """
 
 
