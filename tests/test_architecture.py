@@ -32,6 +32,7 @@ DOORS = {
     "ray": {
         "pipeline/run/ray_cluster/machines.py",
         "stages/workers/ray_training.py",
+        "stages/workers/ray_errors.py",
         "stages/workers/ray_workers.py",
         "pipeline/commands/doctor.py",
         "pipeline/commands/submit.py",

@@ -23,7 +23,8 @@ from stages.artifacts import CHECKPOINTS
 from stages.errors import FewstepError, StageError, TransientError
 from stages.workers.isa import ISA
 from stages.workers.pulse import Watch, pulse
-from stages.workers.ray_workers import RayWorkers, explained, is_lost_node, options
+from stages.workers.ray_errors import explained, is_lost_node
+from stages.workers.ray_workers import RayWorkers, options
 
 log = logging.getLogger("fewstep")
 

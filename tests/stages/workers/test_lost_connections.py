@@ -6,7 +6,7 @@ from ray.core.generated.common_pb2 import ActorDiedErrorContext
 from ray.exceptions import ActorDiedError
 
 from stages.errors import StageError, TransientError
-from stages.workers.ray_workers import explained
+from stages.workers.ray_errors import explained
 
 LOST = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:3726: Connection reset by peer"
 
