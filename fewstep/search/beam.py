@@ -80,7 +80,8 @@ class Outcome(NamedTuple):
     steps: int
     """Number of steps until the sentence was done."""
     margin: float
-    """The smallest gap, in nats, between a hypothesis that was kept and one that was dropped."""
+    """The smallest gap, in nats, between a hypothesis that was kept and one that was dropped. Unless `selection` is exact, tokens
+    beyond the first of each slot (`BeamOptions.num_candidates`) are not compared: a near-tie among them does not show."""
 
 
 class Beam:

@@ -21,6 +21,10 @@ Array = npt.NDArray[np.floating[Any]]
 class Reference:
     """The network and the searches of `fewstep.Transformer`, which documents the arguments; float64."""
 
+    unranked_gap = math.inf
+    """Of the last beam search: the smallest gap, in nats, between the last token that the ranking of a slot holds and the first
+    that it does not. The margin of a search that is not exact (`selection`) knows nothing of such tokens."""
+
     def __init__(self, arrays: Mapping[str, Array], *, shape: TransformerShape) -> None:
         self.arrays, self.shape = {name: values.astype(np.float64) for name, values in arrays.items()}, shape
 
@@ -92,6 +96,7 @@ class Reference:
     def beam_search(self, source: Sequence[int], limit: int, *, options: BeamOptions, rules: SlotRules) -> Outcome:
         """Rank the tokens of every slot by sorting; the search itself is `fewstep.Beam`, which has a twin of its own."""
         encoded, beam, prefixes = self.encode(source), Beam([limit], options), [list[int]()]
+        width, self.unranked_gap = options.num_candidates, math.inf
         while prefixes:
             tables = [self.log_probs(encoded, prefix, rules, options.step_size) for prefix in prefixes]
             tables = [self.allowed(table, len(prefixes[0]), options, rules) for table in tables]
@@ -99,9 +104,12 @@ class Reference:
             eos = stacked[..., options.eos].copy()
             if options.separate_eos:
                 stacked[..., options.eos] = -np.inf
-            ids = np.argsort(-stacked, axis=-1, kind="stable")[..., : options.num_candidates]
-            scores = np.take_along_axis(stacked, ids, -1)
-            advance = beam.advance(scores.astype(np.float32), np.ascontiguousarray(ids), eos.astype(np.float32))
+            order = np.argsort(-stacked, axis=-1, kind="stable")
+            ranked = np.take_along_axis(stacked, order, -1)
+            if options.selection != "exact":
+                self.unranked_gap = min(self.unranked_gap, _gap(ranked, width))
+            ids = np.ascontiguousarray(order[..., :width])
+            advance = beam.advance(ranked[..., :width].astype(np.float32), ids, eos.astype(np.float32))
             pairs = zip(advance.rows.tolist(), advance.tokens.tolist(), strict=True)
             prefixes = [[*prefixes[row], *tokens] for row, tokens in pairs]
         return beam.outcomes()[0]
@@ -183,6 +191,15 @@ class ReferenceEnsemble(Reference):
         pairs = zip(self.members, encoded, strict=True)
         found: Array = np.log(np.mean([np.exp(member.log_probs(its, flat, rules, step_size)) for member, its in pairs], axis=0))
         return found
+
+
+def _gap(ranked: Array, width: int) -> float:
+    """Return the smallest difference between the last of the first `width` of a row and its next; infinity if none is finite."""
+    if width >= ranked.shape[-1]:
+        return math.inf
+    pair = ranked[..., width - 1 : width + 1].reshape(-1, 2)
+    pair = pair[np.isfinite(pair).all(1)]
+    return float((pair[:, 0] - pair[:, 1]).min(initial=math.inf))
 
 
 def _gelu(x: Array) -> Array:
