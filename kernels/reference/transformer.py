@@ -22,8 +22,8 @@ class Reference:
     """The network and the searches of `fewstep.Transformer`, which documents the arguments; float64."""
 
     unranked_gap = math.inf
-    """Of the last beam search: the smallest gap, in nats, between the last token that the ranking of a slot holds and the first
-    that it does not. The margin of a search that is not exact (`selection`) knows nothing of such tokens."""
+    """The smallest gap, in nats, of the last beam search between the last token that the ranking of a slot holds and the first that
+    it does not. The margin of a search that is not exact (`selection`) knows nothing of such tokens."""
 
     def __init__(self, arrays: Mapping[str, Array], *, shape: TransformerShape) -> None:
         self.arrays, self.shape = {name: values.astype(np.float64) for name, values in arrays.items()}, shape

@@ -79,6 +79,7 @@ def test_unknown_entries_are_refused() -> None:
         chosen(entries("tiny", 8, (1,)), ["gpu"])
 
 
+@pytest.mark.slow  # it measures the machine first
 def test_the_program_writes_both_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times, limits = tmp_path / "times.json", tmp_path / "limits.json"
     options = ["--size", "tiny", "--batches", "1", "--threads", "1", "--tokens", "6", "--rounds", "1", "--quick", "--only", "ctc"]

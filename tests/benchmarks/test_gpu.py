@@ -41,6 +41,7 @@ def finished(tmp_path_factory):
     return json.loads(path.read_text(encoding="utf-8")), found.stdout
 
 
+@pytest.mark.slow
 def test_checks_pass_and_training_is_measured(finished):
     result, text = finished
     assert {row["name"]: row["passed"] for row in result["checks"]} == {
@@ -57,6 +58,7 @@ def test_checks_pass_and_training_is_measured(finished):
     assert text.count(" s] checks: ") == 7
 
 
+@pytest.mark.slow
 def test_entries_decode_and_costs_are_shares_of_the_limits(finished):
     result, _ = finished
     assert [row["name"] for row in result["decoding"]] == [

@@ -74,6 +74,7 @@ def test_a_config_knows_the_family(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("toy")
+@pytest.mark.slow
 def test_it_is_trained_bundled_decoded_timed_and_translates(tmp_path: Path) -> None:
     (tmp_path / "toy.yaml").write_text(CONFIG)
     config = load_config(tmp_path / "toy.yaml", [f"store.path={tmp_path / 'store'}", "cluster.cpus=1"])

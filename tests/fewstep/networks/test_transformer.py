@@ -122,7 +122,7 @@ def shake(arrays, seed=0):
 CLOSE, ALL = [0], [0]
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(problems())
 def test_finds_what_the_twin_finds_that_starts_every_step_from_the_beginning(problem):
     arrays, shape, sources, limits, options, rules = problem
@@ -320,7 +320,7 @@ def ensemble_of(arrays, seeds):
     return found
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(problems(), st.lists(st.integers(0, 2**32), min_size=2, max_size=4, unique=True))
 def test_networks_that_write_together_average_their_probabilities(problem, seeds):
     arrays, shape, sources, limits, options, rules = problem
