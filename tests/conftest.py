@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.shared import made_once
+
 # Machines are shared, so the time of an example means nothing. Continuous integration repeats the same examples, so that a change
 # is not refused for what an unchanged part does in one of thousands of draws; every other run draws new ones.
 settings.register_profile("fewstep", deadline=None, derandomize="CI" in os.environ)
@@ -26,10 +28,10 @@ def systems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout, built once for all processes of pytest-xdist. Tests must not change it."""
-    from tests.wheels import shared_wheel
+    from tests.wheels import build
 
-    base = tmp_path_factory.getbasetemp()
-    return shared_wheel((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "wheel")
+    (found,) = made_once(tmp_path_factory, "wheel", build).glob("*.whl")
+    return found
 
 
 @pytest.fixture(scope="module")  # while it is open, no other event loop can run in this thread
