@@ -150,6 +150,25 @@ def test_shards_of_a_machine_that_is_out_of_reach_are_decoded_elsewhere(cables: 
     assert run.agrees_with(undisturbed)
 
 
+def test_shards_of_a_machine_that_the_step_alone_does_not_reach_are_decoded_elsewhere(cables: Network, tmp_path: Path) -> None:
+    """Both machines answer the head, so that Ray takes neither for lost."""
+    undisturbed = Watched(tmp_path / "undisturbed", *ALONE, *DISTILLED)
+    undisturbed.finish()
+    with machines(cables, 2) as (one, other):
+        run = RunAt(one, tmp_path / "store", "--set", f"cluster.address={cables.address}", *DISTILLED)
+        run.begin_with(undisturbed, before="distill:train")
+        process = run.start()
+        try:
+            run.wait(lambda: run.progress("distill:train") >= 128, process)
+            one.lose_packets_to(other)
+            other.lose_packets_to(one)
+            seconds_until(lambda: bool(run.events("step_done")), run, LOST_SECONDS + 120)
+            assert process.wait(60) == 0, run.output_file.read_text()[-4000:]
+        finally:
+            end(process)
+    assert run.agrees_with(undisturbed)
+
+
 def test_a_driver_that_is_cut_off_from_the_head_ends_with_words(cables: Network, trained: Watched, tmp_path: Path) -> None:
     with machines(cables, 2) as (one, _):
         run = RunAt(one, tmp_path / "store", "--set", f"cluster.address={cables.address}", *TWO, *TRAINED)

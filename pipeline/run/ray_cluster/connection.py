@@ -8,14 +8,8 @@ from pathlib import Path
 from fewstep.local_ray import stay_on_loopback
 from pipeline.config.schema import Cluster
 from pipeline.run.machines import Machines
+from pipeline.run.ray_cluster.settings import set_defaults
 from stages.errors import StageError
-
-SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",  # time until the end of a training is detected
-    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # saves a process in each training; checkpoints do not depend on preemption notices
-}
-"""Defaults of Ray's environment variables. The user's environment takes precedence."""
 
 
 def connect_ray(cluster: Cluster) -> Machines:
@@ -24,8 +18,7 @@ def connect_ray(cluster: Cluster) -> Machines:
     Raises StageError if Ray is not installed or the cluster cannot be reached.
     """
     stay_on_loopback(cluster.address)
-    for name, value in SETTINGS.items():
-        os.environ.setdefault(name, value)
+    set_defaults(cluster.address or os.environ.get("RAY_ADDRESS", ""))
     try:
         from pipeline.run.ray_cluster.machines import RayMachines
     except ImportError as error:

@@ -18,6 +18,7 @@ from pipeline.run.lost_work import deaths_file
 from pipeline.run.machines import Outcome
 from pipeline.run.ray_cluster.head import Head, check_answers
 from pipeline.run.ray_cluster.nodes import NodeWatch
+from pipeline.run.ray_cluster.settings import cluster_variables
 from pipeline.store.attempts import partial_directory
 from stages.artifacts import CHECKPOINTS
 from stages.errors import FewstepError, StageError, TransientError
@@ -39,7 +40,7 @@ def join(address: str) -> None:
     """Connect to a running cluster. Raises StageError if it does not answer."""
     try:
         check_answers(address)
-        ray.init(address=address, **INIT)
+        ray.init(address=address, runtime_env={"env_vars": cluster_variables()}, **INIT)
     except (OSError, RuntimeError, ValueError) as error:
         raise StageError(
             f"the Ray cluster at {address}: expected a cluster that answers, got: {error}; check cluster.address and RAY_ADDRESS, "

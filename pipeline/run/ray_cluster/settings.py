@@ -1,0 +1,24 @@
+"""Defaults of Ray's environment variables, which are read when Ray is loaded. The user's environment takes precedence."""
+
+from __future__ import annotations
+
+import os
+
+KEEPALIVE = {"RAY_grpc_client_keepalive_time_ms": "30000", "RAY_grpc_client_keepalive_timeout_ms": "30000"}
+"""A connection between machines that gives no answer for a minute is lost. Ray by itself waits for seven minutes."""
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",  # time until the end of a training is detected
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # saves a process in each training; checkpoints do not depend on preemption notices
+}
+
+
+def set_defaults(address: str) -> None:
+    """Set the variables of this process that are not set. The processes of a local cluster (`address` is empty) inherit them."""
+    for name, value in (SETTINGS | (KEEPALIVE if address else {})).items():
+        os.environ.setdefault(name, value)
+
+
+def cluster_variables() -> dict[str, str]:
+    """Return the variables that the processes of a cluster need too, whose nodes were started without them."""
+    return {name: os.environ.get(name, value) for name, value in KEEPALIVE.items()}
