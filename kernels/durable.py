@@ -48,6 +48,11 @@ class Disk(Protocol):
     each file takes longer than the calls of the system.
     """
 
+    @property
+    def lasting(self) -> set[Path]:
+        """Directories whose names outlast a power cut, as far as this process knows."""
+        ...
+
     def sync(self, path: Path) -> None:
         """Write the contents of a file, or the names in a directory, to the disk. Raises OSError."""
         ...
@@ -86,6 +91,9 @@ class Disk(Protocol):
 
 class RealDisk:
     """The file systems of this machine."""
+
+    def __init__(self) -> None:
+        self.lasting: set[Path] = set()
 
     def sync(self, path: Path) -> None:
         _sync(os.fspath(path))
@@ -198,12 +206,23 @@ def rename(source: Path, target: Path, disk: Disk = DISK) -> None:
 
 
 def make_directory(path: Path, disk: Disk = DISK) -> None:
-    """Create a directory with its missing parents, each under a name that outlasts a power cut. Raises OSError."""
-    if path.is_dir():
+    """Create a directory with its missing parents, each under a name that outlasts a power cut. Raises OSError.
+
+    The name of one that is there already is synced once: the process that made it may not have come so far.
+    """
+    exists = path.is_dir()
+    if exists and (path in disk.lasting or path == path.parent):
         return
     make_directory(path.parent, disk)
-    path.mkdir(exist_ok=True)
-    disk.sync(path.parent)
+    if not exists:
+        path.mkdir(exist_ok=True)
+    try:
+        disk.sync(path.parent)
+    except PermissionError:  # a directory that this user may enter but not list
+        if not exists:
+            raise
+    if exists:
+        disk.lasting.add(path)
 
 
 def write_whole(path: Path, write: Callable[[Path], object], temporary: Path | None = None, disk: Disk = DISK) -> None:

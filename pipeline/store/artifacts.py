@@ -172,14 +172,15 @@ class Store:
 
     def _rename(self, synced: Path, directory: Path) -> bool:
         """Rename a synced directory durably. False if a finished artifact has the name already. Raises OSError."""
+        renamed = True
         try:
             synced.rename(directory)
         except OSError:
             if self.manifest(directory) is None:
                 raise
-            return False
-        durable.sync(directory.parent, self.host.disk)
-        return True
+            renamed = False
+        durable.sync(directory.parent, self.host.disk)  # who renamed another one to it may not have come so far
+        return renamed
 
     def pinned(self, stages: Sequence[Stage[Any, Any, Any]], path: Path, key: str) -> tuple[Artifact, Manifest]:
         """Verify and return the finished artifact at `path`, which the config pins under `key`. It keeps its own fingerprint.

@@ -41,6 +41,15 @@ def test_a_directory_gets_its_name_with_everything_in_it(disk: SimulatedDisk) ->
     assert named == {f"{place}/one": b"first", f"{place}/deep/er/two": b"second"}
 
 
+def test_a_directory_that_another_process_did_not_sync_lasts(disk: SimulatedDisk) -> None:
+    (disk.root / "new").mkdir()
+    made = disk.root / "made.tmp"
+    made.write_text("first")
+    durable.make_directory(disk.root / "new" / "folder")
+    durable.rename(made, disk.root / "new" / "folder" / "file")
+    assert disk.survivors()["new/folder/file"] == b"first"
+
+
 def test_the_simulation_loses_what_is_not_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimulatedDisk(tmp_path, monkeypatch, whole)
     (tmp_path / "a.tmp").write_text("first")

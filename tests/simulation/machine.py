@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tests.simulation.disk import Change, Disk, File, Folder, error
@@ -37,6 +38,7 @@ class Machine:
         self.world, self.runner, self.identity, self.clocks = world, process, dict(identity), clocks
         self.scheduler: Scheduler = world.scheduler
         self.disk_state: Disk = world.disk
+        self.lasting = set[Path]()
         self._listings: dict[int, tuple[float, list[str]]] | None = {} if stale else None
         self.path: type[SimulatedPath] = type("PathOf" + process.name, (SimulatedPath,), {"machine": self})
 

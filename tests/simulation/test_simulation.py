@@ -27,6 +27,7 @@ FOUND = {
     "an attempt that took a directory back did not see a file in it that a paused attempt had open": ("nfs", 102003),
     "a step failed because checkpoints of its input were removed while the input was verified": ("gc", 439),
     "a step failed because gc removed checkpoints of its input while the input was verified": ("gc", 4),
+    "an artifact was lost with its store, whose directory another driver had made and not synced": ("everything", 500743),
     "an artifact that was damaged while a step began ended in a traceback": ("rot", 25),
 }
 """Defects of the pipeline, and the history that found each of them."""

@@ -98,6 +98,18 @@ def test_a_finished_artifact_is_complete_after_every_power_cut(simulate: Simulat
     assert disk.cuts > 40
 
 
+def test_an_artifact_that_another_driver_renamed_and_did_not_sync_lasts(tmp_path: Path, simulate: SimulateDisk) -> None:
+    other, finished = begin(tmp_path / "other")
+    commit(other, finished)
+    disk = simulate(lambda survivors: None)
+    store, directory = begin(tmp_path / "store")
+    durable.sync_tree(finished)
+    finished.rename(directory)
+    assert f"{PLACE}/{MANIFEST}" not in disk.survivors()
+    commit(store, directory)
+    assert f"{PLACE}/{MANIFEST}" in disk.survivors()
+
+
 def test_a_copied_artifact_counts_as_verified_once_it_is_durable(tmp_path: Path, simulate: SimulateDisk) -> None:
     store, directory = begin(tmp_path / "store")
     commit(store, directory)
