@@ -24,6 +24,8 @@ CUTS = int(os.environ.get("FEWSTEP_POWER_CUTS", "8"))
 EXT4_IOC_SHUTDOWN, WITHOUT_FLUSHING = 0x8004587D, 2
 """`EXT4_IOC_SHUTDOWN` and `EXT4_GOING_FLAGS_NOLOGFLUSH` of linux/fs/ext4/ext4.h."""
 IMAGE_BYTES = 256 << 20
+UNMOUNT_SECONDS = 30.0
+"""Time that killed processes may take to end on a loaded machine."""
 
 COMMITTER = """
 import random, sys
@@ -76,7 +78,15 @@ class Disk:
         self.mount()
 
     def unmount(self) -> None:
-        self._run("umount", str(self.root))
+        """Unmount it once the last killed process has let go of it."""
+        deadline = time.monotonic() + UNMOUNT_SECONDS
+        while True:
+            try:
+                return self._run("umount", str(self.root))
+            except subprocess.CalledProcessError as error:
+                if "busy" not in error.stderr or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
 
     @staticmethod
     def _run(*command: str) -> None:
