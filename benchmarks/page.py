@@ -24,23 +24,25 @@ ORDER = (
     "levels",
     "serving",
     "overhead",
+    "safety_cost",
     "corpus_scale",
+    "faults",
     "word_alignment",
     "candidate_recall",
     "ngram",
     "distillation",
     "orders",
-    "orders_by_engine",
     "systems",
     "base_size",
     "lattices",
     "dag",
-    "dag_by_engine",
     "drafts",
 )
 """Names of the files on the page, in its order."""
 ASIDE = (
     "training_orders",
+    "orders_by_engine",
+    "dag_by_engine",
     "two_decoder_layers",
     "dag_log_likelihood",
     "setup",
@@ -64,7 +66,8 @@ INTRODUCTION = """\
   like" means that the baseline has the same engine, precision, shortlist and kind of search; other ratios also contain their gain.
 - A label is a search's strategy and its options: `shortlist300x16` is a shortlist of 300 common tokens and 16 links a source
   token, `ngram_weight` the weight of an n-gram model over coupled slots (bigram coupling). Without others a beam has 5 outputs.
-- Only in files: [orders](../benchmarks/results/training_orders.json), [two layers](../benchmarks/results/two_decoder_layers.json),
+- Only in files: [orders](../benchmarks/results/training_orders.json), [orders](../benchmarks/results/orders_by_engine.json) and
+  [graphs](../benchmarks/results/dag_by_engine.json) by engine, [two layers](../benchmarks/results/two_decoder_layers.json),
   [path sums](../benchmarks/results/dag_log_likelihood.json), [memory](../benchmarks/results/serving_memory.json),
   [profiles](../benchmarks/results/base_size_profile.json), [rooflines](../benchmarks/results/base_size_roofline.json),
   [4 bits](../benchmarks/results/weight_bits.json), [one-shot](../benchmarks/results/parallel_order.json),

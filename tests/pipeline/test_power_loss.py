@@ -75,7 +75,14 @@ class Disk:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         self.unmount()
+        self._replace_image()
         self.mount()
+
+    def _replace_image(self) -> None:
+        """Go on with a copy: a mount namespace of another test may hold the old one, which would be mounted again as it is."""
+        copy = self.image.with_suffix(".copy")
+        self._run("cp", "--sparse=always", str(self.image), str(copy))
+        copy.replace(self.image)
 
     def unmount(self) -> None:
         """Unmount it once the last killed process has let go of it."""
