@@ -18,8 +18,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
-"""Answers of file systems that have no way to sync a directory, and of special files."""
+NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EROFS)
+"""Answers of file systems that have no way to sync a directory or nothing to sync, and of special files (fsync(2))."""
 
 CONCURRENT_SYNCS = 8
 READ_BYTES = 2**18

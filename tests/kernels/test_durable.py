@@ -50,6 +50,30 @@ def test_a_directory_that_another_process_did_not_sync_lasts(disk: SimulatedDisk
     assert disk.survivors()["new/folder/file"] == b"first"
 
 
+class WithoutRight(durable.RealDisk):
+    """A disk on which directories may be entered and not listed."""
+
+    def sync(self, path: Path) -> None:
+        raise PermissionError(errno.EACCES, "no right to read", str(path))
+
+
+def test_parents_that_may_not_be_listed_stay_as_they_are(tmp_path: Path) -> None:
+    """Whoever set them up answers for them. A directory that is made there has no lasting name: that is an error."""
+    disk = WithoutRight()
+    durable.make_directory(tmp_path, disk)
+    with pytest.raises(PermissionError):
+        durable.make_directory(tmp_path / "new", disk)
+
+
+def test_a_read_only_file_system_has_nothing_to_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.EROFS, "read-only")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    durable.make_directory(tmp_path / "new", durable.RealDisk())
+    assert (tmp_path / "new").is_dir()
+
+
 def test_the_simulation_loses_what_is_not_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimulatedDisk(tmp_path, monkeypatch, whole)
     (tmp_path / "a.tmp").write_text("first")
