@@ -1,7 +1,6 @@
 """Every short form of a config has the meaning of the long form."""
 
 import dataclasses
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,15 +8,12 @@ from typing import Any, get_type_hints
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fewstep.config.network import SIZES
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.system import StepwiseSystem
 from models.training.config import TrainingConfig
-from pipeline.config import docs as config_docs
-from pipeline.config.load import load_config, parse_search, resolved
+from pipeline.config.load import parse_search, resolved
 from pipeline.config.schema import Benchmark, Evaluation, Pinned, RunConfig
 from pipeline.config.systems import UsedSystem
 from pipeline.errors import ConfigError
@@ -288,128 +284,6 @@ def test_what_is_repeated_of_the_stages_is_the_same_as_there() -> None:
             if field.name in defaults and field.name != "baseline":
                 assert field.default == defaults[field.name]
                 assert get_type_hints(mine)[field.name] == get_type_hints(theirs)[field.name]
-
-
-# ---- the resolved config
-
-TRAINING = st.fixed_dictionaries(
-    {},
-    optional={
-        "updates": st.integers(1, 10**6),
-        "learning_rate": st.floats(1e-9, 1e3) | st.integers(1, 5),
-        "schedule": st.sampled_from(["inverse_sqrt", "constant"]),
-        "precision": st.sampled_from(["float32", "bfloat16", "float16"]),
-        "label_smoothing": st.floats(0, 0.99),
-    },
-)
-BEAM = st.fixed_dictionaries(
-    {}, optional={"length_penalty": st.floats(0, 9), "output_limits": st.fixed_dictionaries({"allow_unknown": st.booleans()})}
-)
-SEARCH = st.sampled_from(["greedy", "beam"]) | BEAM.map(lambda options: {"beam": {"beam_size": 3, **options}})
-NETWORK = {
-    "size": st.sampled_from(["tiny", "base", "big"]),
-    "width": st.integers(1, 9).map(lambda n: 144 * n),
-    "heads": st.sampled_from([1, 2, 3, 4, 6, 8, 16]).filter(lambda h: 144 % h == 0 and 128 % h == 0),
-    "decoder_layers": st.integers(1, 9),
-    "dropout": st.floats(0, 0.99),
-    "training": TRAINING,
-}
-SEARCHES = SEARCH | st.lists(SEARCH, min_size=1, unique_by=lambda s: str(s) if isinstance(s, str) else "beam3", max_size=3)
-SYSTEM = st.fixed_dictionaries({}, optional={**NETWORK, "data": st.sampled_from(["raw", "distilled", "mixed"]), "search": SEARCHES})
-PATHS = st.text("abc/. ", min_size=1, max_size=5)
-FILES = PATHS | st.lists(PATHS, min_size=1, max_size=2)
-TEXT = (
-    st.integers(1, 99).map(lambda n: {"embedded": n})
-    | FILES.map(lambda f: {"tsv": f})
-    | st.fixed_dictionaries({"source": FILES, "target": FILES})
-)
-NAMES = st.text("abz09_-", min_size=1, max_size=6)
-CONFIG = st.fixed_dictionaries(
-    {"teacher": st.fixed_dictionaries({}, optional=NETWORK) | PATHS.map(lambda p: {"from": p})},
-    optional={
-        "name": NAMES,
-        "defaults": SYSTEM,
-        "systems": st.dictionaries(NAMES, SYSTEM | st.just({"use": "teacher"}), min_size=1, max_size=3),
-        "corpus": st.fixed_dictionaries(
-            {"train": TEXT, "validation": TEXT, "test": st.dictionaries(NAMES, TEXT, min_size=1, max_size=2)}
-        ),
-        "vocabulary": PATHS.map(lambda p: {"from": p}) | st.fixed_dictionaries({}, optional={"size": st.integers(9, 10**6)}),
-        "distillation": PATHS.map(lambda p: {"from": p}) | BEAM,
-        "cluster": st.fixed_dictionaries(
-            {}, optional={"resources": st.just({"train": {"cpus": 1, "custom": {"big": 1}}}), "cpus": st.none()}
-        ),
-        "evaluation": st.fixed_dictionaries({}, optional={"min_bleu": st.floats(0, 99), "metrics": st.just(["bleu"])}),
-    },
-)
-
-
-@settings(max_examples=60)
-@given(written=CONFIG)
-def test_the_resolved_config_loads_back_to_an_equal_one(tmp_path_factory: pytest.TempPathFactory, written: dict[str, Any]) -> None:
-    tmp_path = tmp_path_factory.mktemp("config")
-    config = load(tmp_path, yaml.safe_dump(written))
-    again = json.loads(json.dumps(resolved(config)))
-    assert load(tmp_path, yaml.safe_dump(again)) == config
-    assert resolved(load(tmp_path, yaml.safe_dump(again))) == again
-
-
-def test_the_resolved_config_leaves_nothing_open(tmp_path: Path) -> None:
-    config = load(tmp_path, TEACHER + "defaults: {size: base}\nsystems: {a: {}, b: {use: teacher}}")
-    for model in (resolved(config)["teacher"], resolved(config)["systems"]["a"]):
-        assert {f.name for f in dataclasses.fields(StepwiseConfig)} <= set(model)
-        assert model["width"] == 512
-    assert set(resolved(config)) == {f.name for f in dataclasses.fields(RunConfig)}
-
-
-def test_a_config_of_another_version_is_refused(tmp_path: Path) -> None:
-    older = {**resolved(load(tmp_path, "")), "ensembles": {}}
-    with pytest.raises(ConfigError, match=r"ensembles: expected one of the keys "):
-        load(tmp_path, yaml.safe_dump(older))
-
-
-# ---- what ships with the project
-
-
-PARTS = ("cluster", "corpora", "settings", "systems")
-"""Folders of files that others extend."""
-FILES = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.name != "runtime-env.yaml")
-SHIPPED = [path for path in FILES if path.parent.name not in PARTS]
-
-
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT / "configs")))
-def test_shipped_configs_load(path: Path) -> None:
-    load_config(path, ["corpus.pairs=29000"])  # no file has to be counted
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT / "configs")))
-def test_shipped_files_suit_the_schema(path: Path) -> None:
-    jsonschema = pytest.importorskip("jsonschema")
-    jsonschema.validate(yaml.safe_load(path.read_text()), json.loads((ROOT / "configs/schema.json").read_text()))
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT / "configs")))
-def test_shipped_configs_name_their_schema_for_editors(path: Path) -> None:
-    first, *_ = path.read_text(encoding="utf-8").splitlines()
-    assert first.startswith("# yaml-language-server: $schema=")
-    assert (path.parent / first.partition("=")[2]).resolve() == ROOT / "configs/schema.json"
-
-
-def test_the_schema_knows_short_forms_and_refuses_wrong_ones() -> None:
-    jsonschema = pytest.importorskip("jsonschema")
-    schema = json.loads(config_docs.schema())
-    text = {"corpus": {"train": {"source": "a", "target": ["b"]}, "test": {"x": {"tsv": "a"}}}}
-    for search in ("greedy", ["greedy", {"beam": {"beam_size": 4}}], {"strategy": "beam"}):
-        jsonschema.validate({**text, "teacher": {"from": "x"}, "systems": {"a": {"search": search}}}, schema)
-    jsonschema.validate({"base": "b.yaml", "systems": {"a": None}}, schema)
-    for bad in ({"corups": {}}, {"systems": {"a": {"search": "gredy"}}}, {"corpus": {"train": {"source": 3}}}):
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(bad, schema)
-
-
-def test_generated_pages_are_up_to_date() -> None:
-    """`make docs` writes them."""
-    assert (ROOT / "docs/reference/config.md").read_text(encoding="utf-8") == config_docs.documentation()
-    assert (ROOT / "configs/schema.json").read_text(encoding="utf-8") == config_docs.schema()
 
 
 def test_importing_and_loading_needs_no_heavy_library() -> None:
