@@ -93,10 +93,10 @@ def test_a_job_is_stopped_loses_its_head_and_is_submitted_again(tmp_path: Path, 
         assert run.job() == first
         assert "distill:train done in" in run.output()
         assert run.agrees_with(undisturbed)
-        # The driver of the lost cluster may live a little longer and ask for another attempt there. Each attempt but the last is
-        # reported as lost once: by the next driver, or by the driver that repeats it.
+        # The driver of the lost cluster may live a little longer and ask for another attempt there, which it may see start. Each
+        # attempt but the last is reported as lost once: by the next driver, or by the driver that repeats it.
         started = run.started("train:teacher")
-        assert started == 3 + len(run.events("step_retried"))
+        assert 3 <= started <= 3 + len(run.events("step_retried"))
         lost = [step for event in run.events("run_started") for step in event.get("lost", ())]
         assert [*lost, *(event["step"] for event in run.events("step_retried"))] == ["train:teacher"] * (started - 1)
 
