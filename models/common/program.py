@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -12,21 +13,24 @@ from models.common.device_batch import Inputs
 from models.common.replay import Replay
 
 STEPS_BETWEEN_CHECKS = 4
-"""Steps after which the host asks whether all sentences have ended. A step after the end of all changes nothing."""
+"""Steps after which the host asks what the sentences need. A step after the end of all changes nothing."""
 
 
 class StepSearch(Protocol):
     """A search in buffers of fixed shapes."""
 
-    alive: Tensor
-    """The sentences that have not ended [B]."""
+    @property
+    def passes(self) -> Sequence[Callable[[], None]]:
+        """Functions that take one step for every sentence that has not ended. Each also does the work of those before it."""
+        ...
+
+    @property
+    def needed(self) -> Tensor:
+        """The number, counted from 1, of the one in `passes` that each sentence [B] needs; 0 if it has ended. It never rises."""
+        ...
 
     def start(self, inputs: Inputs) -> None:
         """Encode a batch and return to the first step."""
-        ...
-
-    def step(self) -> None:
-        """Take one step for every sentence that has not ended."""
         ...
 
     def outcome(self, sentences: int) -> list[list[Hypothesis]]:
@@ -35,20 +39,23 @@ class StepSearch(Protocol):
 
 
 class SearchProgram:
-    """A search of one size with the replays of its start and of its step."""
+    """A search of one size with the replays of its start and of its passes."""
 
     def __init__(self, search: StepSearch, inputs: Inputs, device: torch.device) -> None:
         """`inputs` are the buffers of the batches."""
         self.search, self.inputs = search, inputs
         self.begin = Replay(lambda: search.start(inputs), device, lambda: None)
-        self.step = Replay(search.step, device, self.begin)
+        self.passes = [Replay(step, device, self.begin) for step in search.passes]
 
     def run(self, inputs: Inputs, sentences: int, steps: int) -> list[list[Hypothesis]]:
         """Return the hypotheses of the first `sentences` of a batch, after at most `steps` steps."""
         self.inputs.fill(inputs)
         self.begin()
+        for step in self.passes:
+            step.prepare()
+        needed = len(self.passes)
         for number in range(1, steps + 1):
-            self.step()
-            if number % STEPS_BETWEEN_CHECKS == 0 and not bool(self.search.alive.any()):
+            self.passes[needed - 1]()
+            if number % STEPS_BETWEEN_CHECKS == 0 and not (needed := int(self.search.needed.max())):
                 break
         return self.search.outcome(sentences)

@@ -26,7 +26,7 @@ class Replay:
 
     On a GPU the first call warms up and captures the function as a CUDA graph, which all calls replay: one launch instead of
     hundreds. The function must therefore neither wait for the device nor depend on values of tensors in its control flow.
-    `restore` brings back the state of the buffers before the warm-up.
+    `restore` brings back the state of the buffers before the warm-up; a function that goes on from a later state is prepared first.
     """
 
     def __init__(self, function: Callable[[], None], device: torch.device, restore: Callable[[], None]) -> None:
@@ -35,12 +35,16 @@ class Replay:
 
     def __call__(self) -> None:
         """Run the function once."""
-        if self._device.type != "cuda":
-            self._function()
-            return
+        self.prepare()
         if self._graph is None:
+            self._function()
+        else:
+            self._graph.replay()
+
+    def prepare(self) -> None:
+        """Capture the function on a GPU, unless it is captured."""
+        if self._device.type == "cuda" and self._graph is None:
             self._graph = self._captured()
-        self._graph.replay()
 
     def _captured(self) -> torch.cuda.CUDAGraph:
         stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -20,7 +22,10 @@ from models.common.layers.backbone import Backbone
 
 
 class DraftAndVerify:
-    """The buffers of a loop of drafts. Every pass has all sentences; one that has ended neither drafts nor writes."""
+    """The buffers of a loop of drafts. Every pass has all sentences; one that has ended neither drafts nor writes.
+
+    When drafting has been given up for all sentences, passes have no drafter.
+    """
 
     def __init__(self, model: Network, verifier: Backbone, search: AggressiveSearch, inputs: Inputs, size: Size) -> None:
         """Allocate the buffers; `inputs` are those of the batches."""
@@ -34,7 +39,12 @@ class DraftAndVerify:
             self.drafter.fixed = BlockSizes(self.width, size.slots)
         self.state = State(inputs.slots.clone(), self.width, size.slots)
         self.rows = torch.arange(size.sentences, device=inputs.source.device)
-        self.alive = torch.zeros_like(self.rows, dtype=torch.bool)
+        self.needed = torch.zeros_like(self.rows)
+
+    @property
+    def passes(self) -> list[Callable[[], None]]:
+        """A pass without drafts; and one with drafts, if any sentence may ever have one."""
+        return [self.verify] if self.drafter is None else [self.verify, self.draft_and_verify]
 
     def start(self, inputs: Inputs) -> None:
         """Encode a batch and return to the first pass."""
@@ -54,25 +64,32 @@ class DraftAndVerify:
         elif isinstance(drafter, HeadDrafter):
             copy_memories(drafter.memories, drafter.model.read(inputs.source, inputs.lengths).head)
             drafter.origins.zero_()
-        self.alive.copy_(self.state.going())
+        self._look()
 
-    def step(self) -> None:
+    def draft_and_verify(self) -> None:
         """Draft and verify a block of every sentence that has not ended."""
-        draft, given = self._draft(), (self.verifying, self.drafter, self.state, self.rows)
+        assert self.drafter is not None
+        state, given = self.state, (self.verifying, self.drafter, self.state, self.rows)
+        draft = self.drafter.propose(self.rows, state.tokens, state.lengths, self._widths(), None)
         if draft.parents is not None:
             depth = min(self.width, self.search.tree_nodes)
             verify_tree(*given, DraftTree(draft.ids, draft.parents), self.search, depth)
         else:
-            verify_chain(*given, draft, self.search, self.width + 1)
-        self.alive.copy_(self.state.going())
+            chain = Draft(writable_prefix(draft.ids, self.search), None)
+            verify_chain(*given, chain, self.search, self.width + 1)
+        self._look()
 
-    def _draft(self) -> Draft:
-        """Return drafts that could all be accepted; see `models.aggressive.loop`."""
-        if self.drafter is None:
-            return Draft(torch.full_like(self.rows[:, None], -1), None)
-        state = self.state
-        draft = self.drafter.propose(self.rows, state.tokens, state.lengths, self._widths(), None)
-        return draft if draft.parents is not None else Draft(writable_prefix(draft.ids, self.search), None)
+    def verify(self) -> None:
+        """Write the verifier's next token of every sentence that has not ended. None has a draft any more."""
+        nothing = Draft(torch.full_like(self.rows[:, None], -1), None)
+        queries = self.width + 1 if self.search.mode == "exact" else 1
+        verify_chain(self.verifying, None, self.state, self.rows, nothing, self.search, queries)
+        self._look()
+
+    def _look(self) -> None:
+        """Note which pass each sentence needs next."""
+        going = self.state.going().long()
+        self.needed.copy_(going if self.drafter is None else going + going * ~self.state.fell_back)
 
     def _widths(self) -> Tensor:
         """Return the numbers of tokens to draft [B]: the verifier adds one of its own."""

@@ -33,6 +33,7 @@ class DeviceSearch:
     def decode(self, prepared: Sources, search: AggressiveSearch, limits: Ints) -> list[Hypothesis]:
         """Return the hypothesis of each source; `limits` [B] are maximum output lengths in tokens with EOS."""
         model, _ = self._pair.networks(search)
+        search = search.with_fallback(model.config)
         most, positions = int(limits.max()), model.config.max_positions
         size = size_for(prepared, most, max_source=positions, max_slots=positions)
         allowed = shortlist_mask(search.shortlist, self._lexicon, *source_tensors(prepared, "cpu"), model.sizes.target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -43,6 +44,16 @@ class Beam:
         self.steps = torch.zeros_like(self.limits)
         self.alive = torch.zeros_like(self.limits, dtype=torch.bool)
         self.finished = Finished(size.sentences, search.n_best, size.slots, device)
+
+    @property
+    def passes(self) -> list[Callable[[], None]]:
+        """The one function that takes a step."""
+        return [self.step]
+
+    @property
+    def needed(self) -> Tensor:
+        """True at the sentences [B] that have not ended."""
+        return self.alive
 
     def start(self, inputs: Inputs) -> None:
         """Encode a batch and return to the first step."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
+from torch import Tensor
 
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.translation import Hypothesis
@@ -32,6 +35,16 @@ class Greedy:
         self.limits, self.steps = ints.clone(), ints.clone()
         self.scores, self.margins = ints.float(), ints.float()
         self.alive = ints.bool()
+
+    @property
+    def passes(self) -> list[Callable[[], None]]:
+        """The one function that takes a step."""
+        return [self.step]
+
+    @property
+    def needed(self) -> Tensor:
+        """True at the sentences [B] that have not ended."""
+        return self.alive
 
     def start(self, inputs: Inputs) -> None:
         """Encode a batch and return to the first step."""

@@ -1,6 +1,7 @@
 """Drafting and verification in buffers of fixed shapes: the results of shrinking batches, and no pass waits for the host."""
 
 import dataclasses
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -111,10 +112,33 @@ def test_neither_start_nor_pass_waits_for_the_host(kind, name):
         program = DraftAndVerify(drafter, verifier, search, batch, size)
         with DeviceAlone():
             program.start(batch)
-        with DeviceAlone() as calls:
-            program.step()
+        counts = []
+        for step in program.passes:
+            with DeviceAlone() as calls:
+                step()
+            counts.append(calls.calls)
     assert program.state.tokens.shape == (4, 33)
-    assert calls.calls < (1300 if search.tree_nodes else {"head": 2000}.get(kind, 850))
+    assert len(counts) == (1 if name == "greedy" else 2)
+    assert counts[0] < 450
+    assert counts[-1] < (1300 if search.tree_nodes else {"head": 2000}.get(kind, 850))
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+@pytest.mark.parametrize(("kind", "limit"), [("separate", None), *((kind, 99.0) for kind in KINDS)])
+def test_passes_have_no_drafter_after_drafting_is_given_up(kind, limit, mode):
+    """The limit is that of the drafter where the search states none. The host notices after four passes."""
+    verifier, drafter = networks(kind)
+    decoder, device = AggressiveDecoder(drafter, verifier), device_search(drafter, verifier)
+    lengths = OutputLimits(min_tokens=40, max_tokens=40)
+    search = dataclasses.replace(CHAIN, mode=mode, min_tokens_per_pass=limit, output_limits=lengths)
+    verify, draft_and_verify = DraftAndVerify.verify, DraftAndVerify.draft_and_verify
+    with (
+        patch.object(DraftAndVerify, "verify", autospec=True, side_effect=verify) as alone,
+        patch.object(DraftAndVerify, "draft_and_verify", autospec=True, side_effect=draft_and_verify) as drafted,
+    ):
+        compare(kind, search, device, decoder, sources(3, seed=1))
+    assert drafted.call_count == 4
+    assert alone.call_count > 10
 
 
 @pytest.mark.parametrize(("kind", "precision"), [*((kind, "bfloat16") for kind in KINDS), ("separate", "float16")])
