@@ -49,7 +49,12 @@ def size_for(prepared: Sources, slots: int, *, max_source: int, max_slots: int, 
     """Return the sizes of buffers for a batch: a power of two of sentences, and multiples of the blocks up to the maxima."""
     sentences, source = prepared.ids.shape
     wide = max(source, min(_rounded(source, SOURCE_BLOCK), max_source))
-    return Size(1 << (sentences - 1).bit_length(), wide, _rounded(max(slots, min(_rounded(slots, SLOT_BLOCK), max_slots)), step))
+    return Size(1 << (sentences - 1).bit_length(), wide, _rounded(rounded_slots(slots, max_slots), step))
+
+
+def rounded_slots(slots: int, max_slots: int) -> int:
+    """Return a multiple of the block of slots, or `max_slots`, that is not below `slots`."""
+    return max(slots, min(_rounded(slots, SLOT_BLOCK), max_slots))
 
 
 def _rounded(value: int, block: int) -> int:

@@ -24,13 +24,22 @@ class Filled(NamedTuple):
     again and that were not."""
 
 
-def fill(model: ParallelModel, source: Source, lengths: Tensor, sentences: Tensor, ranking: Ranking, iterations: int = 1) -> Filled:
+def fill(
+    model: ParallelModel,
+    source: Source,
+    lengths: Tensor,
+    sentences: Tensor,
+    ranking: Ranking,
+    iterations: int = 1,
+    slots: int | None = None,
+) -> Filled:
     """Fill targets of `lengths` [N] slots for a source with as many rows, whose shortlists are those of `sentences` [N].
 
     The first pass writes all slots from empty inputs. Pass i of N hides the max(1, floor(M (N - i) / N)) least certain of M tokens,
-    ties by slot, and writes these again.
+    ties by slot, and writes these again. Tensors have `slots` slots, and no shape depends on a value; None: as few as the lengths
+    allow, and the tokens of hidden slots alone are ranked, for which the host waits.
     """
-    size = int(lengths.max())
+    size = int(lengths.max()) if slots is None else slots
     real = torch.arange(size, device=lengths.device) < lengths[:, None]
     found = Filled(
         torch.full(real.shape, PAD, device=lengths.device),
@@ -42,16 +51,27 @@ def fill(model: ParallelModel, source: Source, lengths: Tensor, sentences: Tenso
         if iteration:
             hidden = _least_certain(found, real, (lengths * (iterations - iteration) // iterations).clamp(min=1))
             inputs = model.embedded(found.ids.masked_fill(hidden, MASK))
-        _write(found, model.states(inputs, lengths, source)[hidden], hidden, sentences, ranking)
+        states, write = model.states(inputs, lengths, source), _write if slots is None else _write_masked
+        write(found, states, hidden, sentences, ranking)
     return found
 
 
 def _write(found: Filled, states: Tensor, hidden: Tensor, sentences: Tensor, ranking: Ranking) -> None:
-    """Write the best tokens of the hidden slots, whose states are [R,D]."""
+    """Write the best tokens of the hidden slots; the states are [N,T,D]."""
     rows = hidden.nonzero()[:, 0]
-    scores, ids, _ = ranking.top(states, sentences[rows], 2)
+    scores, ids, _ = ranking.top(states[hidden], sentences[rows], 2)
     found.ids[hidden], found.log_probs[hidden] = ids[:, 0], scores[:, 0]
     found.margins.scatter_reduce_(0, rows, scores[:, 0] - scores[:, -1], "amin")
+
+
+def _write_masked(found: Filled, states: Tensor, hidden: Tensor, sentences: Tensor, ranking: Ranking) -> None:
+    """Write the best tokens of the hidden slots, and rank those of all."""
+    ranked = ranking.top(states.flatten(0, 1), sentences.repeat_interleave(states.size(1)), 2)
+    scores, ids = (part.view(*hidden.shape, -1) for part in ranked[:2])
+    torch.where(hidden, ids[..., 0], found.ids, out=found.ids)
+    torch.where(hidden, scores[..., 0], found.log_probs, out=found.log_probs)
+    gaps = (scores[..., 0] - scores[..., -1]).masked_fill(~hidden, torch.inf).amin(1)
+    torch.minimum(found.margins, gaps, out=found.margins)
 
 
 def _least_certain(found: Filled, real: Tensor, counts: Tensor) -> Tensor:

@@ -24,7 +24,8 @@ from models.common.inference import inference_mode
 from models.common.precision import Precisions
 from models.common.shortlist import shortlist_mask
 from models.common.sources import source_tensors
-from models.parallel.device import DeviceRanking
+from models.parallel.device.filling import DeviceFilling
+from models.parallel.device.ranking import DeviceRanking
 from models.parallel.filling import fill
 from models.parallel.lengths import length_candidates, upsampled
 from models.parallel.model import ParallelModel
@@ -41,7 +42,7 @@ class TorchEngine:
     def __init__(self, model: ParallelModel, ngram: NgramScorer | None, lexicon: Lexicon | None, *, frozen: bool = False) -> None:
         """`frozen` states that the weights do not change any more, so that there may be copies in half precision."""
         self._models, self._ngram, self._lexicon = Precisions(model, frozen=frozen), ngram, lexicon
-        self._device = DeviceRanking(self._models, lexicon)
+        self._ranking_programs, self._filling_programs = DeviceRanking(self._models, lexicon), DeviceFilling(self._models, lexicon)
 
     def problems(self, search: ParallelSearch, network: ParallelConfig) -> list[Problem]:
         """Return the reasons why torch cannot run a search."""
@@ -60,6 +61,8 @@ class TorchEngine:
         """Return the filled slots of all lengths that a search asks for."""
         model = self._models[search.precision]
         with inference_mode(model) as device:
+            if device.type != "cpu":
+                return self._filling_programs.filled(prepared, search)
             source, source_lengths = source_tensors(prepared, device)
             read, ranking = model.read(source, source_lengths), self._ranking(model, source, source_lengths, search)
             assert read.lengths is not None
@@ -78,8 +81,8 @@ class TorchEngine:
         """Return the ranked slots of a CTC network, with as many tokens as a search reads."""
         model = self._models[search.precision]
         with inference_mode(model) as device:
-            if device.type != "cpu" and self._device.supports(model.config):
-                return self._device.ranked(prepared, search)
+            if device.type != "cpu":
+                return self._ranking_programs.ranked(prepared, search)
             source, source_lengths = source_tensors(prepared, device)
             read, ranking = model.read(source, source_lengths), self._ranking(model, source, source_lengths, search)
             lengths = upsampled(model.config, source_lengths)

@@ -1,4 +1,4 @@
-"""Slots of CTC that are ranked in buffers of fixed shapes: the same ranks, without waiting for the host."""
+"""Slots that are ranked and filled in buffers of fixed shapes: the same tokens, without waiting for the host."""
 
 import dataclasses
 
@@ -12,12 +12,17 @@ from models.common.device_batch import Size
 from models.common.inference import inference_mode
 from models.common.precision import Precisions
 from models.parallel.decode import ParallelDecoder
-from models.parallel.device import DeviceRanking, Program
+from models.parallel.device import filling, ranking
+from models.parallel.device.filling import DeviceFilling
+from models.parallel.device.ranking import DeviceRanking
+from tests.models.aggressive.test_decode import links
 from tests.models.common.device_alone import DeviceAlone
 from tests.models.parallel.networks import PAIRS, network
 
 SOURCES = [source for source, _ in PAIRS]
 GREEDY = ParallelSearch(engine="torch")
+MASK_PREDICT = dataclasses.replace(GREEDY, strategy="mask-predict", iterations=4)
+LENGTHS = dataclasses.replace(MASK_PREDICT, length_candidates=3, length_choice="around")
 BEAM = dataclasses.replace(GREEDY, strategy="prefix-beam", candidates=4, allow_unknown=True)
 
 
@@ -54,21 +59,61 @@ def test_half_precision_is_near_float32(precision, objective, monkeypatch):
     assert [one.score for one, _ in equal] != [other.score for _, other in equal]
 
 
-def test_predicted_lengths_have_no_program():
-    for objective, supported in (("ctc", True), ("ctc-glat", True), ("nat", False), ("cmlm", False)):
-        model = network(objective=objective)
-        assert DeviceRanking(Precisions(model, frozen=True), None).supports(model.config) == supported
-
-
 @pytest.mark.parametrize("listed", [False, True])
 @pytest.mark.parametrize("search", [GREEDY, BEAM])
 def test_ranking_does_not_wait_for_the_host(search, listed):
     search = dataclasses.replace(search, shortlist=Shortlist(tokens=9) if listed else None)
     model = network(objective="ctc").to("meta")
     with torch.no_grad():
-        program = Program(model, search, Size(sentences=4, source=16, slots=32))
+        program = ranking.Program(model, search, Size(sentences=4, source=16, slots=32))
         with DeviceAlone() as calls:
             program.rank()
     assert program.found is not None
     assert program.found[1].shape == (4, 32, 4 if search.strategy == "prefix-beam" else 1)
     assert calls.calls < 400
+
+
+@pytest.mark.parametrize(
+    ("search", "options"),
+    [
+        (GREEDY, {}),
+        (GREEDY, {"objective": "glat", "slot_input": "soft", "norm": "post", "positions": "learned"}),
+        (dataclasses.replace(GREEDY, length_candidates=5, allow_unknown=True), {"length_prediction": "absolute"}),
+        (MASK_PREDICT, {"objective": "cmlm"}),
+        (LENGTHS, {"objective": "cmlm"}),
+        (dataclasses.replace(LENGTHS, shortlist=Shortlist(tokens=5, links=2)), {"objective": "cmlm"}),
+    ],
+)
+def test_programs_fill_the_slots_of_the_host(search, options):
+    """Tokens, certainties and margins, for the same lengths. One program serves batches of several sizes and numbers of slots."""
+    model = network(**options)
+    lexicon = links(model.sizes.target) if search.shortlist else None
+    decoder, device = ParallelDecoder(model, lexicon=lexicon), DeviceFilling(Precisions(model, frozen=True), lexicon)
+    for rows in (SOURCES, SOURCES[:1], [*SOURCES, [7] * 33], SOURCES[1:]):
+        prepared = decoder.prepare(rows)
+        with inference_mode(model):
+            found = device.filled(prepared, search)
+        expected = decoder.engines["torch"].filled(prepared, search)
+        assert found.sentences.tolist() == expected.sentences.tolist()
+        assert found.lengths.tolist() == expected.lengths.tolist()
+        size = expected.ids.shape[1]
+        real = np.arange(size) < found.lengths[:, None]
+        assert (found.ids[:, :size] == expected.ids)[real].all()
+        np.testing.assert_allclose(found.log_probs[:, :size][real], expected.log_probs[real], atol=1e-4)
+        np.testing.assert_allclose(found.margins, expected.margins, atol=1e-4)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize(("search", "objective"), [(GREEDY, "nat"), (GREEDY, "cmlm"), (MASK_PREDICT, "cmlm"), (LENGTHS, "cmlm")])
+def test_filling_waits_for_the_lengths_alone(search, objective, listed):
+    search = dataclasses.replace(search, shortlist=Shortlist(tokens=9) if listed else None)
+    model = network(objective=objective).to("meta")
+    with torch.no_grad():
+        program = filling.Program(model, search, Size(sentences=4, source=16, slots=1))
+        with DeviceAlone() as reading:
+            program.read()
+        with DeviceAlone() as writing:
+            program.fill(32)
+    assert program.filled[32].ids.shape == (4 * search.length_candidates, 32)
+    assert reading.calls < 150
+    assert writing.calls < 350 * (search.iterations if search.strategy == "mask-predict" else 1)

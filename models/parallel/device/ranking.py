@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from fewstep.families.parallel.config import ParallelConfig, ParallelSearch
+from fewstep.families.parallel.config import ParallelSearch
 from fewstep.families.parallel.search import RankedSlots, tokens_needed
 from fewstep.sources import Sources
 from fewstep.vocabulary import BLANK
@@ -62,10 +62,6 @@ class DeviceRanking:
     def __init__(self, models: Precisions[ParallelModel], lexicon: Lexicon | None) -> None:
         self._models, self._lexicon = models, lexicon
         self._programs: Programs[tuple[ParallelSearch, Size], Program] = Programs(self._program)
-
-    def supports(self, config: ParallelConfig) -> bool:
-        """Return whether a network has a program: the host must know the numbers of slots, so they cannot be predicted ones."""
-        return config.uses_ctc
 
     def ranked(self, prepared: Sources, search: ParallelSearch) -> RankedSlots:
         """Return the ranked slots of a batch of sources, on the CPU."""
