@@ -9,18 +9,20 @@ from typing import Any
 import torch
 
 import kernels
-from benchmarks.decoding.networks import VOCABULARY, drafter_of, network, sentences, sizes
+from benchmarks.decoding.networks import VOCABULARY, drafter_of, network, sentences, sizes, slot_network
 from benchmarks.gpu import data_parallel
 from benchmarks.gpu.training import batch_of, family_loss, train_network
 from fewstep.config.network import SIZES
 from fewstep.config.options import OutputLimits
 from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.families.dag.config import DagConfig, DagSearch
+from fewstep.families.parallel.config import ParallelSearch
 from fewstep.families.stepwise.config import StepwiseSearch
 from kernels.reference import dag as reference
 from models.aggressive.decode import AggressiveDecoder
 from models.dag.decode import DagDecoder
 from models.dag.model import build as build_graph
+from models.parallel.decode import ParallelDecoder
 from models.stepwise.decode import StepwiseDecoder
 
 NEAR = 1e-3
@@ -98,6 +100,22 @@ def drafts(device: str, size: str) -> float:
     return _different([_ids(decoder, rows, search) for search in searches], expected)
 
 
+def slot_search(device: str, size: str) -> float:
+    """Return the share of outputs of one-shot decoding, Mask-Predict and CTC that differ from those of the CPU."""
+    rows, greedy = sentences(8, 12, VOCABULARY[size]), ParallelSearch(engine="torch")
+    searches = {
+        "glat": greedy,
+        "cmlm": replace(greedy, strategy="mask-predict", iterations=4, length_candidates=3),
+        "ctc-glat": greedy,
+    }
+    found, expected = [], []
+    for objective, search in searches.items():
+        model = slot_network(size, objective)
+        expected.append(_ids(ParallelDecoder(model), rows, search))
+        found.append(_ids(ParallelDecoder(model.to(device)), rows, search))
+    return _different(found, expected)
+
+
 def update(device: str, size: str) -> float:
     """Return the largest relative difference of the gradient of a loss, over families. Nothing is drawn at random, since another
     device would draw other numbers."""
@@ -122,6 +140,7 @@ CHECKS: dict[str, tuple[Callable[[str, str], float], float]] = {
     "greedy and beam search": (stepwise_search, 0.15),
     "graph search": (graph_search, 0.15),
     "draft and verify": (drafts, 0.15),
+    "slots": (slot_search, 0.15),
     "gradients of an update": (update, 20 * NEAR),
     "data-parallel training": (shared_training, 20 * NEAR),
 }

@@ -50,12 +50,13 @@ def test_checks_pass_and_training_is_measured(finished):
         "greedy and beam search": True,
         "graph search": True,
         "draft and verify": True,
+        "slots": True,
         "gradients of an update": True,
         "data-parallel training": True,
     }
     assert all(row["bare"] > 0 and row["ours"] > 0 for row in result["training"])
     assert result["graph loss"][0]["ms"].keys() == {"native", "torch", "copy"}
-    assert text.count(" s] checks: ") == 7
+    assert text.count(" s] checks: ") == 8
 
 
 @pytest.mark.slow
