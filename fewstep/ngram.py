@@ -11,15 +11,18 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import numpy as np
 
 from fewstep.native import fewstep_native
 
 if TYPE_CHECKING:
+    from fewstep_native import F32, I64
     from fewstep_native import NgramModel as NativeModel
     from fewstep_native import NgramScorer as NativeScorer
 
-__all__ = ["SEPARATORS", "NgramModel", "NgramScorer", "Perplexity", "encoded", "text_of"]
+__all__ = ["SEPARATORS", "BigramTables", "NgramModel", "NgramScorer", "Perplexity", "encoded", "text_of"]
 
 MAGIC = b"FSNGRAM\n"
 """The first bytes of a model file (`kernels/csrc/inference/ngram/model.h`)."""
@@ -64,6 +67,21 @@ class Perplexity:
         return math.exp((self.unknown_log_prob - self.log_prob) / known) if known else math.inf
 
 
+class BigramTables(NamedTuple):
+    """The unigrams and bigrams of a model of U words, for look-ups on other devices. Logarithms are to base 10, float32."""
+
+    words: I64
+    """The model's word for each piece [V]."""
+    log_probs: F32
+    """The log-probabilities of words without a context [U]."""
+    backoffs: F32
+    """The back-off of each word as a context [U]."""
+    pairs: I64
+    """The numbers u U + w of the bigrams of words u and w [N], ascending."""
+    pair_log_probs: F32
+    """The log-probabilities of w after u [N]. For other pairs it is that of w plus the back-off of u."""
+
+
 @dataclass(frozen=True)
 class NgramScorer:
     """A model over the ids of a vocabulary, as a beam search takes it.
@@ -89,6 +107,10 @@ class NgramScorer:
     def step(self, state: int, piece: int) -> tuple[float, int]:
         """Return the natural logarithm of p(piece | state) and the next state. The piece `</s>` ends a sentence."""
         return self.native.step(state, piece)
+
+    def bigrams(self) -> BigramTables:
+        """Return the tables by which `step` scores a piece after `empty` and one other piece."""
+        return BigramTables(np.array(self.native.words, dtype=np.int64), *self.native.bigrams())
 
     def __len__(self) -> int:
         return len(self.native)

@@ -6,14 +6,17 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "bindings/arrays.h"
 #include "bindings/bindings.h"
 #include "csrc/inference/ngram/model.h"
 #include "csrc/ops/ngram/arpa.h"
@@ -174,6 +177,21 @@ nb::list words(const NgramModel& model) {
     return all;
 }
 
+// The unigrams and bigrams of a model in arrays, for look-ups outside this code.
+nb::tuple bigrams(const NgramModel& model) {
+    std::vector<float> log_probs, backoffs, pair_log_probs;  // to base 10
+    std::vector<std::int64_t> pairs;                         // ascending
+    model.for_each(1, [&](auto, float log_prob, float backoff) { log_probs.push_back(log_prob), backoffs.push_back(backoff); });
+    if (model.order() > 1) {
+        model.for_each(2, [&](std::span<const std::uint32_t> words, float log_prob, float) {
+            pairs.push_back(static_cast<std::int64_t>(words[0]) * model.words() + words[1]);
+            pair_log_probs.push_back(log_prob);
+        });
+    }
+    return nb::make_tuple(own(std::move(log_probs)), own(std::move(backoffs)), own(std::move(pairs)),
+                          own(std::move(pair_log_probs)));
+}
+
 NgramScorer scorer(const Model& model, const nb::list& pieces) {
     std::vector<std::uint32_t> ids;
     for (const auto& piece : pieces) ids.push_back(model->word(view(nb::cast<nb::bytes>(piece))));
@@ -192,6 +210,7 @@ void bind_ngram(nb::module_& module) {
                      throw std::invalid_argument("piece: expected an id below " + std::to_string(self.size()));
                  return step(self.model(), state, self.words()[piece]);
              })
+        .def("bigrams", [](const NgramScorer& self) { return bigrams(self.model()); })
         .def_prop_ro("words", &NgramScorer::words);
     module.def("ngram_words", &text_words, "source"_a, nb::kw_only(), "skip_special"_a, "threads"_a);
     module.def("count_ngrams", &count, "source"_a, "words"_a, "path"_a, nb::kw_only(), "order"_a, "skip_special"_a, "threads"_a);

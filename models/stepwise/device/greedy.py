@@ -7,10 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from fewstep import JointStep
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.translation import Hypothesis
 from fewstep.vocabulary import PAD
 from models.common.device_batch import Inputs, Size
+from models.stepwise.device.joint_choice import JointChoice
 from models.stepwise.device.rules import TokenRules
 from models.stepwise.device.state import States
 from models.stepwise.ensemble import Ensemble
@@ -23,9 +25,11 @@ from models.stepwise.search.greedy import most_probable
 class Greedy:
     """The buffers of a greedy search. A sentence that has ended goes on with PAD, which changes nothing."""
 
-    def __init__(self, model: StepwiseModel | Ensemble, search: StepwiseSearch, size: Size) -> None:
+    def __init__(self, model: StepwiseModel | Ensemble, search: StepwiseSearch, size: Size, joint: JointStep | None = None) -> None:
+        """Allocate the buffers; `joint` chooses the slots of a step together (None: the most probable token of each)."""
         device = next(model.parameters()).device
         self.order, self.search = model.order, search
+        self._choose = most_probable if joint is None else JointChoice(joint, device).choose
         self.state = States(model, size, beam=1, shortlists=search.shortlist is not None)
         self.rules = TokenRules(search, model.sizes.target, device)
         ints = torch.zeros(size.sentences, dtype=torch.int64, device=device)
@@ -62,7 +66,7 @@ class Greedy:
         """Write the next z slots of every sentence that has not ended."""
         first = self.slots[:1]
         log_probs = self.rules.apply(self.state.log_probs(self.previous), self.slots)
-        ids, scores, margins = most_probable(log_probs)
+        ids, scores, margins = self._choose(log_probs)
         ids = torch.where(self.alive[:, None], ids, PAD)
         scored = scored_mask(self.order, ids, self.limits - first) & self.alive[:, None]
         self.scores += scores.masked_fill(~scored, 0.0).sum(1)

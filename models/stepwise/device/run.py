@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.families.stepwise.options import joint_step
 from fewstep.sources import Ints, Sources
 from fewstep.translation import Hypothesis
 from models.common.device_batch import Size, buffers, inputs_for, size_for
@@ -20,20 +21,23 @@ from models.stepwise.model import StepwiseModel
 
 if TYPE_CHECKING:
     from fewstep import Lexicon
+    from fewstep.ngram import NgramScorer
 
 
 class DeviceSearch:
     """Greedy and beam search of a network, or of an ensemble, on its device."""
 
-    def __init__(self, models: Precisions[StepwiseModel | Ensemble], lexicon: Lexicon | None) -> None:
-        self._models, self._lexicon = models, lexicon
+    def __init__(
+        self, models: Precisions[StepwiseModel | Ensemble], lexicon: Lexicon | None, ngram: NgramScorer | None = None
+    ) -> None:
+        self._models, self._lexicon, self._ngram = models, lexicon, ngram
         self._programs: Programs[tuple[StepwiseSearch, Size], SearchProgram] = Programs(self._program)
 
     def supports(self, search: StepwiseSearch) -> bool:
-        """Return whether a search has a program: greedy and beam search that rank slots independently and exactly, of networks
-        without a norm of embeddings and begin vectors."""
-        exact = search.strategy in ("greedy", "beam") and not search.chooses_jointly and search.selection == "exact"
-        return exact and not self._models[search.precision].config.needs_torch
+        """Return whether a search has a program: greedy search, and beam search that ranks slots independently and exactly, of
+        networks without a norm of embeddings and begin vectors."""
+        beams = search.strategy == "beam" and not search.chooses_jointly and search.selection == "exact"
+        return (beams or search.strategy == "greedy") and not self._models[search.precision].config.needs_torch
 
     def decode(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first; `limits` [B] are maximum output lengths in tokens with EOS."""
@@ -48,7 +52,8 @@ class DeviceSearch:
     def _program(self, key: tuple[StepwiseSearch, Size]) -> SearchProgram:
         search, size = key
         model = self._models[search.precision]
-        kind = Greedy if search.strategy == "greedy" else Beam
         device = next(model.parameters()).device
         inputs = buffers(size, model.sizes.target, device, shortlists=search.shortlist is not None)
-        return SearchProgram(kind(model, search, size), inputs, device)
+        if search.strategy == "beam":
+            return SearchProgram(Beam(model, search, size), inputs, device)
+        return SearchProgram(Greedy(model, search, size, joint_step(model.order, search, self._ngram)), inputs, device)

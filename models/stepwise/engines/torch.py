@@ -35,7 +35,7 @@ class TorchEngine:
     ) -> None:
         """`frozen` states that the weights do not change any more, so that there may be copies in half precision."""
         self._models, self._ngram, self._lexicon = Precisions(model, frozen=frozen), ngram, lexicon
-        self._device = DeviceSearch(self._models, lexicon)
+        self._device = DeviceSearch(self._models, lexicon, ngram)
 
     def problems(self, search: StepwiseSearch, network: StepwiseConfig) -> list[Problem]:
         """Return the reasons why torch cannot run a search."""

@@ -7,14 +7,27 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from fewstep import BigramCoupling, JointStep
 from fewstep.config.network import Sizes
 from fewstep.config.options import OutputLimits
 from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.families.stepwise.options import joint_step
+from fewstep.sources import max_output_lengths
 from fewstep.vocabulary import EOS
 from kernels import NgramModel
+from models.common.device_batch import Size, buffers
+from models.common.inference import inference_mode
+from models.common.precision import Precisions
 from models.stepwise.decode import StepwiseDecoder
+from models.stepwise.device.greedy import Greedy
+from models.stepwise.device.joint_choice import JointChoice
+from models.stepwise.device.run import DeviceSearch
 from models.stepwise.model import build
+from models.stepwise.search.joint_choice import choose_jointly
+from tests.models.common.device_alone import DeviceAlone
 from tests.models.stepwise.test_native import SMALL, one_thread, sources
 
 frozen = partial(StepwiseDecoder, frozen=True)
@@ -72,6 +85,67 @@ def test_native_code_and_torch_choose_the_same_steps(name, options, ngram):
     assert [native.decode(native.prepare([source]), search)[0][0] for source in inputs] == fast
     apart = dataclasses.replace(search, ngram_weight=0.0, end_threshold=0.0)
     assert [one.ids for one in fast] != [ranked[0].ids for ranked in native.decode(native.prepare(inputs), apart)]
+
+
+@pytest.mark.parametrize("options", [one for one in OPTIONS if "strategy" not in one])
+@pytest.mark.parametrize("name", FLAT)
+def test_a_program_of_fixed_shapes_chooses_the_same_steps(name, options, ngram):
+    model, inputs = FLAT[name], [source for source in sources(40) if source]
+    search = StepwiseSearch(**{"output_limits": OutputLimits(max_extra_tokens=6), **options})
+    decoder, device = StepwiseDecoder(model, ngram), DeviceSearch(Precisions(model, frozen=True), None, ngram)
+    assert device.supports(search)
+    for rows in (inputs, inputs[:3]):
+        prepared = decoder.prepare(rows)
+        limits = max_output_lengths(search.output_limits, prepared.lengths, model.config.max_positions)
+        with inference_mode(model):
+            found = [one for (one,) in device.decode(prepared, search, limits)]
+        expected = [one for (one,) in decoder.engines["torch"].decode(prepared, search, limits, 1)]
+        assert [one.ids for one in found] == [one.ids for one in expected]
+        assert [one.steps for one in found] == [one.steps for one in expected]
+        assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-4)
+
+
+@settings(max_examples=100)
+@given(
+    seed=st.integers(0, 10**6),
+    step=st.integers(1, 6),
+    candidates=st.integers(1, 4),
+    right_to_left=st.sampled_from([(False,), (True,), (False, True)]),
+    weight=st.sampled_from([0.0, 0.6, 3.0]),
+    end_threshold=st.sampled_from([0.0, 0.05, 0.5]),
+    order=st.integers(1, 3),
+)
+def test_the_choice_on_a_device_is_that_of_native_code(seed, step, candidates, right_to_left, weight, end_threshold, order):
+    """Also for equal scores, tokens that the n-gram model does not have, and models without bigrams."""
+    draw = np.random.default_rng(seed)
+    text = [[PIECES[7 + int(16 * place**2)] for place in draw.random(8)] for _ in range(20)]
+    known = NgramModel.estimate(text, order=order, discount_fallback=(0.5, 1.0, 1.5)).for_vocabulary(PIECES)
+    coupling = BigramCoupling(ngram=known if weight else None, weight=weight, right_to_left=right_to_left)
+    joint = JointStep(coupling=coupling, end_threshold=end_threshold, candidates=candidates)
+    scores = torch.from_numpy(draw.integers(0, 6, (5, step, len(PIECES))).astype(np.float32)).log_softmax(2)
+    scores[draw.random(scores.shape) < 0.2] = -torch.inf
+    scores[..., 8] = -9.0  # at least one token is left
+    ids, log_probs, _ = JointChoice(joint, torch.device("cpu")).choose(scores.clone())
+    wanted, wanted_log_probs, _ = choose_jointly(joint)(scores.clone(), 0, torch.arange(5))
+    for row in range(5):
+        ends = (wanted[row] == EOS).nonzero()[:, 0].tolist()
+        kept = ends[0] + 1 if ends else step
+        assert ids[row, :kept].tolist() == wanted[row, :kept].tolist()
+        assert log_probs[row, :kept].tolist() == wanted_log_probs[row, :kept].tolist()
+
+
+@pytest.mark.parametrize("options", [one for one in OPTIONS if "strategy" not in one])
+def test_a_step_does_not_wait_for_the_host(options, ngram):
+    with torch.device("meta"):
+        model = build(dataclasses.replace(SMALL, order="interleaved-sa"), Sizes(23, 23, True)).eval()
+    size, device, search = Size(sentences=4, source=16, slots=32), torch.device("meta"), StepwiseSearch(**options)
+    with torch.no_grad():
+        program = Greedy(model, search, size, joint_step(model.order, search, ngram))
+        batch = buffers(size, model.sizes.target, device, shortlists=False)
+        program.start(batch)
+        with DeviceAlone() as calls:
+            program.step()
+    assert calls.calls < 450
 
 
 @pytest.mark.parametrize("strategy", ["greedy", "beam"])
