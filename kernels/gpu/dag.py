@@ -19,8 +19,9 @@ try:
 except ImportError as error:
     raise ImportError("kernels.gpu.dag: expected the package triton, got none; install it with `pip install triton`") from error
 
-MANY, FEW = 64, 32
-"""Vertices of a step that are processed together, and predecessors of these."""
+WIDE, MANY, FEW, WARPS = 512, 64, {torch.float32: 64, torch.float64: 32}, 8
+"""The predecessors among which the highest is searched at a time, the vertices of a step that are processed together, the
+predecessors of these that are multiplied at a time, and the warps of a program. Larger tiles do not fit into registers."""
 ROWS, COLUMNS = 32, 64
 """A tile of transitions."""
 TINY = {torch.float32: 1e-28, torch.float64: 1e-280}
@@ -45,8 +46,12 @@ def best_alignment(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, 
     vertices = torch.full((batch, most), -1, device=tokens.device)
     if scores.numel():
         arrays = tokens, transitions, target_lengths, graph_lengths, best, predecessors, vertices, scores
-        dag_programs.best_paths[(batch,)](*arrays, most, size, transitions.size(2), many=MANY, few=FEW)
+        dag_programs.best_paths[(batch,)](*arrays, most, size, transitions.size(2), **_tile(tokens))
     return vertices, scores
+
+
+def _tile(tokens: Tensor) -> dict[str, int]:
+    return {"many": MANY, "few": FEW[tokens.dtype], "num_warps": WARPS}
 
 
 def _nowhere(tokens: Tensor) -> Tensor:
@@ -68,7 +73,7 @@ class _LogLikelihood(torch.autograd.Function):
             dag_programs.exponentials[grid](transitions, *lengths, highest, scaled, *sizes, rows=ROWS, columns=COLUMNS)
         if batch:
             arrays = tokens, transitions, highest, scaled, *lengths, alpha, beta, found
-            dag_programs.sums[(batch, 1 + with_gradient)](*arrays, *sizes, tiny=TINY[tokens.dtype], many=MANY, few=FEW)
+            dag_programs.sums[(batch, 1 + with_gradient)](*arrays, *sizes, tiny=TINY[tokens.dtype], **_tile(tokens), wide=WIDE)
         found.masked_fill_(found == torch.inf, torch.nan)
         ctx.save_for_backward(tokens, transitions, highest, scaled, target_lengths, graph_lengths, alpha, beta, found)
         return found

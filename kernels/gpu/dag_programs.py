@@ -106,6 +106,7 @@ def _forward(
     stride,
     band,
     tiny: tl.constexpr,
+    wide: tl.constexpr,
     many: tl.constexpr,
     few: tl.constexpr,
 ):
@@ -119,23 +120,27 @@ def _forward(
         for start in range(first, last + 1, many):
             j = start + tl.arange(0, many)
             first_before = tl.maximum(t - 1, start - band)
+            final_before = tl.minimum(last_before, start + many - 2)
             top = tl.full([1], float("-inf"), tokens.dtype.element_ty)
             lowest = tl.full([1], 2147483647, tl.int32)  # the first vertex with a path
-            total = tl.zeros([many], tokens.dtype.element_ty)
-            for place in range(first_before, tl.minimum(last_before, start + many - 2) + 1, few):
-                i = place + tl.arange(0, few)
-                before = tl.load(row + i, mask=i <= last_before, other=float("-inf"))
+            for place in range(first_before, final_before + 1, wide):
+                i = place + tl.arange(0, wide)
+                before = tl.load(row + i, mask=i <= final_before, other=float("-inf"))
                 lowest = tl.minimum(lowest, tl.min(tl.where(before > float("-inf"), i, 2147483647).to(tl.int32), 0))
-                raised = before + tl.load(highest + i, mask=i <= last_before, other=0.0)
-                higher = tl.maximum(top, tl.max(raised, 0))
-                base = tl.where(higher == float("-inf"), 0.0, higher)
+                top = tl.maximum(top, tl.max(before + tl.load(highest + i, mask=i <= final_before, other=0.0), 0))
+            base = tl.where(top == float("-inf"), 0.0, top)
+            products = tl.zeros([few, many], tokens.dtype.element_ty)
+            for place in range(first_before, final_before + 1, few):
+                i = place + tl.arange(0, few)
+                before = tl.load(row + i, mask=i <= final_before, other=float("-inf"))
+                raised = before + tl.load(highest + i, mask=i <= final_before, other=0.0)
                 gap = j[None, :] - i[:, None] - 1
-                leads = (i <= last_before)[:, None] & (j <= last)[None, :] & (gap >= 0) & (gap < band)
+                leads = (i <= final_before)[:, None] & (j <= last)[None, :] & (gap >= 0) & (gap < band)
                 cells = tl.load(scaled + i[:, None] * band + gap, mask=leads, other=0.0)
-                total = total * tl.exp(top - base) + tl.sum(tl.exp(raised - base)[:, None] * cells, 0)
-                top = higher
+                products += tl.exp(raised - base)[:, None] * cells
+            total = tl.sum(products, 0)
             emitted = tl.load(tokens + t * stride + j, mask=j <= last, other=float("-inf"))
-            found = tl.where(top == float("-inf"), 0.0, top) + tl.log(total)
+            found = base + tl.log(total)
             inexact = (emitted > float("-inf")) & (j > lowest) & (total < tiny)
             if tl.max(inexact.to(tl.int32), 0) > 0:
                 found = _log_sum_before(transitions, row, j, start, first_before, last_before, last, band, many, few)
@@ -154,6 +159,7 @@ def _backward(
     stride,
     band,
     tiny: tl.constexpr,
+    wide: tl.constexpr,
     many: tl.constexpr,
     few: tl.constexpr,
 ):
@@ -172,21 +178,24 @@ def _backward(
             final = tl.minimum(last_after, start + many - 1 + band)
             top = tl.full([1], float("-inf"), tokens.dtype.element_ty)
             furthest = tl.full([1], -1, tl.int32)  # the last vertex with a path
-            total = tl.zeros([many], tokens.dtype.element_ty)
+            for place in range(first, final + 1, wide):
+                j = place + tl.arange(0, wide)
+                after = tl.load(row + j, mask=j <= final, other=float("-inf"))
+                furthest = tl.maximum(furthest, tl.max(tl.where(after > float("-inf"), j, -1).to(tl.int32), 0))
+                top = tl.maximum(top, tl.max(after, 0))
+            base = tl.where(top == float("-inf"), 0.0, top)
+            products = tl.zeros([many, few], tokens.dtype.element_ty)
             for place in range(first, final + 1, few):
                 j = place + tl.arange(0, few)
                 after = tl.load(row + j, mask=j <= final, other=float("-inf"))
-                furthest = tl.maximum(furthest, tl.max(tl.where(after > float("-inf"), j, -1).to(tl.int32), 0))
-                higher = tl.maximum(top, tl.max(after, 0))
-                base = tl.where(higher == float("-inf"), 0.0, higher)
                 gap = j[None, :] - i[:, None] - 1
                 leads = (i <= last)[:, None] & (j <= final)[None, :] & (gap >= 0) & (gap < band)
                 cells = tl.load(scaled + i[:, None] * band + gap, mask=leads, other=0.0)
-                total = total * tl.exp(top - base) + tl.sum(tl.exp(after - base)[None, :] * cells, 1)
-                top = higher
+                products += tl.exp(after - base)[None, :] * cells
+            total = tl.sum(products, 1)
             emitted = tl.load(tokens + t * stride + i, mask=i <= last, other=float("-inf"))
             raised = tl.load(highest + i, mask=i <= last, other=0.0)
-            found = tl.where(top == float("-inf"), 0.0, top) + raised + tl.log(total)
+            found = base + raised + tl.log(total)
             inexact = (emitted > float("-inf")) & (i < furthest) & (total < tiny)
             if tl.max(inexact.to(tl.int32), 0) > 0:
                 found = _log_sum_after(transitions, row, i, first, last, final, band, many, few)
@@ -208,6 +217,7 @@ def sums(
     max_vertices,
     band,
     tiny: tl.constexpr,
+    wide: tl.constexpr,
     many: tl.constexpr,
     few: tl.constexpr,
 ):
@@ -227,11 +237,11 @@ def sums(
         scaled += corner
         highest += b * max_vertices
         if tl.program_id(1) == 0:
-            _forward(tokens, transitions, highest, scaled, alpha + here, m, n, max_vertices, band, tiny, many, few)
+            _forward(tokens, transitions, highest, scaled, alpha + here, m, n, max_vertices, band, tiny, wide, many, few)
             tl.debug_barrier()
             tl.store(result + b, tl.load(alpha + here + (m - 1) * max_vertices + n - 1))
         else:
-            _backward(tokens, transitions, highest, scaled, beta + here, m, n, max_vertices, band, tiny, many, few)
+            _backward(tokens, transitions, highest, scaled, beta + here, m, n, max_vertices, band, tiny, wide, many, few)
 
 
 @triton.jit
@@ -328,19 +338,22 @@ def best_paths(
             last_before = tl.where(t == 1, 0, last - 1)
             for start in range(first, last + 1, many):
                 j = start + tl.arange(0, many)
-                top = tl.full([many], float("-inf"), tokens.dtype.element_ty)
-                origin = tl.zeros([many], tl.int32)
+                tops = tl.full([few, many], float("-inf"), tokens.dtype.element_ty)
+                origins = tl.zeros([few, many], tl.int32)
+                finite = tl.full([few, many], 1, tl.int32)
                 for place in range(tl.maximum(t - 1, start - band), tl.minimum(last_before, start + many - 2) + 1, few):
                     i = place + tl.arange(0, few)
                     before = tl.load(best + (t - 1) * max_vertices + i, mask=i <= last_before, other=float("-inf"))
                     gap = j[None, :] - i[:, None] - 1
                     leads = (i <= last_before)[:, None] & (j <= last)[None, :] & (gap >= 0) & (gap < band)
                     edges = tl.load(transitions + i[:, None] * band + gap, mask=leads, other=float("-inf"))
-                    sound = tl.minimum(sound, tl.min(tl.min((edges < float("inf")).to(tl.int32), 1), 0))
+                    finite = tl.minimum(finite, (edges < float("inf")).to(tl.int32))
                     scores = before[:, None] + edges
-                    highest, which = tl.max(scores, 0, return_indices=True, return_indices_tie_break_left=True)
-                    origin = tl.where(highest > top, place + which, origin).to(tl.int32)
-                    top = tl.maximum(top, highest)
+                    origins = tl.where(scores > tops, i[:, None], origins).to(tl.int32)
+                    tops = tl.where(scores > tops, scores, tops)
+                top = tl.max(tops, 0)
+                origin = tl.min(tl.where(tops == top[None, :], origins, 2147483647), 0)
+                sound = tl.minimum(sound, tl.min(tl.min(finite, 1), 0))
                 emitted = tl.load(tokens + t * max_vertices + j, mask=j <= last, other=float("-inf"))
                 sound = tl.minimum(sound, tl.min((emitted < float("inf")).to(tl.int32), 0))
                 tl.store(best + t * max_vertices + j, top + emitted, mask=j <= last)

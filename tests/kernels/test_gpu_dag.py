@@ -42,13 +42,14 @@ from kernels.gpu import dag_programs
 
 TYPES = {"target_lengths": "*i64", "graph_lengths": "*i64", "vertices": "*i64"}
 TYPES |= {"max_tokens": "i32", "max_vertices": "i32", "band": "i32"}
-SIZES = {"many": 64, "few": 32, "rows": 32, "columns": 64, "tiny": 1e-28}
+SIZES = {"wide": 512, "many": 64, "few": 64, "rows": 32, "columns": 64, "tiny": 1e-28}
 for name in ("exponentials", "sums", "transition_gradients", "best_paths"):
     program = getattr(dag_programs, name)
     types = {x: "constexpr" if x in SIZES else TYPES.get(x, "*i32" if x == "predecessors" else "*fp32") for x in program.arg_names}
     sizes = {x: size for x, size in SIZES.items() if x in types}
     for capability in (80, 90):
-        made = triton.compile(ASTSource(program, types, constexprs=sizes), target=GPUTarget("cuda", capability, 32))
+        target, source = GPUTarget("cuda", capability, 32), ASTSource(program, types, constexprs=sizes)
+        made = triton.compile(source, target=target, options={"num_warps": 8})
         assert made.asm["cubin"]
     print(name)
 """
