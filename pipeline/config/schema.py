@@ -147,8 +147,8 @@ class Evaluation:
     """Number of minimal pairs (English and German only) that test each system's choice between singular and plural verbs, by the
     verb's distance from its subject; 0: none."""
     contrastive_pairs: File | None = None
-    """File of contrastive pairs in the form of LingEval97 (JSON), in place of `contrastive`: a path, a URL, or a map with `sha256`.
-    The report shows the accuracy of each system by type of error, distance and frequency. Empty: no file."""
+    """File of contrastive pairs in the form of LingEval97 (JSON), in place of `contrastive`: a path, a URL, or a map with a
+    digest. The report shows the accuracy of each system by type of error, distance and frequency. Empty: no file."""
     dag_analysis: Annotated[int, Ge(0)] = 0
     """Analyse the graphs of all systems of family `dag`, and draw those of this number of sentences of each test set; 0: no
     analysis."""

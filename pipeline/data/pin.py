@@ -78,7 +78,7 @@ def unpinned(config: RunConfig) -> dict[str, list[str]]:
 
 def _is_pinned(file: RemoteFile) -> bool:
     name = hub_name(file.url)
-    return bool(file.sha256) or (name is not None and bool(COMMIT.fullmatch(name.revision)))
+    return bool(file.sha256 or file.git_blob) or (name is not None and bool(COMMIT.fullmatch(name.revision)))
 
 
 def _single_files(config: RunConfig, access: DataAccess) -> Iterator[tuple[str, str, RemoteFile]]:

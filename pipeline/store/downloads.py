@@ -15,6 +15,7 @@ from pathlib import Path
 from kernels import durable
 from pipeline.store.artifacts import Store
 from pipeline.store.files import file_digest, read_json, write_atomically
+from pipeline.store.streams import read_blocks
 from pipeline.store.url_copy import copy_from_url
 from pipeline.store.urls import sha256_digits
 from stages.artifacts import ExternalFile
@@ -34,6 +35,9 @@ class RemoteFile:
     """Its address: https, http, s3 or gs. Credentials come from the environment."""
     sha256: str = ""
     """Its digest, 64 hex digits. A file with another digest is refused. Empty: the first download is kept and used from then on."""
+    git_blob: str = ""
+    """The id of its content in git, 40 hex digits, for files in repositories of which nobody has published a SHA-256: `git ls-tree
+    COMMIT FILE` prints it. A file with another id is refused. Empty: not compared."""
     member: str = ""
     """File inside this archive (zip, tar, tar.gz, tgz) that is read. Nothing is extracted. Empty: the file is no archive."""
     columns: tuple[str | int, ...] = ()
@@ -104,15 +108,19 @@ def _stored(remote: RemoteFile, store: Store) -> ExternalFile | None:
     path = _path(store, digest, remote.url)
     if not digest or not path.is_file() or store.digest(path) != digest:
         return None
+    if remote.git_blob and record.get("git_blob") != remote.git_blob:  # an earlier download did not compare it
+        if git_blob_id(path) != remote.git_blob:
+            return None
+        record = {}
     if not record:
-        _write_record(store, remote.url, digest, path)
+        _write_record(remote, store, digest, path)
     os.utime(path.parent)  # `gc` keeps what was used lately
     return ExternalFile(path, digest, origin=remote.url, licence=remote.licence)
 
 
 def _download(remote: RemoteFile, store: Store) -> ExternalFile:
     """Download a file. Only one process does so at a time; the others wait and use its file."""
-    url, pinned = remote.url, sha256_digits(remote.sha256)
+    url = remote.url
     partial = downloads_folder(store) / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}{PARTIAL}"
     durable.make_directory(partial.parent)
     with store.host.disk.lock(partial.with_suffix(LOCK), shared=False):
@@ -120,23 +128,40 @@ def _download(remote: RemoteFile, store: Store) -> ExternalFile:
             return stored
         print(f"downloading {url}", file=sys.stderr, flush=True)
         entry = copy_from_url(url, partial)
-        if pinned and entry["sha256"] != pinned:
+        if problem := _difference(remote, entry["sha256"], partial):
             partial.unlink()
             raise DataError(
-                f"{url}: expected sha256 {pinned}, which is pinned, got {entry['sha256']} ({entry['bytes']} bytes); the download "
-                "was discarded: correct the URL, pin the new digest, or, for a data set by name, remove its record in "
-                f"{downloads_folder(store) / 'names'}"
+                f"{url}: {problem} ({entry['bytes']} bytes); the download was discarded: correct the URL, pin the new digest, or, "
+                f"for a data set by name, remove its record in {downloads_folder(store) / 'names'}"
             )
         path = _path(store, entry["sha256"], url)
         durable.make_directory(path.parent)
         durable.rename(partial, path)
-        _write_record(store, url, entry["sha256"], path)
+        _write_record(remote, store, entry["sha256"], path)
     return ExternalFile(path, entry["sha256"], origin=url, licence=remote.licence)
 
 
-def _write_record(store: Store, url: str, digest: str, path: Path) -> None:
-    record = {"url": url, "sha256": digest, "bytes": path.stat().st_size, "time": time.time()}
-    write_atomically(record_file(store, url), json.dumps(record, indent=1) + "\n")
+def _difference(remote: RemoteFile, sha256: str, path: Path) -> str:
+    """Return in which way a downloaded file with this digest is not the pinned one; empty if it is."""
+    if (pinned := sha256_digits(remote.sha256)) and sha256 != pinned:
+        return f"expected sha256 {pinned}, which is pinned, got {sha256}"
+    if remote.git_blob and (found := git_blob_id(path)) != remote.git_blob:
+        return f"expected git_blob {remote.git_blob}, which is pinned, got {found}"
+    return ""
+
+
+def git_blob_id(path: Path) -> str:
+    """Return the id that git gives to the content of a file: the SHA-1 of `blob`, its size and its bytes."""
+    found = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
+    for block in read_blocks(path):
+        found.update(block)
+    return found.hexdigest()
+
+
+def _write_record(remote: RemoteFile, store: Store, digest: str, path: Path) -> None:
+    record = {"url": remote.url, "sha256": digest, "bytes": path.stat().st_size, "time": time.time()}
+    record |= {"git_blob": remote.git_blob} if remote.git_blob else {}
+    write_atomically(record_file(store, remote.url), json.dumps(record, indent=1) + "\n")
 
 
 def _path(store: Store, digest: str, url: str) -> Path:

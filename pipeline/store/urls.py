@@ -13,6 +13,8 @@ OPTIONS = ("region", "scheme", "endpoint_override")
 """Options that the query of an object storage's URL may have."""
 SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 """A digest as configs write it."""
+GIT_BLOB = re.compile(r"[0-9a-f]{40}")
+"""The id of a file's content in git."""
 
 
 def expected_url(url: str, schemes: tuple[str, ...]) -> str | None:

@@ -22,7 +22,7 @@ from pipeline.config.texts import (
 from pipeline.credentials import masked
 from pipeline.data.names import HUB, hub_name, is_mtdata_id, is_sacrebleu_name, opus_name
 from pipeline.store.downloads import RemoteFile
-from pipeline.store.urls import MIRROR_SCHEMES, SHA256, TEXT_SCHEMES, expected_url
+from pipeline.store.urls import GIT_BLOB, MIRROR_SCHEMES, SHA256, TEXT_SCHEMES, expected_url
 from stages.corpus.embedded import LANGUAGES
 
 RESERVED_TESTS = ("train", "validation")
@@ -135,6 +135,8 @@ def _remote(path: KeyPath, file: RemoteFile) -> Iterator[Rule]:
         yield broken((*path, "url"), expected, repr(masked(file.url)))
     if file.sha256 and not SHA256.fullmatch(file.sha256):
         yield broken((*path, "sha256"), "64 hex digits", repr(file.sha256))
+    if file.git_blob and not GIT_BLOB.fullmatch(file.git_blob):
+        yield broken((*path, "git_blob"), "40 hex digits", repr(file.git_blob))
 
 
 def _part(path: KeyPath, file: RemoteFile | LocalFile) -> Iterator[Rule]:

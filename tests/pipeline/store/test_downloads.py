@@ -4,11 +4,13 @@ import functools
 import hashlib
 import http.server
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
+from unittest import mock
 
 import pytest
 
@@ -143,6 +145,28 @@ def test_a_file_with_another_digest_than_the_pinned_one_is_refused(web: str, sto
     assert download(RemoteFile(url=web, sha256=SHA), store).digest == SHA
 
 
+def test_a_file_is_compared_with_its_id_in_git(web: str, store: Store, tmp_path: Path) -> None:
+    """Also if an earlier download has not compared it; and a file that passed is not read again for it."""
+    (tmp_path / "a.txt").write_bytes(TEXT)
+    command = ["git", "hash-object", "--no-filters", "a.txt"]
+    blob = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip()
+    Web.text = TEXT + b"!"
+    with pytest.raises(DataError, match=f"expected git_blob {blob}, which is pinned, got [0-9a-f]{{40}} .* was discarded"):
+        download(RemoteFile(url=web, git_blob=blob), store)
+    assert left(store) == []
+    download(RemoteFile(url=web), store)
+    Web.text = TEXT
+    assert download(RemoteFile(url=web, git_blob=blob), store).digest == SHA
+    assert Web.asked == 3
+    with mock.patch.object(downloads, "git_blob_id", side_effect=AssertionError):
+        assert download(RemoteFile(url=web, git_blob=blob), store).digest == SHA
+    with pytest.raises(DataError, match=f"expected git_blob {'0' * 40}"):
+        download(RemoteFile(url=web, git_blob="0" * 40), store)
+    other = f"{web}?mirror=2"
+    assert download(RemoteFile(url=other), store).digest == download(RemoteFile(url=other, git_blob=blob), store).digest
+    assert Web.asked == 5
+
+
 def test_an_altered_download_is_downloaded_again(web: str, store: Store) -> None:
     path = download(RemoteFile(url=web), store).path
     path.write_bytes(TEXT[:100])
@@ -188,6 +212,7 @@ def test_fingerprints_do_not_depend_on_where_text_comes_from(web: str, tmp_path:
         ("'https://host/a?access_token=hunter2'", "without user, password"),
         ("ftp://host/hunter2", "of the form https://..., http://..., s3://..., gs://..."),
         ("{url: 'https://host/a', sha256: 12ab}", "64 hex digits"),
+        ("{url: 'https://host/a', git_blob: 12ab}", "40 hex digits"),
         ("{url: 'https://host/a', sha265: 12ab}", "did you mean 'sha256'"),
     ],
 )
