@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,6 +12,7 @@ from pydantic import Discriminator, Tag
 
 from fewstep.config.bounds import Ge
 from pipeline.store.downloads import RemoteFile
+from stages.errors import DataError
 
 COLUMNS = 2
 """Number of columns of a pair."""
@@ -131,3 +133,16 @@ class DistilledText(PairFiles):
 
     Filters and the removal of test sentences apply to it as to the training text, whose sources it need not share.
     """
+
+
+def matching(path: Path) -> list[Path]:
+    """Return the files that match a pattern (`*`, `?`, `[...]`, `**`), sorted by name, or the path itself if it is no pattern.
+
+    A file whose own name has such characters is taken for itself.
+    """
+    if not glob.has_magic(str(path)) or path.exists():
+        return [path]
+    found = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
+    if not (files := [match for match in found if not match.is_dir()]):
+        raise DataError(f"{path}: expected files that match the pattern, got none; check the path in the config")
+    return files

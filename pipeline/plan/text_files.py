@@ -5,14 +5,13 @@ All functions raise DataError for a file that cannot be read and StageError for 
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from pipeline.config.systems import CTranslate2Teacher, FairseqTeacher
-from pipeline.config.texts import VOCABULARY_FILES, File, LocalFile, PairFiles, TextConfig, VocabularyFiles
+from pipeline.config.texts import VOCABULARY_FILES, File, LocalFile, PairFiles, TextConfig, VocabularyFiles, matching
 from pipeline.data.access import DataAccess
 from pipeline.data.licences import licence_of_test_set
 from pipeline.data.resolve import resolved_text
@@ -142,19 +141,6 @@ def _external(file: File, access: DataAccess) -> list[ExternalFile]:
 
 def _part(found: ExternalFile, file: RemoteFile | LocalFile) -> ExternalFile:
     return replace(found, member=file.member, columns=file.columns, licence=file.licence)
-
-
-def matching(path: Path) -> list[Path]:
-    """Return the files that match a pattern (`*`, `?`, `[...]`, `**`), sorted by name, or the path itself if it is no pattern.
-
-    A file whose own name has such characters is taken for itself.
-    """
-    if not glob.has_magic(str(path)) or path.exists():
-        return [path]
-    found = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
-    if not (files := [match for match in found if not match.is_dir()]):
-        raise DataError(f"{path}: expected files that match the pattern, got none; check the path in the config")
-    return files
 
 
 def local_file(file: Path, store: Store) -> ExternalFile:

@@ -1,7 +1,7 @@
 """Values `auto`: numbers that follow from the amount of training text, by one rule for all pairs of languages.
 
-The rule interpolates between recipes that were measured: 29,000 pairs of Multi30k and 4.5 million pairs of WMT14. It is written out
-in `docs/guide/quickstart.md`.
+Some follow from the size and the updates of a network, stated or `auto`. The rule interpolates between recipes that were measured:
+29,000 pairs of Multi30k and 4.5 million pairs of WMT14. It is written out in `docs/guide/quickstart.md`.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fewstep.config.problems import KeyPath
+from models.training.config import TrainingConfig
+from pipeline.config.derived.pair_count import count_pairs
 from pipeline.config.expand import long_text
-from pipeline.config.texts import FORMATS
 from pipeline.config.tree import Node, dotted
 from stages.errors import DataError
 
 AUTO = "auto"
+DEFAULTS, VOCABULARY = ("defaults",), ("vocabulary",)
 LARGE = 500_000
 """Number of pairs from which networks of size `base` are trained, in larger batches."""
 REFERENCE_PAIRS, REFERENCE_UPDATES = 29_000, 7000
@@ -45,16 +45,36 @@ def dropout(pairs: int) -> float:
     return next((share for limit, share in ((100_000, 0.3), (LARGE, 0.2)) if pairs < limit), 0.1)
 
 
-RULES: dict[KeyPath, Callable[[int], Any]] = {
-    ("size",): lambda pairs: "base" if pairs >= LARGE else "tiny",
-    ("dropout",): dropout,
-    ("training", "updates"): updates,
-    ("training", "batch_tokens"): lambda pairs: 25_000 if pairs >= LARGE else 4096,
-    ("training", "learning_rate"): lambda pairs: 0.0007 if pairs >= LARGE else 0.002,
-    ("training", "warmup_updates"): lambda pairs: min(updates(pairs) // 7, 4000),
-    ("training", "validate_every"): lambda pairs: updates(pairs) // VALIDATIONS,
+class Rule(NamedTuple):
+    """How a value `auto` follows from another number."""
+
+    value: Callable[[Any], Any]
+    cause: KeyPath = ()
+    """The key of the same network that it follows from, stated or `auto`. Empty: the number of training pairs."""
+
+
+SIZE, UPDATES = ("size",), ("training", "updates")
+USUAL: dict[KeyPath, Any] = {SIZE: "tiny", UPDATES: TrainingConfig.updates}
+"""The causes of rules with their values where a config does not state them."""
+RULES: dict[KeyPath, Rule] = {
+    SIZE: Rule(lambda pairs: "base" if pairs >= LARGE else "tiny"),
+    ("dropout",): Rule(dropout),
+    UPDATES: Rule(updates),
+    ("training", "batch_tokens"): Rule(lambda size: 4096 if size == "tiny" else 25_000, SIZE),
+    ("training", "learning_rate"): Rule(lambda size: 0.002 if size == "tiny" else 0.0007, SIZE),
+    ("training", "warmup_updates"): Rule(lambda updates: min(updates // 7, 4000), UPDATES),
+    ("training", "validate_every"): Rule(lambda updates: max(updates // VALIDATIONS, 1), UPDATES),
 }
-"""Keys of `defaults`, the teacher and systems that may be `auto`, with their values by the number of training pairs."""
+"""Keys of `defaults`, the teacher and systems that may be `auto`, each after its cause."""
+
+
+class Automatic(NamedTuple):
+    """A value `auto` of a section of a config."""
+
+    section: KeyPath
+    key: KeyPath
+    rule: Rule
+    node: Node
 
 
 @dataclass(frozen=True)
@@ -77,97 +97,78 @@ class Resolved:
 def resolve(root: Node, problems: list[str]) -> Resolved:
     """Replace all values `auto`. Problems in counting the pairs are added to `problems`, and the rule then takes 29,000 for
     them."""
-    places = dict(_places(root))
-    if not places:
+    automatic = list(_automatic(root))
+    if not automatic:
         return Resolved(root)
-    pairs = _pairs(root, next(iter(places)), problems)
+    pairs = _pairs(root, automatic[0], problems)
     found = []
-    for path, rule in places.items():
-        node, _ = root.locate(path)
-        root = _put(root, path, replace(node, value=rule(pairs)))
-        found.append((dotted(path), rule(pairs)))
-    if ("vocabulary", "size") in places:
+    for section, key, rule, node in automatic:
+        value = rule.value(_in_force(root, section, rule.cause) if rule.cause else pairs)
+        root = _put(root, (*section, *key), replace(node, value=value))
+        found.append((dotted((*section, *key)), value))
+    if automatic[0].section == VOCABULARY:
         vocabulary = root.map["vocabulary"]
         inexact = vocabulary.with_value({"exact": vocabulary.child("exact", False), **vocabulary.map})
-        root = _put(root, ("vocabulary",), inexact)
+        root = _put(root, VOCABULARY, inexact)
     return Resolved(root, pairs, tuple(found))
 
 
-def _places(root: Node) -> Iterator[tuple[KeyPath, Callable[[int], Any]]]:
-    """Yield the paths of all values `auto` that follow from the amount of text, with their rules."""
-    owners: list[KeyPath] = [("defaults",), ("teacher",), *(("systems", name) for name in _map(root, ("systems",)))]
-    rules = {("vocabulary", "size"): pieces} | {(*owner, *key): rule for owner in owners for key, rule in RULES.items()}
-    for path, rule in rules.items():
-        node, rest = root.locate(path)
-        if not rest and node.value == AUTO:
-            yield path, rule
+def _automatic(root: Node) -> Iterator[Automatic]:
+    """Yield all values `auto`, each after its cause. A network that states the cause of a value and takes the value from `defaults`
+    has a value of its own."""
+    size = _stated(root, (*VOCABULARY, "size"))
+    if size is not None and size.value == AUTO:
+        yield Automatic(VOCABULARY, ("size",), Rule(pieces), size)
+    for section in (DEFAULTS, ("teacher",), *(("systems", name) for name in _map(root, ("systems",)))):
+        for key, rule in RULES.items():
+            node = _stated(root, (*section, *key))
+            if node is None and rule.cause and _stated(root, (*section, *rule.cause)):
+                node = _stated(root, (*DEFAULTS, *key))
+            if node is not None and node.value == AUTO:
+                yield Automatic(section, key, rule, node)
+
+
+def _stated(root: Node, path: KeyPath) -> Node | None:
+    node, rest = root.locate(path)
+    return None if rest else node
+
+
+def _in_force(root: Node, section: KeyPath, cause: KeyPath) -> Any:
+    """Return the value of a cause: of the section, of `defaults`, or the usual one, which also stands for a value of a wrong type,
+    which the validation reports."""
+    node = _stated(root, (*section, *cause)) or _stated(root, (*DEFAULTS, *cause))
+    usual = USUAL[cause]
+    return node.value if node is not None and type(node.value) is type(usual) else usual
 
 
 def _map(root: Node, path: KeyPath) -> dict[str, Node]:
-    node, rest = root.locate(path)
-    return {} if rest else node.map
+    node = _stated(root, path)
+    return {} if node is None else node.map
 
 
 def _put(root: Node, path: KeyPath, node: Node) -> Node:
+    """Return a tree with a node at a path, or as it is if a value on the way is no map, which the validation reports."""
     if not path:
         return node
+    if not isinstance(root.value, dict):
+        return root
     key = str(path[0])
-    return root.with_value({**root.map, key: _put(root.map[key], path[1:], node)})
+    return root.with_value({**root.map, key: _put(root.map.get(key) or root.child(key, {}), path[1:], node)})
 
 
-def _pairs(root: Node, first: KeyPath, problems: list[str]) -> int:
+def _pairs(root: Node, first: Automatic, problems: list[str]) -> int:
     """Return the number of training pairs, stated or counted."""
     corpus = _map(root, ("corpus",))
     stated = corpus["pairs"].value if "pairs" in corpus else None
     if isinstance(stated, int) and not isinstance(stated, bool) and stated > 0:
         return stated
-    where = f"{root.locate(first)[0].where}: {dotted(first)}"
     try:
-        found = sum(_counts(long_text(corpus["train"]) if "train" in corpus else root.child("train", {})))
+        found = count_pairs(long_text(corpus["train"]) if "train" in corpus else root.child("train", {}))
         if found:
             return found
-        problems.append(f"{where}: expected training text on this machine, or its number of pairs in corpus.pairs, to follow from")
+        reason = "got no pairs"
     except DataError as error:
-        problems.append(f"{where}: expected training text whose pairs can be counted, or corpus.pairs; {error}")
+        reason = str(error)
+    where = f"{first.node.where}: {dotted((*first.section, *first.key))}"
+    problems.append(f"{where}: expected training text whose pairs can be counted; {reason}; state their number as corpus.pairs")
     return REFERENCE_PAIRS
-
-
-def _counts(text: Node) -> Iterator[int]:
-    """Yield the numbers of pairs of the parts of a text; nothing for those that are not on this machine."""
-    if isinstance(embedded := _value(text, "embedded"), int):
-        yield embedded
-    for kind in (key for key in FORMATS if key != "target"):
-        files = text.map[kind].value if kind in text.map else []
-        for file in files if isinstance(files, list) else []:
-            if isinstance(file.value, str):
-                path = Path(file.value)
-                yield _count(path, *_state(path), kind == "parquet")
-
-
-def _value(text: Node, key: str) -> Any:
-    return text.map[key].value if key in text.map else None
-
-
-def _state(path: Path) -> tuple[int, int]:
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from error
-    return status.st_size, status.st_mtime_ns
-
-
-@lru_cache(maxsize=256)
-def _count(path: Path, size: int, modified: int, parquet: bool) -> int:
-    """Return the rows of a file; `size` and `modified` are part of the key of the cache."""
-    if not parquet:
-        from stages.corpus.lines import read_lines
-
-        return sum(len(lines) for lines in read_lines(path))
-    from pyarrow import ArrowException
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        with ParquetFile(path) as file:
-            return int(file.metadata.num_rows)
-    except (OSError, ArrowException) as error:
-        raise DataError(f"{path}: expected a Parquet file, got: {error}") from error

@@ -4,6 +4,7 @@ import gzip
 import json
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -64,11 +65,17 @@ def test_pairs_are_counted_in_files_of_every_kind(tmp_path: Path, monkeypatch: p
     Path("b.en.gz").write_bytes(gzip.compress(b"y\n" * 5))
     Path("c.tsv").write_text("a\tb\n" * 7)
     pq.write_table(pa.table({"source": ["a"] * 11, "target": ["b"] * 11}), "d.parquet")
+    with ZipFile("e.zip", "w") as archive:
+        archive.write("a.en", "deep/a.en")
     for train, count in (
         ({"embedded": 2000}, 2000),
         ({"source": ["a.en", "b.en.gz"], "target": "t"}, 9),
         ({"tsv": "c.tsv"}, 7),
         ({"parquet": "d.parquet"}, 11),
+        ({"source": {"path": "a.en"}, "target": {"path": "t"}}, 4),
+        ({"source": ["*.en", "b.en.*"], "target": "t"}, 9),
+        ({"source": {"path": "e.zip", "member": "deep/a.en"}, "target": "t"}, 4),
+        ({"tsv": "c.tsv", "parquet": {"path": "?.parquet", "columns": ["source", "target"]}, "embedded": 2}, 20),
     ):
         Path("c.yaml").write_text(json.dumps({"corpus": {"train": train}, "defaults": {"dropout": "auto"}}))
         assert automatic_values(Path("c.yaml")) == f"from {count:,} training pairs: defaults.dropout 0.3"
@@ -87,11 +94,66 @@ def test_systems_may_have_automatic_values_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        (["defaults.training.updates=200"], (128, (200, 4096, 0.002, 28, 14))),
+        (["defaults.training.updates=200", "defaults.training.schedule=cosine"], (128, (200, 4096, 0.002, 28, 14))),
+        (["defaults.training.updates=5"], (128, (5, 4096, 0.002, 0, 1))),
+        (["defaults.training.updates=100000"], (128, (100_000, 4096, 0.002, 4000, 7142))),
+        (["defaults.size=base"], (512, (7000, 25_000, 0.0007, 1000, 500))),
+        (["defaults.size=big", "defaults.training.batch_tokens=9"], (1024, (7000, 9, 0.0007, 1000, 500))),
+        (["corpus.pairs=4500000", "defaults.size=tiny"], (128, (87_000, 4096, 0.002, 4000, 6214))),
+        (["teacher.training.updates=200"], (128, (200, 4096, 0.002, 28, 14))),
+        (["teacher.size=base"], (512, (7000, 25_000, 0.0007, 1000, 500))),
+    ],
+)
+def test_values_follow_from_the_stated_size_and_updates(stated: list[str], expected: tuple[Any, ...]) -> None:
+    _, width, _, recipe = values(load_config(QUICKSTART, ["corpus.pairs=29000", *stated]))
+    assert (width, recipe) == expected
+
+
+def test_a_system_with_a_size_and_updates_of_its_own_has_its_own_automatic_values() -> None:
+    stated = ["corpus.pairs=29000", "systems.shallow.size=base", "systems.interleaved.training={updates: 200, warmup_updates: 3}"]
+    systems: Any = load_config(QUICKSTART, stated).systems
+    shallow, interleaved = systems["shallow"].training, systems["interleaved"].training
+    assert (shallow.learning_rate, shallow.batch_tokens, shallow.warmup_updates) == (0.0007, 25_000, 1000)
+    assert (interleaved.warmup_updates, interleaved.validate_every, interleaved.batch_tokens) == (3, 14, 4096)
+    assert "systems.interleaved.training.validate_every 14" in automatic_values(QUICKSTART, stated)
+
+
+def test_values_follow_from_the_default_size_and_updates_where_none_are_stated(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "corpus: {pairs: 5000000, train: {embedded: 5}}\n"
+        "defaults: {training: {learning_rate: auto, warmup_updates: auto}}\nsystems: {a: {}}\n"
+    )
+    training = load_config(path).systems["a"].training  # type: ignore[union-attr]
+    assert (training.learning_rate, training.warmup_updates) == (0.002, 10_000 // 7)
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        ("teacher.training=5", "teacher.training: expected"),
+        ("teacher.training.updates=many", "teacher.training.updates: expected"),
+        ("defaults.size=huge", "defaults.size: expected"),
+    ],
+)
+def test_wrong_values_that_others_follow_from_are_reported(stated: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(QUICKSTART, ["corpus.pairs=29000", "teacher.size=base", stated])
+    assert expected in str(error.value)
+
+
+@pytest.mark.parametrize(
     ("train", "expected"),
     [
         ("{source: missing.en, target: missing.de}", "missing.en: No such file"),
-        ("{source: 'https://example.org/a.en', target: b}", "expected training text on this machine, or its number of pairs in"),
-        ("{}", "expected training text on this machine"),
+        ("{source: 'https://example.org/a.en', target: b}", "counted; https://example.org/a.en is not on this machine; state"),
+        ("{embedded: 5, source: ['hf:a/b@main/c.en'], target: b}", "hf:a/b@main/c.en is not on this machine; state"),
+        ("{embedded: 5, opus: Books/v1}", "text by name (opus) is not on this machine; state their number as corpus.pairs"),
+        ("{source: 'missing.*.en', target: 'missing.*.de'}", "missing.*.en: expected files that match the pattern, got none"),
+        ("{}", "expected training text whose pairs can be counted; got no pairs; state their number as corpus.pairs"),
     ],
 )
 def test_text_that_cannot_be_counted_is_named_with_the_value(tmp_path: Path, train: str, expected: str) -> None:
