@@ -239,7 +239,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="Write the table to this file.")
     arguments = parser.parse_args()
     with TemporaryDirectory(prefix="fewstep-", ignore_cleanup_errors=True) as temporary:
-        folder = Path(temporary) if arguments.context is None else arguments.context.absolute()
+        folder = Path(temporary) if arguments.work is None else arguments.work.absolute()
         folder.mkdir(parents=True, exist_ok=True)
         arguments.data = arguments.text = arguments.data.absolute()
         if arguments.rows is not None:
