@@ -57,10 +57,11 @@ def _search(values: Mapping[str, Any]) -> StepwiseSearch:
     """Return beam search with the beam size, the length penalty and the limit, which counts the start token, of the directory."""
     limits = OutputLimits(max_tokens=values["max_length"] - 1) if values.get("max_length", 0) > 1 else OutputLimits()
     usual = StepwiseSearch(strategy="beam")
+    penalty = values.get("length_penalty")
     return StepwiseSearch(
         strategy="beam",
         beam_size=values.get("num_beams") or usual.beam_size,
-        length_penalty=float(values.get("length_penalty") or usual.length_penalty),
+        length_penalty=usual.length_penalty if penalty is None else float(penalty),
         output_limits=limits,
     )
 

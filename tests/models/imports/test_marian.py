@@ -96,6 +96,13 @@ def change(directory, **values):
     (directory / "config.json").write_text(json.dumps(config | values))
 
 
+@pytest.mark.parametrize("penalty", [1.5, 0.0])
+def test_the_length_penalty_is_that_of_the_directory(tmp_path, penalty):
+    write_marian(tmp_path / "marian")
+    change(tmp_path / "marian", length_penalty=penalty)
+    assert read(tmp_path / "marian").search.length_penalty == penalty
+
+
 def test_other_architectures_and_damaged_directories_are_refused(tmp_path):
     write_marian(tmp_path / "marian")
 
