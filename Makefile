@@ -16,8 +16,10 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist workst
 ASAN := build/asan
 CONFIG ?= configs/benchmarks/demo.yaml
 
-.PHONY: demo test test-slow test-recipes test-asan lint bench bench-gpu results docs site pin-images clean
+.PHONY: build demo test test-slow test-recipes test-asan lint bench bench-gpu results docs site pin-images clean
 .DELETE_ON_ERROR:
+
+build: $(READY)         ## the environment .venv with the compiled package; the target of `make` alone
 
 $(PACKAGES): constraints.txt pyproject.toml
 	$(PYTHON) -m venv .venv

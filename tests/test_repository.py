@@ -67,6 +67,11 @@ def test_the_citation_keeps_to_its_schema() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_make_alone_compiles_the_package() -> None:
+    done = subprocess.run(["make", "--dry-run", "--always-make"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "--editable ." in done.stdout
+
+
 def test_hooks_run_the_commands_of_lint() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     lint = makefile.partition("\nlint:")[2].partition("\n\n")[0]
