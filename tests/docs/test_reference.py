@@ -35,5 +35,9 @@ def test_defaults_bounds_and_repetition_are_shown() -> None:
     assert "| `--no-wait` |  | Return once the job is accepted. |" in SECTIONS["submit"]
 
 
+def test_every_placeholder_has_a_name() -> None:
+    assert not [name for name, section in SECTIONS.items() if "None" in section]
+
+
 def test_bars_do_not_end_a_cell() -> None:
     assert "| `RUN\\|DIRECTORY` | required |" in SECTIONS["translate"]

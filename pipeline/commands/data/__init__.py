@@ -25,7 +25,10 @@ class Action(StrEnum):
 
 
 def data(
-    action: Annotated[Action, typer.Argument(help="Download the text, or also print it with its digests.", show_default=False)],
+    action: Annotated[
+        Action,
+        typer.Argument(metavar="fetch|pin", help="Download the text, or also print it with its digests.", show_default=False),
+    ],
     config: ConfigFile,
     overrides: Overrides = None,
 ) -> None:
