@@ -81,4 +81,6 @@ def _results(findings: Findings, extras: Extras) -> Iterator[Section]:
 
 
 def _footer() -> Markup:
-    return element("footer", "Written by fewstep. The numbers are also in ", element("code", "results.json"), ".")
+    scores, timings = element("code", "results.json"), element("code", "records/benchmark.json")
+    text = ("Written by fewstep. Scores, comparisons and analyses are also in ", scores, ", and timings in ", timings)
+    return element("footer", *text, " of the benchmark.")
