@@ -128,12 +128,13 @@ systems:
   # The teacher itself, as the baseline of the report.
   autoregressive: {{use: teacher}}
   # A deep encoder and one decoder layer: much less work for each target token.
-  # Its second search ranks, for each token, only those that its shortlist holds: as many as 99.9 % of its outputs consist of.
+  # Its first search, the default, ranks for each token only those that its shortlist holds: as many as 99.9 % of its outputs
+  # consist of.
   shallow:
     encoder_layers: 6
     decoder_layers: 1
     data: distilled
-    search: [greedy, {{greedy: {{precision: int8, shortlist: {{recall: 0.999}}}}}}, beam]
+    search: [{{greedy: {{precision: int8, shortlist: {{recall: 0.999}}}}}}, greedy, beam]
   # Two tokens in each decoding step, from both ends of the sentence.
   interleaved: {{order: interleaved, data: distilled}}
 

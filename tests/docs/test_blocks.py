@@ -53,6 +53,12 @@ def test_every_whole_config_loads_as_it_is(tmp_path: Path, block: Block) -> None
     assert config.task == ("summarization" if config.name == "headlines" else "translation")
 
 
+def test_the_first_config_is_the_shipped_one_without_its_comments() -> None:
+    (block,) = (block for block in blocks("yaml") if block.page == "docs/guide/quickstart.md")
+    shipped = yaml.safe_load(text(ROOT / "configs/quickstart.yaml"))
+    assert yaml.safe_load(block.text) == {**shipped, "name": "mine"}
+
+
 def commands() -> Iterator[tuple[str, list[str]]]:
     """The words after each `fewstep` in blocks and in code within lines."""
     for page in PAGES:
