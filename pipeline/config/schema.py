@@ -208,7 +208,8 @@ class StoreConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """The machines of a run. Nothing here changes a result."""
+    """The machines of a run. Trainings have the same batches on any of them. Their weights depend on the workers, the GPUs and
+    `microbatch_tokens` by rounding and by the random numbers of dropout."""
 
     address: str = ""
     """Address of a Ray cluster (`auto`, `host:port` or `ray://host:port`). Empty: the one in RAY_ADDRESS, or a local one."""

@@ -38,12 +38,14 @@ A recipe names its text, the settings of its method, its systems and a cluster, 
 - `configs/papers/settings` holds what the trainings of a method share, `configs/papers/systems` the systems of tables that a paper
   has for several corpora. `configs/papers/verifiers` holds the recipes of summarization with an imported BART as the verifier.
 - `configs/cluster` holds clusters. The GPUs of a recipe are those of its paper. To train on others, write a file that extends both:
-  `base: [configs/papers/wmt14-en-de-dag.yaml, configs/cluster/one-gpu.yaml]`. Batches and results stay the same.
+  `base: [configs/papers/wmt14-en-de-dag.yaml, configs/cluster/one-gpu.yaml]`, with paths relative to that file. Batches stay the
+  same; weights differ by the random numbers of dropout ([shares](cluster.md#trainings-with-fewer-or-more-workers)).
 - Recipes on one text share its artifacts and their teacher, as long as they share a store.
 
 ## Trainings and GPU-hours
 
-`fewstep plan RECIPE` prints the trainings, updates and GPU-hours that are still missing in the store. A training of a Transformer
+`fewstep plan RECIPE` prints the trainings, updates and GPU-hours that are still missing in the store. It first downloads the texts
+of the recipe that are not on this machine. A training of a Transformer
 takes six floating-point operations for each weight and token (Kaplan et al. 2020), so that one training takes
 
     batch_tokens x updates x 6 x (E + r (D + V d)) / ({tflops:.0f} x 10^12 x 3600)
