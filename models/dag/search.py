@@ -94,9 +94,9 @@ def lookahead(graph: Graph, token_weight: float) -> Followed:
 
 def _follow(scores: Tensor, lengths: Tensor) -> Path:
     """Follow the best score [B,L,D] from vertex to vertex."""
-    best, steps = scores.topk(min(2, scores.size(2)), 2)
+    best, steps = scores.topk(min(2, scores.size(2)), 2).values, scores.argmax(2)  # the first of equal scores, as native code does
     vertex = torch.arange(scores.size(1), device=scores.device)
-    following = (vertex + 1 + steps[..., 0]).where(best[..., 0] > -torch.inf, 0)
+    following = (vertex + 1 + steps).where(best[..., 0] > -torch.inf, 0)
     path = torch.from_numpy(dag_follow(following, lengths)) if scores.device.type == "cpu" else jump(following, lengths)
     return Path(path, _margin(best).gather(1, path.clamp(min=0)))
 

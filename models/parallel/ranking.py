@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fewstep.families.parallel.tokens import impossible, separator
 from fewstep.vocabulary import UNK
+from models.common.top_k import top_k
 from models.parallel.model import ParallelModel
 
 LOGITS = 2**24
@@ -26,7 +27,8 @@ class Ranking:
 
     def top(self, states: Tensor, sentences: Tensor, count: int, *, without: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the log-probabilities and ids of the best `count` tokens [R,count] of slots with states [R,D] of `sentences` [R],
-        best first, and the log-probabilities [R] of the token `without`, which is then not among them."""
+        best first and the lower id first among equal ones, and the log-probabilities [R] of the token `without`, which is then not
+        among them."""
         count = min(count, self._model.target_embedding.num_embeddings)
         found: list[tuple[Tensor, Tensor, Tensor]] = []
         rows = max(1, LOGITS // self._model.target_embedding.num_embeddings)
@@ -41,6 +43,6 @@ class Ranking:
             for other in (without, None if self._allow_unknown else UNK):
                 if other is not None:
                     log_probs[:, other] = -torch.inf
-            found.append((*log_probs.topk(count), given))
+            found.append((*top_k(log_probs, count), given))
         scores, ids, given = (torch.cat(parts) for parts in zip(*found, strict=True))
         return scores, ids, given

@@ -4,11 +4,8 @@ import dataclasses
 import itertools
 import math
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fewstep.config.network import Sizes
 from fewstep.config.options import Sampling
@@ -20,7 +17,7 @@ from models.common.layers.linear import TokenTable
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
 from models.dag.search import Graph, greedy, search_graph
-from models.dag.vertices import BLOCK, MIN_BLOCKWISE, TopTokens, top_k, top_k_tokens
+from models.dag.vertices import TopTokens, top_k_tokens
 from models.training.batch import pad_rows
 from tests.kernels.dag_graphs import banded
 
@@ -134,23 +131,6 @@ def test_words_of_a_list_are_ranked_as_if_there_were_no_others():
             best = log_probs[row, vertex, len(RESERVED) :].topk(3)
             assert torch.equal(found.ids[row, vertex], best.indices + len(RESERVED))
             torch.testing.assert_close(found.scores[row, vertex], best.values)
-
-
-@settings(deadline=None)
-@given(
-    st.integers(MIN_BLOCKWISE - 1, MIN_BLOCKWISE + 2 * BLOCK),
-    st.integers(1, MIN_BLOCKWISE // BLOCK + 3),
-    st.integers(1, 2000),
-    st.integers(0, 99),
-)
-def test_the_highest_of_many_are_those_of_all(size, count, different, seed):
-    """The top tokens are right also with many ties, with few blocks, and in an incomplete last block."""
-    values = torch.from_numpy(np.random.default_rng(seed).integers(0, different, size=(3, size))).float()
-    values[0, : size // 2] = -torch.inf
-    found, places = top_k(values, count)
-    assert torch.equal(found, values.topk(count).values)
-    assert torch.equal(values.gather(1, places), found)
-    assert all(len(set(row)) == count for row in places.tolist())
 
 
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])

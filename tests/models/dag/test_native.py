@@ -123,6 +123,36 @@ def test_graphs_are_those_of_torch(changes, joint):
         assert len(set(expected.lengths.tolist())) > 1
 
 
+@pytest.mark.parametrize("count", [1, 4])
+def test_the_lowest_of_equal_tokens_is_first_in_torch_and_natively(count):
+    torch.manual_seed(1)
+    model = DagModel(SMALL, Sizes(8000, 8000, True)).eval()
+    ties = [10, 64, 65, 7000]
+    with torch.no_grad():
+        model.decoder.norm.weight.zero_()
+        model.decoder.norm.bias.copy_(torch.eye(32)[0])
+        model.target_embedding.weight[:, 0] = 0.0
+        model.target_embedding.weight[ties, 0] = 1.0
+    prepared, search = gather(sources(4), 40), DagSearch(strategy="beam", candidates=count)
+    for decoder in (DagDecoder(model), frozen(model)):
+        found = decoder.graph(prepared, search)
+        for row, length in enumerate(found.lengths.tolist()):
+            assert (found.tokens.ids[row, 1 : length - 1, :count] == torch.tensor(ties[:count])).all()
+
+
+def test_the_first_of_equal_transitions_wins_in_torch_and_natively():
+    model, rows = network(), sources(6)
+    with torch.no_grad():
+        for name, values in model.named_parameters():
+            if name.startswith("links."):
+                values.zero_()
+    search = DagSearch(strategy="greedy", deduplicate=False)
+    for decoder in (DagDecoder(model), frozen(model)):
+        found = outputs(decoder, rows, search)
+        sizes = decoder.graph(decoder.prepare(rows), search).lengths.tolist()
+        assert [len(one[0].ids) for one in found] == [size - 2 for size in sizes]
+
+
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.label)
 @pytest.mark.parametrize("changes", NETWORKS)
 def test_finds_what_torch_finds(changes, search):

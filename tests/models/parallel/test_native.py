@@ -127,6 +127,31 @@ def test_slots_are_those_of_torch(search):
     np.testing.assert_allclose(found.log_probs[real], expected.log_probs[real], atol=1e-4)
 
 
+TIES = [10, 64, 65, 7000]
+
+
+@pytest.mark.parametrize("objective", ["nat", "cmlm", "ctc"])
+def test_the_lowest_of_equal_tokens_wins_in_torch_and_natively(objective):
+    model = network(Sizes(8000, 8000, True), objective=objective)
+    with torch.no_grad():
+        model.decoder.norm.weight.zero_()
+        model.decoder.norm.bias.copy_(torch.eye(16)[0])
+        model.target_embedding.weight[:, 0] = 0.0
+        model.target_embedding.weight[TIES, 0] = 1.0
+    rows, decoders = sources(5), (ParallelDecoder(model), frozen(model))
+    if objective != "ctc":
+        search = PASSES[-1] if objective == "cmlm" else ParallelSearch(length_candidates=2)
+        found = [outputs(decoder, rows, search) for decoder in decoders]
+        assert {token for one in found for ranked in one for token in ranked[0].ids} == {10}
+        return
+    prepared, search = decoders[0].prepare(rows), ALIGNMENTS[1]
+    expected = TorchEngine(model, None, None).ranked(prepared, search).ids
+    network_copy = NativeDecoder(model.config, native_arrays(model))._copies["float32"]
+    ranked = network_copy.rank(prepared.ids, prepared.lengths, tokens=4, rules=_rules(model.config, search), threads=1)
+    for ids, lengths in ((expected, ranked[3]), (ranked[1], ranked[3])):
+        assert all((ids[row, :length] == TIES).all() for row, length in enumerate(lengths.tolist()))
+
+
 LEXICON = Lexicon(
     np.array([0, 1, 2, 3, 4, 5, 6, 12, 9]),
     np.where(np.arange(32) < 3, np.random.default_rng(3).integers(-1, 13, (29, 32)), -1),
