@@ -86,7 +86,9 @@ class ParallelDecoder:
         return score_pairs(self.model, log_probability, sources, targets, self._max_tokens)
 
     def _rescore(self, prepared: Sources, search: ParallelSearch) -> Rescore | None:
-        return rescoring(self.rescorer, prepared.rows) if self.rescorer and search.rescoring == "system" else None
+        if self.rescorer is None or search.rescoring != "system":
+            return None
+        return rescoring(self.rescorer, prepared.rows, self._max_tokens)
 
     @property
     def _max_tokens(self) -> int:

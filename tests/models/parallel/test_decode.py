@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from fewstep.decoding import BATCH_TOKENS
 from fewstep.families.parallel.config import ParallelSearch
 from fewstep.families.parallel.search import FilledSlots, RankedSlots, choose_lengths, collapse, search_alignments
+from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.vocabulary import BLANK, EOS, LENGTH, MASK, RESERVED, UNK
 from kernels.reference import ctc as twin
 from models.parallel import filling
@@ -16,8 +18,12 @@ from models.parallel.decode import ParallelDecoder
 from models.parallel.engines.torch import TorchEngine
 from models.parallel.filling import fill
 from models.parallel.ranking import Ranking
+from models.parallel.rescorer import rescoring
+from models.stepwise.decode import StepwiseDecoder
+from models.stepwise.model import StepwiseModel
 from tests.models.parallel.networks import PAIRS, network
 
+STEPWISE = StepwiseConfig(width=16, feed_forward=24, heads=2, encoder_layers=1, decoder_layers=1, dropout=0.0, max_positions=40)
 GREEDY, BEAM = ParallelSearch(), ParallelSearch(strategy="prefix-beam", beam_size=4, candidates=3)
 SOURCES = [source for source, _ in PAIRS]
 MASKED = ParallelSearch(strategy="mask-predict", iterations=4)
@@ -32,9 +38,10 @@ class Fixed:
     """A system that scores texts by a rule."""
 
     def __init__(self, rule):
-        self.rule, self.asked = rule, []
+        self.rule, self.asked, self.most = rule, [], 0
 
     def score(self, sources, targets):
+        self.most = max(self.most, len(sources))
         self.asked += list(zip(sources, targets, strict=True))
         return [self.rule(target) for target in targets]
 
@@ -89,6 +96,45 @@ def test_another_system_chooses_among_lengths():
         assert [one.score for one in ranked] == pytest.approx([-1.0 * gap for gap in gaps])
         assert all((source, one.ids) in system.asked for one in ranked)
     assert any(one[0].ids != other[0].ids for one, other in zip(found, own, strict=True))
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["torch", "native"])
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_text_without_eos_in_all_slots_wins_only_if_there_is_no_other(frozen, count):
+    """All slots of all lengths write token 12, and the most probable length is that of all slots."""
+    model = network(length_prediction="absolute")
+    rescorer = StepwiseDecoder(StepwiseModel(STEPWISE, model.sizes, STEPWISE.generation()).eval())
+    with torch.no_grad():
+        model.decoder.norm.weight.zero_()
+        model.decoder.norm.bias.copy_(torch.eye(16)[0])
+        model.target_embedding.weight[:, 0] = 0.0
+        model.target_embedding.weight[12, 0] = 1.0
+        model.encoder.norm.weight.zero_()
+        model.encoder.norm.bias.copy_(torch.eye(16)[0])
+        model.length.weight[:] = 0.0
+        model.length.weight[40, 0] = 1.0
+    search = ParallelSearch(length_candidates=count, length_choice="around", rescoring="system", n_best=count)
+    for ranked in outputs(model, SOURCES, search, rescorer=rescorer, frozen=frozen):
+        assert (len(ranked[0].ids) == 40) == (count == 1)
+        assert [one.score == -math.inf for one in ranked] == [len(one.ids) == 40 for one in ranked]
+
+
+def test_rescoring_scores_distinct_pairs_in_parts():
+    system = Fixed(lambda text: -float(len(text)))
+    sources, texts = [[7] * 30, [8, 9], []], [[7], [8], [7], [7], [], [7, 7], [7]]
+    rescore = rescoring(system, sources, 39)
+    assert rescore([0, 0, 0, 1, 1, 2, 1], texts) == [-1.0, -1.0, -1.0, -1.0, 0.0, -2.0, -1.0]
+    assert sorted(system.asked) == [([], [7, 7]), ([7] * 30, [7]), ([7] * 30, [8]), ([8, 9], []), ([8, 9], [7])]
+    many = [[token] * 30 for token in range(7, 1000)]
+    assert rescoring(system, sources, 39)([0] * len(many), many) == [-30.0] * len(many)
+    assert system.most * 31 <= BATCH_TOKENS
+
+
+def test_rescoring_encodes_equal_candidates_once():
+    model, system = network(), Fixed(lambda text: -1.0)
+    search = ParallelSearch(length_candidates=4, rescoring="system", deduplicate=True)
+    outputs(model, SOURCES * 2, search, rescorer=system)
+    assert len(system.asked) == 2 * len({(tuple(source), tuple(text)) for source, text in system.asked})
 
 
 def test_one_candidate_is_the_same_with_rescoring():
