@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from models.common.noise import noise_seed
 from models.family import Loss
 from models.training.batch import Batch, Position, Share
 from models.training.config import TrainingConfig
@@ -84,8 +85,9 @@ def accumulate_shares(
 ) -> dict[str, Tensor]:
     """Set the model's gradient to the sum over a worker's shares, in their order; return the sums of `accumulate`.
 
-    Each share has its own seed, and its gradient is computed from zero as if it had a worker of its own; in
-    smaller `passes` if memory runs out. Raises TrainingMemoryError if it does not suffice for a single pair.
+    Each share has its own seed of dropout, and its gradient is computed from zero as if it had a worker of its own; in smaller
+    `passes` if memory runs out. The noise of pairs has one seed for all shares. Raises TrainingMemoryError if memory does not
+    suffice for a single pair.
     """
     sums: dict[str, Tensor] = {}
     for share in own:
@@ -94,7 +96,8 @@ def accumulate_shares(
         def attempt(share: Share) -> dict[str, Tensor]:
             optimizer.clear()
             torch.manual_seed(seed_of(config.seed, update, share.number, "dropout"))
-            return accumulate(model, loss, share, optimizer.scale, config, worker, update)
+            with noise_seed(seed_of(config.seed, update, 0, "dropout")):
+                return accumulate(model, loss, share, optimizer.scale, config, worker, update)
 
         parts = within_memory(passes, model, share, attempt)
         if earlier is not None:

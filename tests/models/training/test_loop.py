@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from models.common.noise import uniform_noise
 from models.family import Loss
 from models.training.batch import Pool, Position, Ragged, prefetch_batches, shares
 from models.training.config import TrainingConfig
@@ -212,6 +213,33 @@ def context(results, rank):
     )
     assert parts == [{0: "0"}, {1: "1"}]
     dist.destroy_process_group()
+
+
+def test_the_noise_of_a_pair_does_not_depend_on_the_number_of_shares():
+    """One share has the noise of torch's seed, so that a training with one worker has the same bits with or without the others."""
+
+    def noises(num_shares):
+        found, seeds = {}, {}
+
+        def recorded(model, batch, update, label_smoothing):
+            noise = uniform_noise(batch.ids, 3, training=True)
+            found.update({(update, int(pair)): row.tolist() for pair, row in zip(batch.ids, noise, strict=True)})
+            seeds.setdefault(update, set()).add(torch.initial_seed())
+            return toy_loss(model, batch, update, label_smoothing)
+
+        run(RECIPE, num_shares=num_shares, loss=recorded)
+        return found, seeds
+
+    one, one_seed = noises(1)
+    two, two_seeds = noises(2)
+    common = set(one) & set(two)
+    assert len(common) > 20
+    assert all(one[pair] == two[pair] for pair in common)
+    assert {len(seeds) for seeds in one_seed.values()} == {1}
+    assert {len(seeds) for seeds in two_seeds.values()} == {2}  # dropout differs
+    for (update, pair), noise in one.items():
+        torch.manual_seed(*one_seed[update])
+        assert uniform_noise(torch.tensor([pair]), 3, training=True)[0].tolist() == noise
 
 
 def test_two_processes_equal_one_up_to_rounding(tmp_path):
