@@ -63,8 +63,14 @@ class DeviceSearch:
         self._programs: Programs[tuple[DagSearch, Size], _Program] = Programs(self._program)
 
     def supports(self, search: DagSearch, config: DagConfig) -> bool:
-        """Return whether a search has a program. The host must know the sizes of graphs, so they cannot be predicted ones."""
-        return (follows(search) or search.strategy in ("viterbi", "joint-viterbi")) and config.graph_size != "predicted"
+        """Return whether a search has a program.
+
+        The host must know the sizes of graphs, so they cannot be predicted ones. The best path of a graph with a band of transitions
+        is searched on the host, which keeps to the band; the program reads all pairs of vertices.
+        """
+        dense = config.max_transition_length is None
+        found = follows(search) or (dense and search.strategy in ("viterbi", "joint-viterbi"))
+        return found and config.graph_size != "predicted"
 
     def decode(self, prepared: Sources, search: DagSearch) -> Followed | BestPaths:
         """Return the paths of a batch of sources, on the CPU."""

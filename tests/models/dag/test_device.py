@@ -49,6 +49,14 @@ def test_predicted_sizes_have_no_program():
 
 
 @pytest.mark.parametrize("search", SEARCHES)
+def test_best_paths_of_a_band_are_searched_on_the_host(search):
+    """A program would hold all pairs of vertices in float64, where the host holds the band."""
+    model = decoder(max_transition_length=6).model
+    device = DeviceSearch(Precisions(model, frozen=True), None)
+    assert device.supports(search, model.config) == ("viterbi" not in search.strategy)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("listed", [False, True])
 def test_a_search_does_not_wait_for_the_host(search, listed, monkeypatch):
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # the device meta has no automatic precision
