@@ -72,6 +72,22 @@ def five_vertices(*words):
     return single([rows[word] for word in ("<s>", *words, "</s>")], edges)
 
 
+def steep(slope):
+    """One sentence of 24 tokens and 96 vertices whose sums span more powers of ten than float32 has: transitions fall by `slope` a
+    vertex, tokens 1 to 11 are improbable after vertex 20, and token 12 can be written at vertex 70 alone."""
+    vertex = torch.arange(96)
+    gaps = (vertex - vertex[:, None]).double()
+    transitions = (-slope * gaps).masked_fill(gaps <= 0, -torch.inf).log_softmax(1).nan_to_num(nan=-torch.inf)
+    tokens = torch.zeros(24, 96, dtype=torch.float64)
+    tokens[1:12, 21:] = -150.0
+    tokens[12] = tokens[12].masked_fill(vertex != 70, -torch.inf)
+    return Graphs(tokens[None], transitions[None], torch.tensor([24]), torch.tensor([96]))
+
+
+STEEP = {3.0: -190.631330, 2.0: -120.751849}
+"""The log-likelihoods of these graphs by their slopes."""
+
+
 @cache
 def stirling(n, k):
     """Unsigned Stirling numbers of the first kind."""

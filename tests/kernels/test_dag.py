@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.dag_graphs import (
+    STEEP,
     Graphs,
     extreme_graphs,
     figure_11,
@@ -17,6 +18,7 @@ from tests.kernels.dag_graphs import (
     path_scores,
     posteriors,
     random_graphs,
+    steep,
     uniform,
 )
 from tests.kernels.dag_sides import SIDES, aligners, best_alignment, close, log_likelihood, max_log_likelihood, native, sides
@@ -43,6 +45,19 @@ def test_uniform_graphs_of_any_size_in_single_precision(side):
     close(SIDES[side](graphs.to(torch.float32))[0], [math.log(exact)], atol=1e-4)
     graphs, exact = uniform(140, 35)
     close(SIDES[side](graphs.to(torch.float32))[0], [math.log(exact.numerator) - math.log(exact.denominator)], atol=1e-3)
+
+
+@sides
+@pytest.mark.parametrize(("slope", "expected"), STEEP.items())
+def test_sums_beyond_the_range_of_single_precision(side, slope, expected):
+    graphs = steep(slope)
+    found = SIDES[side](graphs)
+    close(found[0], [expected], atol=1e-6, rtol=0)
+    close(found[2].sum(), 23.0)  # a transition for each token but the first
+    narrow = SIDES[side](graphs.to(torch.float32))
+    close(narrow[0], [expected], atol=1e-4, rtol=0)
+    for values, wanted in zip(narrow[1:], found[1:], strict=True):
+        close(values.double(), wanted, atol=1e-4, rtol=1e-4)
 
 
 @sides

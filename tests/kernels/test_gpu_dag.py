@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kernels.reference import dag as reference
 from tests.kernels.dag_graphs import (
+    STEEP,
     Graphs,
     banded,
     extreme_graphs,
@@ -21,6 +22,7 @@ from tests.kernels.dag_graphs import (
     of_dense,
     paths,
     random_graphs,
+    steep,
     uniform,
 )
 
@@ -117,6 +119,17 @@ def test_sums_that_underflow_are_computed_in_log_space(dtype, spread):
     graphs = random_graphs(3, 6, 70, seed=6, spread=spread).to(dtype)
     for found, wanted in zip(passes(graphs), expected(graphs), strict=True):
         close(found, wanted, 1e-3 if dtype == torch.float32 else 1e-9, 1e-4 if dtype == torch.float32 else 1e-9)
+
+
+@pytest.mark.parametrize(("slope", "known"), STEEP.items())
+def test_sums_beyond_the_range_of_single_precision(slope, known):
+    graphs = steep(slope)
+    found, wanted = passes(graphs), expected(graphs)
+    close(found[0], torch.tensor([known]), 1e-6, 1e-7)
+    for values, exact in zip(found, wanted, strict=True):
+        close(values, exact, 1e-9, 1e-9)
+    for values, exact in zip(passes(graphs.to(torch.float32)), wanted, strict=True):
+        close(values, exact, 1e-3, 1e-4)
 
 
 def test_more_vertices_than_a_program_takes_at_a_time():

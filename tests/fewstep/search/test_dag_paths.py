@@ -145,6 +145,10 @@ def test_viterbi_on_figure_11_of_the_paper(exponent, path, score):
         (0 * FIVE_TOKENS, 1.0, [0, 1, 2, 4], -0.798508),
         (FIVE_TOKENS, 1.0, [0, 1, 2, 3, 4], -1.424765),
         (FIVE_TOKENS, 0.0, [0, 1, 4], -2.158485),
+        (FIVE_TOKENS, 0.420051, [0, 1, 4], -2.158485),
+        (FIVE_TOKENS, 0.420053, [0, 1, 2, 4], -2.888000 / 2**0.420053),
+        (FIVE_TOKENS, 0.966925, [0, 1, 2, 4], -2.888000 / 2**0.966925),
+        (FIVE_TOKENS, 0.966927, [0, 1, 2, 3, 4], -4.274294 / 3**0.966927),
     ],
 )
 def test_viterbi_on_a_graph_of_five_vertices(tokens, exponent, path, score):

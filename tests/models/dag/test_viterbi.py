@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from fewstep.search.dag_paths import DagViterbiOptions, dag_follow, dag_viterbi
 from models.dag.search import jump
 from models.dag.viterbi import best_paths, follow, length_powers
+from tests.fewstep.search.test_dag_paths import FIVE, FIVE_TOKENS
+from tests.kernels.dag_graphs import banded
 from tests.models.dag.test_decode import path_score, paths, random_graph
 
 
@@ -52,6 +54,13 @@ def test_impossible_scores_are_left_out(seed, holes, size):
         kind = impossible[torch.randint(2, scores.shape, generator=generator)]
         broken.append(torch.where(torch.rand(scores.shape, generator=generator) < holes, kind, scores).contiguous())
     compare(*broken, graph.lengths, 1.0)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.420051, 0.420053, 0.966925, 0.966927, 1.0])
+def test_the_length_is_chosen_as_on_the_host_around_equal_scores(exponent):
+    """The scores of the best paths with one, two and three tokens are equal at the exponents .420052 and .966926."""
+    transitions, tokens = banded(torch.from_numpy(FIVE)), torch.from_numpy(FIVE_TOKENS)
+    compare(transitions, tokens, torch.tensor([5]), exponent)
 
 
 def test_the_best_of_all_paths():

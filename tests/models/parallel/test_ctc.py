@@ -5,6 +5,7 @@ from itertools import groupby
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -61,6 +62,21 @@ def test_the_gradient_is_that_of_finite_differences_and_zero_where_slots_do_not_
     found.where(found.isfinite(), 0.0).sum().backward()
     assert not logits.grad[:2].any()
     assert logits.grad[2].any()
+
+
+def test_the_kernel_of_cudnn_is_never_used(monkeypatch):
+    """It ignores `zero_infinity` and has given NaN with large vocabularies; torch may choose it for targets on the CPU."""
+    used, ctc_loss = [], F.ctc_loss
+
+    def recorded(*arguments, **options):
+        used.append(torch.backends.cudnn.enabled)
+        return ctc_loss(*arguments, **options)
+
+    monkeypatch.setattr(F, "ctc_loss", recorded)
+    before = torch.backends.cudnn.enabled
+    ctc_log_likelihood(*batch([ROWS], [(A, B)]))
+    assert used == [False]
+    assert torch.backends.cudnn.enabled == before
 
 
 @settings(deadline=None)

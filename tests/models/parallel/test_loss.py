@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from fewstep.vocabulary import BLANK, BOS, EOS, LENGTH, MASK, PAD, RESERVED
 from kernels.reference import ctc as twin
 from models.common.losses.cross_entropy import cross_entropy
+from models.parallel import ctc_loss
 from models.parallel import slot_loss as module
+from models.parallel.ctc import ctc_best_alignment, ctc_log_likelihood
+from models.parallel.ctc_loss import target_scores, targets_of
 from models.parallel.glancing import shown_slots
 from models.parallel.loss import log_probability, loss
 from models.parallel.slot_loss import hidden_slots
@@ -197,6 +200,38 @@ def test_a_shown_token_is_seen_and_not_trained(monkeypatch):
     unseen = loss(model, batch_of(PAIRS), 1, 0.0)
     assert not torch.allclose(taken[0][0][0], taken[1][0][0])
     assert int(unseen.count) == tokens
+
+
+def test_slots_are_shown_the_tokens_of_the_best_alignment_and_all_are_trained(monkeypatch):
+    """Blanks are shown as well, and the likelihood is that of all slots, shown or not."""
+    model = network(objective="ctc-glat", glancing_ratio=1.0, glancing_ratio_end=1.0).train()
+    passes, masks = [], []
+
+    def spied_states(inputs, lengths, source, states=model.states):
+        passes.append((inputs, states(inputs, lengths, source)))
+        return passes[-1][1]
+
+    def spied_slots(*arguments):
+        masks.append(shown_slots(*arguments))
+        return masks[-1]
+
+    monkeypatch.setattr(model, "states", spied_states)
+    monkeypatch.setattr(ctc_loss, "shown_slots", spied_slots)
+    batch = batch_of(PAIRS)
+    total = loss(model, batch, 1, 0.0).total
+    (empty, first), (inputs, second) = passes
+    (shown,) = masks
+    target = targets_of(model, batch)
+    layout = target.ids, target.lengths, target.slots
+    rows = ctc_best_alignment(target_scores(model, first, target).log_probs, *layout)
+    tokens = F.pad(target.ids, (1, 0), value=BLANK).gather(1, rows.clamp(min=0))
+    revealed = math.sqrt(16) * model.target_embedding.weight[tokens]
+    assert {bool(is_blank) for is_blank in tokens[shown] == BLANK} == {True, False}
+    torch.testing.assert_close(inputs[shown], revealed[shown])
+    assert torch.equal(inputs[~shown], empty[~shown])
+    assert not torch.allclose(inputs[shown], empty[shown])
+    whole = ctc_log_likelihood(target_scores(model, second, target).log_probs, *layout)
+    assert total.item() == pytest.approx(-whole.sum().item(), rel=1e-6)
 
 
 @pytest.mark.parametrize("objective", ["glat", "ctc-glat"])
