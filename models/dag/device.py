@@ -65,8 +65,8 @@ class DeviceSearch:
     def supports(self, search: DagSearch, config: DagConfig) -> bool:
         """Return whether a search has a program.
 
-        The host must know the sizes of graphs, so they cannot be predicted ones. Best paths of graphs with a band of transitions are
-        searched on the host, which keeps to the band; the program reads all pairs of vertices.
+        The host must know the sizes of graphs, so they cannot be predicted ones. Best paths of graphs with a band are searched on
+        the host, which keeps to the band; the program reads all pairs of vertices.
         """
         dense = config.max_transition_length is None
         found = follows(search) or (dense and search.strategy in ("viterbi", "joint-viterbi"))
