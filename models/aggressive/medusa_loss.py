@@ -10,6 +10,9 @@ from models.common.losses.cross_entropy import CrossEntropy, cross_entropy
 from models.family import Loss
 from models.training.batch import Batch
 
+RANKED_SLOTS = 1024
+"""Number of slots whose logits are held at a time."""
+
 
 def loss(network: MedusaHeads, batch: Batch, label_smoothing: float) -> Loss:
     """Return sum_i lambda^i CE_i over the heads i = 1..k (equation 1), with CE = (1 - eps) (-log p(y)) + eps mean_v (-log p(v)),
@@ -17,8 +20,9 @@ def loss(network: MedusaHeads, batch: Batch, label_smoothing: float) -> Loss:
     own next token is added (equation 2).
 
     lambda is `head_loss_decay`. The count is the number of target tokens with EOS. Statistics, as sums over tokens: `nll` of the
-    first head without smoothing; `top1_I`, the tokens that head I ranks first; outside training also `accepted`, the heads of all
-    slots that are right together with all heads before them, which a verifier that writes the target would accept.
+    first head without smoothing; `top1_I`, the tokens that head I ranks first; outside training also `top3_I`, those that it ranks
+    among its three best, and `accepted`, the heads of all slots that are right together with all heads before them, which a
+    verifier that writes the target would accept.
     """
     memories = network.encode(batch.source, batch.source_lengths)
     states = network.verifier_states(batch.target, memories)
@@ -34,6 +38,8 @@ def loss(network: MedusaHeads, batch: Batch, label_smoothing: float) -> Loss:
         total = total + network.config.head_loss_decay**head * found.total
         statistics |= {"nll": found.nll} if head == 1 else {}
         statistics[f"top1_{head}"] = found.correct
+        if not network.training:
+            statistics[f"top3_{head}"] = _in_best_three(network, drafting[:, :, head - 1], batch.target, real, head)
     if not network.training:
         statistics["accepted"] = _accepted(network, drafting, batch.target, real)
     return Loss(total, real.sum(), statistics)
@@ -48,6 +54,17 @@ def _cross_entropy(
     return cross_entropy(
         states[:, :size][labelled], network.target_embedding.weight, target[:, head:][labelled], label_smoothing, bias=None
     )
+
+
+def _in_best_three(network: MedusaHeads, states: Tensor, target: Tensor, real: Tensor, head: int) -> Tensor:
+    """Return the number of tokens t + `head` that are among the three best of slots t with states [B,T,D]."""
+    labelled = real[:, head:]
+    rows = states[:, : labelled.size(1)][labelled], target[:, head:][labelled]
+    count = torch.zeros((), dtype=torch.int64, device=states.device)
+    for part, labels in zip(*(torch.split(values, RANKED_SLOTS) for values in rows), strict=True):
+        logits = network.logits(part)
+        count = count + ((logits > logits.gather(1, labels[:, None])).sum(1) < 3).sum()
+    return count
 
 
 def _accepted(network: MedusaHeads, drafting: Tensor, target: Tensor, real: Tensor) -> Tensor:

@@ -155,14 +155,15 @@ class Worker:
             self.job.context.progress(update, self.recipe.updates, "updates")
 
     def _validate(self) -> None:
-        found = self.validator.validate(self.model, self.progress.update)
+        found, statistics = self.validator.validate(self.model, self.progress.update)
         if not math.isfinite(found.loss):
             raise NotFiniteError(f"update {found.update}: validation loss: expected a finite value, got {found.loss}; {REMEDY}")
         found = found._replace(epoch=self.progress.position.epoch)
         self.progress = replace(self.progress, validations=(*self.progress.validations, found))
         if self.training_worker.rank == 0:
             self.files.save_candidate(found.update, self.model)
-            line = {"valid_loss": found.loss, "valid_perplexity": perplexity(found.loss)}
+            line = {f"valid_{name}": value for name, value in statistics.items()}
+            line |= {"valid_loss": found.loss, "valid_perplexity": perplexity(found.loss)}
             metric = self.job.config.metric
             self.job.context.metrics(
                 found.update, finite(line if found.quality is None else {**line, f"valid_{metric}": found.quality})

@@ -3,6 +3,7 @@ pass of its verifier writes. All workers take part."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from models.bundle.weights import make_model
 from models.family import family_named
 from models.training.averaging import Validation
 from models.training.batch import plan
-from models.training.parallel import all_gather, all_reduce
+from models.training.parallel import all_gather
 from models.training.seeds import seed_of
 from models.training.worker import TrainingWorker
 from stages.artifacts import System
@@ -80,31 +81,33 @@ class Validator:
     def _fits(self, source_length: int, target_length: int) -> bool:
         return bool(self._family.fits(self._config.network, source_length, target_length))
 
-    def validate(self, model: nn.Module, update: int) -> Validation:
-        """Return the loss and quality of the network, equal on all workers. The network is in training mode afterwards."""
+    def validate(self, model: nn.Module, update: int) -> tuple[Validation, dict[str, float]]:
+        """Return the loss and quality of the network, and the statistics of its family per counted token, equal on all workers. The
+        network is in training mode afterwards."""
         model.eval()
-        loss = self._loss(model, update)
+        means = self._means(model, update)
         quality = self._quality(model) if self._references else None
         model.train()
-        return Validation(update, loss, quality)
+        return Validation(update, means.pop("loss"), quality), means
 
-    def _loss(self, model: nn.Module, update: int) -> float:
-        """The loss without label smoothing in nats per counted token, computed in float32."""
-        sums = torch.zeros(2, dtype=torch.float64, device=self._training_worker.device)
-        for number in range(self._training_worker.rank, self._num_shares, self._training_worker.world_size):
-            sums += self._loss_of_share(model, update, number)
-        all_reduce(self._training_worker, sums)
-        return float(sums[0] / sums[1])
+    def _means(self, model: nn.Module, update: int) -> dict[str, float]:
+        """The loss without label smoothing, in nats, and the statistics, per counted token; computed in float32."""
+        numbers = range(self._training_worker.rank, self._num_shares, self._training_worker.world_size)
+        own = _added(self._sums_of_share(model, update, number) for number in numbers)
+        sums = _added(all_gather(self._training_worker, own))
+        count = sums.pop("count")
+        return {name: value / count for name, value in sums.items()}
 
-    def _loss_of_share(self, model: nn.Module, update: int, number: int) -> Tensor:
-        """The sums of losses and counts over a share of the batches, which is drawn from a seed of its own."""
+    def _sums_of_share(self, model: nn.Module, update: int, number: int) -> dict[str, float]:
+        """The sums of losses, counts and statistics over a share of the batches, which is drawn from a seed of its own."""
         torch.manual_seed(seed_of(self._config.training.seed, update, number, "validation"))
-        sums = torch.zeros(2, dtype=torch.float64, device=self._training_worker.device)
+        sums: dict[str, Tensor] = {}
         with torch.inference_mode():
             for rows in self._batches[number :: self._num_shares]:
-                result = self._family.loss(model, self._pool.batch(rows).to(self._training_worker.device), update, 0.0)
-                sums += _pair(result.total, result.count)
-        return sums
+                found = self._family.loss(model, self._pool.batch(rows).to(self._training_worker.device), update, 0.0)
+                for name, value in {"loss": found.total, "count": found.count, **found.statistics}.items():
+                    sums[name] = sums.get(name, 0.0) + value.double()
+        return {name: float(value) for name, value in sums.items()}
 
     def _quality(self, model: nn.Module) -> float:
         """The metric of the task, or tokens a pass. A source that the network cannot take has an empty output, in no pass."""
@@ -140,5 +143,9 @@ def _tables(inputs: TrainInputs) -> dict[str, CandidateTables]:
         raise ArtifactError(f"{error}; remove the artifact and run again") from error
 
 
-def _pair(total: Tensor, count: Tensor) -> Tensor:
-    return torch.stack((total.double(), count.double()))
+def _added(parts: Iterable[dict[str, float]]) -> dict[str, float]:
+    """Return the sums of parts by name."""
+    sums: dict[str, float] = {}
+    for part in parts:
+        sums = {**sums, **{name: sums.get(name, 0.0) + value for name, value in part.items()}}
+    return sums

@@ -12,6 +12,7 @@ from fewstep import Lexicon
 from fewstep.config.options import OutputLimits, Shortlist
 from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
 from fewstep.families.stepwise.config import StepwiseSearch
+from models.aggressive import medusa_loss
 from models.aggressive.decode import AggressiveDecoder, DraftDecoder
 from models.aggressive.family import FAMILY
 from models.aggressive.medusa_loss import loss
@@ -132,6 +133,21 @@ def test_accepted_counts_heads_that_are_right_with_all_before_them():
                     break
                 count += 1
     assert 0 < count == int(loss(model, batch, 0.0).statistics["accepted"])
+
+
+def test_validation_counts_tokens_that_heads_rank_among_the_best(monkeypatch):
+    monkeypatch.setattr(medusa_loss, "RANKED_SLOTS", 7)
+    model, batch = heads_of(VERIFIER), batch_of(30, 7)
+    states = model.verifier_states(batch.target, model.encode(batch.source, batch.source_lengths))
+    best = model.logits(model.drafting_states(states)).topk(3).indices
+    found = loss(model, batch, 0.0).statistics
+    for head in range(1, 5):
+        slots = [(row, slot) for row, length in enumerate(batch.target_lengths.tolist()) for slot in range(length - head)]
+        for count in (1, 3):
+            ranked = sum(bool((best[row, slot, head - 1, :count] == batch.target[row, slot + head]).any()) for row, slot in slots)
+            assert int(found[f"top{count}_{head}"]) == ranked
+        assert int(found[f"top3_{head}"]) > int(found[f"top1_{head}"])
+    assert not any(name.startswith("top3") for name in loss(model.train(), batch, 0.0).statistics)
 
 
 def test_heads_begin_as_the_verifier_and_change_nothing_else_unless_asked_to():

@@ -69,7 +69,8 @@ def test_metrics_are_recorded(straight):
     validated = {line["step"]: line for line in lines if "valid_loss" in line}
     assert list(logged) == [4, 8, 12, 16, 20]
     assert list(validated) == [6, 12, 18, 20]
-    assert {"valid_loss", "valid_bleu", "valid_perplexity"} <= set(validated[6])
+    assert {"valid_loss", "valid_bleu", "valid_perplexity", "valid_nll"} <= set(validated[6])
+    assert validated[6]["valid_nll"] == pytest.approx(validated[6]["valid_loss"])  # a validation smooths no labels
     expected = {"loss", "nll", "perplexity", "learning_rate", "gradient_norm", "target_tokens_per_second", "padding_efficiency"}
     assert expected <= set(logged[4])
     assert logged[4]["learning_rate"] == pytest.approx(0.008)
