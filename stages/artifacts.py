@@ -147,7 +147,7 @@ class Scores(Artifact):
 
     `scores.json`: metric name -> {score, signature}. Optional: `head_and_tail.json` (`stages.ngram.counts`), `by_length.json` and
     `diversity.json` (`stages.score.breakdown`), `repetition.json` (`stages.score.repetition`: `tokens` and `words` of hypotheses,
-    `reference_words`).
+    `reference_tokens` and `reference_words`).
     """
 
 

@@ -31,7 +31,8 @@ def _decode_and_score(
     inputs = decode.DecodeInputs(built.system, text, built.tuned.get(label))
     hypotheses = flow.steps.add(decode.STAGE, step, inputs, decoding)
     scoring = stage_configs.score_config(flow.config, search)
-    return hypotheses, flow.steps.add(score.STAGE, step, score.ScoreInputs(hypotheses, text, comet), scoring)
+    scored = score.ScoreInputs(hypotheses, text, comet, built.system if scoring.repetition else None)
+    return hypotheses, flow.steps.add(score.STAGE, step, scored, scoring)
 
 
 def measure_speed(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[str, Timings]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from stages.artifacts import ExternalFile, Hypotheses, Scores, Text
+from stages.artifacts import ExternalFile, Hypotheses, Scores, System, Text
 from stages.stage import Implementation, Stage
 
 MetricName = Literal[
@@ -28,6 +28,8 @@ class ScoreInputs:
     hypotheses: Hypotheses
     text: Text
     comet: ExternalFile | None = None
+    system: System | None = None
+    """The system that wrote the hypotheses, whose vocabulary splits references into tokens (`repetition`)."""
     """Checkpoint of a COMET model, which adds the metric `comet`."""
 
 

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from stages.artifacts import Hypotheses
+from fewstep.mapped_pieces import pieces_of
+from fewstep.system.description import read_description
+from fewstep.system.format import BundleError
+from fewstep.system.networks import sizes_of
+from fewstep.system.system import encode_lines
+from stages.artifacts import Hypotheses, System
+from stages.errors import ArtifactError
 from stages.shards import read_shards
 
 
@@ -23,3 +29,13 @@ def best_tokens(hypotheses: Hypotheses) -> list[list[int]]:
         rows = table.select(["rank", "ids"]).to_pydict()
         tokens += [ids for rank, ids in zip(rows["rank"], rows["ids"], strict=True) if not rank]
     return tokens
+
+
+def tokens_of(system: System, texts: Sequence[str]) -> list[list[int]]:
+    """Return the tokens of target texts in the vocabulary of a system. Raises ArtifactError for a damaged system."""
+    try:
+        description = read_description(system.path, verify=False)
+        pieces = pieces_of(system.path, description, "target", sizes_of(system.path, description).target)
+    except BundleError as error:
+        raise ArtifactError(f"{error}; remove the artifact and run again") from error
+    return encode_lines(pieces, texts)

@@ -13,7 +13,7 @@ from stages.score.breakdown import by_length, diversity
 from stages.score.comet import comet
 from stages.score.entities import decoded
 from stages.score.metrics import Comparison, score, word_splitter
-from stages.score.repetition import best_tokens, repeated
+from stages.score.repetition import best_tokens, repeated, tokens_of
 from stages.score.tokenizers import tokenizer_for
 
 
@@ -51,12 +51,14 @@ def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
             context.directory / "by_length.json", by_length(hypotheses, references, lengths, config.length_bins, how)
         )
     if config.repetition:
-        words = word_splitter(how)
+        words, first = word_splitter(how), [texts[0] for texts in references]
         counts = {
             "tokens": repeated(best_tokens(inputs.hypotheses)),
             "words": repeated([words(text) for text in hypotheses]),
-            "reference_words": repeated([words(texts[0]) for texts in references]),
+            "reference_words": repeated([words(text) for text in first]),
         }
+        if inputs.system is not None:
+            counts["reference_tokens"] = repeated(tokens_of(inputs.system, first))
         context.write_json(context.directory / "repetition.json", counts)
     if config.diversity:
         ranked = ranked_in_order(inputs.hypotheses, sentences)

@@ -131,13 +131,17 @@ def repetition_tables(repetition: Mapping[str, Mapping[str, Json]]) -> Iterator[
         yield {
             "title": f"Repetition on {test}",
             "caption": (
-                "Percentage of the tokens, and of the words, of hypotheses that equal the one before them. In the first references "
-                f"it is {_share(references['repeated'], references['total'], 2)} % of the words."
+                "Percentage of the tokens, and of the words, of hypotheses that equal the one before them; also that of the first "
+                "references in the tokens of the system. In the first references it is "
+                f"{_share(references['repeated'], references['total'], 2)} % of the words."
             ),
             "text_columns": 1,
-            "columns": ["system and search", "tokens, %", "words, %"],
+            "columns": ["system and search", "tokens, %", "reference tokens, %", "words, %"],
             "rows": [
-                [entry, *(_share(found[unit]["repeated"], found[unit]["total"], 2) for unit in ("tokens", "words"))]
+                [
+                    entry,
+                    *(_share(found[unit]["repeated"], found[unit]["total"], 2) for unit in ("tokens", "reference_tokens", "words")),
+                ]
                 for entry, found in entries.items()
             ],
         }

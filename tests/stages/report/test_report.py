@@ -206,7 +206,7 @@ def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> 
                 "matched": {"references": 2.5, "bleu": 44.75, "covered": 1.5},
             }
             context.write_json(context.directory / "diversity.json", found)
-            parts = {"tokens": (3, 400), "words": (2, 300), "reference_words": (1, 1000)}
+            parts = {"tokens": (3, 400), "words": (2, 300), "reference_tokens": (5, 1250), "reference_words": (1, 1000)}
             repetition = {unit: {"repeated": part, "total": whole} for unit, (part, whole) in parts.items()}
             context.write_json(context.directory / "repetition.json", repetition)
         evaluated.append(replace(item, scores=Scores(context.directory, "again")))
@@ -290,7 +290,7 @@ def test_slots_and_repetition_have_tables(analysed: StepContext) -> None:
     assert ["graph", "demo", "60", "2", "31.2", "3.46"] in cells
     assert ["graph", "demo", "true", "25.0", "50.0"] in cells
     assert ["graph", "demo", "predicted", "12.5", "37.5"] in cells
-    assert ["autoregressive/greedy", "0.75", "0.67"] in cells
+    assert ["autoregressive/greedy", "0.75", "0.40", "0.67"] in cells
     page = outline(analysed)
     assert any("In the first references it is 0.10 % of the words." in words for words in page.words)
     assert "parallel_analysis:graph:demo" in page.words

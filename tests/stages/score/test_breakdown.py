@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis.strategies import lists, sampled_from
 from sacrebleu.metrics import BLEU
 
+import fewstep
 from fewstep.families.dag.config import DagSearch
 from fewstep.families.stepwise.config import StepwiseSearch
-from stages.artifacts import Hypotheses
+from stages.artifacts import Hypotheses, System
 from stages.score import STAGE, ScoreConfig, ScoreInputs
 from stages.score.breakdown import by_length, diversity, oracle
 from stages.score.metrics import Comparison
@@ -92,7 +93,7 @@ def test_equal_samples_have_a_pairwise_bleu_of_100_and_a_single_sample_has_none(
     assert diversity([[text]], [[text]], HOW)["pairwise_bleu"] is None
 
 
-def test_repetition_is_the_share_of_tokens_and_words_like_the_one_before(tmp_path: Path) -> None:
+def test_repetition_is_the_share_of_tokens_and_words_like_the_one_before(tmp_path: Path, systems: dict[str, Path]) -> None:
     assert repeated([[1, 1, 2, 2, 2]]) == {"repeated": 3, "total": 5}
     assert repeated([]) == repeated([[]]) == {"repeated": 0, "total": 0}
     assert repeated([[1], [1], [1, 2, 1]]) == {"repeated": 0, "total": 5}, "rows are apart"
@@ -105,12 +106,16 @@ def test_repetition_is_the_share_of_tokens_and_words_like_the_one_before(tmp_pat
     hypotheses = Hypotheses(tmp_path / "hypotheses", "hypotheses")
     for asked in (True, False):
         context = make_work(tmp_path / f"scores.{asked}")
-        STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de", repetition=asked), context)
+        scored = ScoreInputs(hypotheses, text, system=System(systems["autoregressive"], "system"))
+        STAGE.run(scored, ScoreConfig(target_language="de", repetition=asked), context)
         assert (context.directory / "repetition.json").is_file() == asked
+    pieces = fewstep.load(systems["autoregressive"]).target_pieces
+    tokens = [pieces.encode(reference) for reference in ("ja ja, nein", "es regnet")]
     assert json.loads((tmp_path / "scores.True" / "repetition.json").read_text()) == {
         "tokens": {"repeated": 2, "total": 4},
         "words": {"repeated": 1, "total": 3},
         "reference_words": {"repeated": 1, "total": 6},
+        "reference_tokens": repeated(tokens),
     }
 
 
