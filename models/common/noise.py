@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-
 import torch
 from torch import Tensor
 
+from models.training.seeds import current_noise_seed
+
 STEP, FIRST, SECOND = (-7046029254386353131, -4658895280553007687, -7723592293110705685)
 """The constants of splitmix64 (Steele et al. 2014), as signed integers."""
-
-_SEED: ContextVar[int | None] = ContextVar("seed", default=None)
-
-
-@contextmanager
-def noise_seed(seed: int) -> Iterator[None]:
-    """Enter a context in which the noise of training has a seed of its own, apart from that of torch's generator."""
-    token = _SEED.set(seed)
-    try:
-        yield
-    finally:
-        _SEED.reset(token)
 
 
 def uniform_noise(ids: Tensor, size: int, *, training: bool) -> Tensor:
@@ -31,16 +17,11 @@ def uniform_noise(ids: Tensor, size: int, *, training: bool) -> Tensor:
     In training they also depend on the seed of `noise_seed`, which the training loop sets for each update, or else on that of
     torch's generator, but not on the numbers that were drawn from it: a pair has the same noise in any batch and on any worker.
     """
-    seed = _training_seed() & (2**62 - 1) if training else 0
+    seed = current_noise_seed(torch.initial_seed()) & (2**62 - 1) if training else 0
     rows = _mixed(ids * STEP + seed)
     values = _mixed(rows[:, None] + torch.arange(1, size + 1, device=ids.device) * STEP)
     noise: Tensor = _shifted(values, 40).float() / 2**24
     return noise
-
-
-def _training_seed() -> int:
-    seed = _SEED.get()
-    return torch.initial_seed() if seed is None else seed
 
 
 def _mixed(x: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from models.common.noise import noise_seed
 from models.family import Loss
 from models.training.batch import Batch, Position, Share
 from models.training.config import TrainingConfig
@@ -16,7 +15,7 @@ from models.training.memory import Passes, within_memory
 from models.training.optimizer import Optimizer, learning_rate
 from models.training.parallel import all_reduce
 from models.training.precision import TYPES, arithmetic
-from models.training.seeds import seed_of
+from models.training.seeds import noise_seed, seed_of
 from models.training.worker import TrainingWorker
 
 CHECK_EVERY = 20
