@@ -28,9 +28,9 @@ class ScoreInputs:
     hypotheses: Hypotheses
     text: Text
     comet: ExternalFile | None = None
+    """Checkpoint of a COMET model, which adds the metric `comet`."""
     system: System | None = None
     """The system that wrote the hypotheses, whose vocabulary splits references into tokens (`repetition`)."""
-    """Checkpoint of a COMET model, which adds the metric `comet`."""
 
 
 @dataclass(frozen=True, kw_only=True)
