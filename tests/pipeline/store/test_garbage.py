@@ -190,7 +190,7 @@ def test_downloads_without_a_run_are_removed(store: Store) -> None:
 
     for name, sha in (("named", A * 2), ("other", B * 2)):
         path = write(downloads_folder(store) / sha / "text.gz")
-        downloads._write_record(store, f"https://host/{name}", sha, path)
+        downloads._write_record(downloads.RemoteFile(url=f"https://host/{name}"), store, sha, path)
     write(downloads_folder(store) / (C * 2) / "pinned.gz")
     for suffix in (".part", ".part.json", ".lock"):
         write(downloads_folder(store) / f"{ZERO[:32]}{suffix}")
