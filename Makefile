@@ -12,7 +12,7 @@ LEVELS ?=
 EDITABLE := --no-build-isolation --config-settings=cmake.define.FEWSTEP_LEVELS=$(LEVELS) --no-deps --editable .
 NATIVE := kernels/CMakeLists.txt $(shell find kernels -name '*.cc' -o -name '*.h')
 CPP := $(shell find kernels tests -name '*.cc' -o -name '*.h')
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
 ASAN := build/asan
 CONFIG ?= configs/benchmarks/demo.yaml
 

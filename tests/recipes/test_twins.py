@@ -65,8 +65,10 @@ def test_a_tiny_twin_of_the_recipe_ends_in_a_report(name: str, folder: Path, tmp
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_twin_keeps_the_systems_and_searches_of_its_recipe(name: str, tmp_path: Path) -> None:
-    (tmp_path / "twin.yaml").write_text(yaml.safe_dump(twin(name), sort_keys=False))
-    small, paper = load_config(tmp_path / "twin.yaml"), load_config(PAPERS / f"{name}.yaml")
+    values = twin(name)
+    (tmp_path / "twin.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    seeds = [f"seeds={values['seeds']}"] if "seeds" in values else []  # the one thing that a twin has less of
+    small, paper = load_config(tmp_path / "twin.yaml"), load_config(PAPERS / f"{name}.yaml", seeds)
     assert list(small.systems) == list(paper.systems)
     for system in paper.systems:
         assert small.systems[system].search == paper.systems[system].search

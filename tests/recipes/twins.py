@@ -76,13 +76,15 @@ def twin(name: str) -> dict[str, Any]:
     root, problems = read_config(PAPERS / f"{name}.yaml", ())
     assert not problems, problems
     values = merged(root.plain(), OVERLAY["config"])
-    values["cluster"] = {"resources": {"train": {"cpus": 1}}}
+    values["cluster"] = {"cpus": 1, "resources": {"train": {"cpus": 1}}}  # several twins run at a time
     _replace_named_texts(values)
     if "contrastive_pairs" in values["evaluation"]:
         values["evaluation"]["contrastive_pairs"] = CONTRASTS
     for key in OVERLAY["analyses"]:
         if values["evaluation"].get(key):
             values["evaluation"][key] = OVERLAY["analyses"][key]
+    if values.get("seeds"):
+        values["seeds"] = OVERLAY["seeds"]
     if values.get("pretraining"):
         values["pretraining"] = merged(values["pretraining"], OVERLAY["pretraining"])
     values["defaults"] = shrunk(values["defaults"])
