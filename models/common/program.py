@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -36,6 +37,27 @@ class StepSearch(Protocol):
     def outcome(self, sentences: int) -> list[list[Hypothesis]]:
         """Return the hypotheses of each of the first `sentences`, best first."""
         ...
+
+
+class UniformSearch(ABC):
+    """A search whose steps are all alike."""
+
+    alive: Tensor
+    """True at the sentences [B] that have not ended."""
+
+    @abstractmethod
+    def step(self) -> None:
+        """Take one step for every sentence that has not ended."""
+
+    @property
+    def passes(self) -> list[Callable[[], None]]:
+        """The one function that takes a step."""
+        return [self.step]
+
+    @property
+    def needed(self) -> Tensor:
+        """True, which is 1, at the sentences [B] that have not ended."""
+        return self.alive
 
 
 class SearchProgram:

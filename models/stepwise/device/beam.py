@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -15,6 +14,7 @@ from fewstep.search.beam import Outcome
 from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS, PAD
 from models.common.device_batch import Inputs, Size
+from models.common.program import UniformSearch
 from models.stepwise.device.expand import expand
 from models.stepwise.device.finished import Finished
 from models.stepwise.device.rules import TokenRules
@@ -25,7 +25,7 @@ from models.stepwise.scores import penalty
 from models.stepwise.search.top_tokens import top_k_tokens
 
 
-class Beam:
+class Beam(UniformSearch):
     """The buffers of a beam search of B sentences with K live hypotheses each; those that are missing have minus infinity."""
 
     def __init__(self, model: StepwiseModel | Ensemble, search: StepwiseSearch, size: Size) -> None:
@@ -44,16 +44,6 @@ class Beam:
         self.steps = torch.zeros_like(self.limits)
         self.alive = torch.zeros_like(self.limits, dtype=torch.bool)
         self.finished = Finished(size.sentences, search.n_best, size.slots, device)
-
-    @property
-    def passes(self) -> list[Callable[[], None]]:
-        """The one function that takes a step."""
-        return [self.step]
-
-    @property
-    def needed(self) -> Tensor:
-        """True at the sentences [B] that have not ended."""
-        return self.alive
 
     def start(self, inputs: Inputs) -> None:
         """Encode a batch and return to the first step."""

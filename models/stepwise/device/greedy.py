@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
-from torch import Tensor
 
 from fewstep import JointStep
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.translation import Hypothesis
 from fewstep.vocabulary import PAD
 from models.common.device_batch import Inputs, Size
+from models.common.program import UniformSearch
 from models.stepwise.device.joint_choice import JointChoice
 from models.stepwise.device.rules import TokenRules
 from models.stepwise.device.state import States
@@ -22,7 +20,7 @@ from models.stepwise.scores import penalty
 from models.stepwise.search.greedy import most_probable
 
 
-class Greedy:
+class Greedy(UniformSearch):
     """The buffers of a greedy search. A sentence that has ended goes on with PAD, which changes nothing."""
 
     def __init__(self, model: StepwiseModel | Ensemble, search: StepwiseSearch, size: Size, joint: JointStep | None = None) -> None:
@@ -39,16 +37,6 @@ class Greedy:
         self.limits, self.steps = ints.clone(), ints.clone()
         self.scores, self.margins = ints.float(), ints.float()
         self.alive = ints.bool()
-
-    @property
-    def passes(self) -> list[Callable[[], None]]:
-        """The one function that takes a step."""
-        return [self.step]
-
-    @property
-    def needed(self) -> Tensor:
-        """True at the sentences [B] that have not ended."""
-        return self.alive
 
     def start(self, inputs: Inputs) -> None:
         """Encode a batch and return to the first step."""

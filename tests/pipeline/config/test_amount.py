@@ -127,7 +127,8 @@ def test_values_follow_from_the_default_size_and_updates_where_none_are_stated(t
         "corpus: {pairs: 5000000, train: {embedded: 5}}\n"
         "defaults: {training: {learning_rate: auto, warmup_updates: auto}}\nsystems: {a: {}}\n"
     )
-    training = load_config(path).systems["a"].training  # type: ignore[union-attr]
+    systems: Any = load_config(path).systems
+    training = systems["a"].training
     assert (training.learning_rate, training.warmup_updates) == (0.002, 10_000 // 7)
 
 
