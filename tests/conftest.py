@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import settings
@@ -15,6 +16,13 @@ from tests.shared import made_once
 # is not refused for what an unchanged part does in one of thousands of draws; every other run draws new ones.
 settings.register_profile("fewstep", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("fewstep")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_environment() -> Iterator[None]:
+    """Restore the environment after each module: a connection to a cluster leaves variables that later ones would obey."""
+    with mock.patch.dict(os.environ):
+        yield
 
 
 @pytest.fixture(scope="session")
