@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,16 @@ settings.load_profile("fewstep")
 
 @pytest.fixture(scope="module", autouse=True)
 def own_environment() -> Iterator[None]:
-    """Restore the environment after each module: a connection to a cluster leaves variables that later ones would obey."""
+    """Restore the environment after each module: a connection to a cluster leaves variables that later ones would obey.
+
+    A new local cluster of Ray also switches its process to token authentication. A process that keeps the token refuses the calls
+    of clusters without one.
+    """
     with mock.patch.dict(os.environ):
         yield
+    if raylet := sys.modules.get("ray._raylet"):
+        raylet.Config.initialize("")
+        raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 @pytest.fixture(scope="session")
