@@ -97,9 +97,11 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def reason_of_death(error: BaseException) -> str:
-    """Return why and where an actor died. Ray states it below a list of properties, among them the address of the node."""
-    found = re.search(r"^\s*(ip: \S+)\n(.+?)(?:\. |$)", str(error), re.MULTILINE)
-    return f"{found[2]} ({found[1]})" if found else _first_line(error)
+    """Return why and where an actor died. Ray states it below a heading and properties, which may contain the node's address."""
+    found = re.search(r"^.*The actor died unexpectedly.*\n((?:\s+\w+:.*\n)*)(.+?)(?:\. |$)", str(error), re.MULTILINE)
+    if not found:
+        return _first_line(error)
+    return " ".join([found[2].strip(), *(f"({address})" for address in re.findall(r"ip: \S+", found[1]))])
 
 
 def _first_line(error: BaseException) -> str:

@@ -40,12 +40,6 @@ MIN_WAIT_SECONDS = 60
 MAX_DEATHS = 3
 """Number of workers that die on one shard before the shard is considered the cause."""
 
-MAX_PAUSE_SECONDS = 16.0
-"""Longest pause before another worker is started in place of one that died at its start; it doubles with each such death."""
-
-START_SECONDS = 90.0
-"""Time in which all starting workers may die. Ray starts workers on a lost node until it gives the node up, after 65 s."""
-
 
 @dataclass(frozen=True)
 class RayWorkers:
@@ -87,8 +81,6 @@ class RayWorkers:
                     actor, index = pool.idle.pop(), waiting.popleft()
                     busy[actor.apply.remote(shards[index])] = (actor, index, time.time())
                 done = self._next(busy, pool)
-                if done is None:
-                    continue
                 if done in pool.starting:
                     pool.started(done)
                     continue
@@ -116,20 +108,17 @@ class RayWorkers:
             pool.close()
 
     def _next(self, busy: dict[Any, tuple[Any, int, float]], pool: _Pool) -> Any:
-        """Return the reference of a call that has ended, or None after a while without one. The calls of actors that hang end, for
-        they are killed."""
-        calls = [*busy, *pool.starting]
-        if not calls:  # the start of all workers is put off
-            time.sleep(POLL_SECONDS)
-            return None
-        done, _ = ray.wait(calls, num_returns=1, timeout=POLL_SECONDS)
-        if done:
-            return done[0]
-        for actor, index, _ in busy.values():
-            if pool.hangs(actor):
-                log.warning("%s: shard %d: no sign of life for %g s: a worker is killed", self.name, index, self.silence_seconds)
-                ray.kill(actor)
-        return None
+        """Wait for the first call that ends and return its reference. The calls of actors that hang end, for they are killed."""
+        while True:
+            done, _ = ray.wait([*busy, *pool.starting], num_returns=1, timeout=POLL_SECONDS)
+            if done:
+                return done[0]
+            for actor, index, _ in busy.values():
+                if pool.hangs(actor):
+                    log.warning(
+                        "%s: shard %d: no sign of life for %g s: a worker is killed", self.name, index, self.silence_seconds
+                    )
+                    ray.kill(actor)
 
     @property
     def _here(self) -> LocalWorkers:
@@ -202,15 +191,15 @@ class _Pool:
         """The files that actors touch."""
         self._limit = workers.resources.workers or 1
         self._all: list[Any] = []
-        self._failures: list[float] = []
-        """The times, by the monotonic clock, of deaths at the start since the last actor that has started."""
+        self._failed_starts = 0
+        """Number of actors that have died at the start since the last one that has started."""
         self.idle: list[Any] = []
         self.starting: dict[Any, Any] = {}
         """Actors that are starting, by the reference of their call of `ready`."""
 
     def fill(self, needed: int) -> None:
-        """Start actors until there are `needed` of them or the limit is reached: after deaths at the start one, after a pause."""
-        while len(self._all) < min(self._limit, needed) and not self._pauses():
+        """Start actors until there are `needed` of them or the limit is reached."""
+        while len(self._all) < min(self._limit, needed):
             path = self._log.with_name(f"{self._log.name}.{len(self._pulses)}.pulse")
             actor = self._new(path)
             self._all.append(actor)
@@ -218,29 +207,22 @@ class _Pool:
             self.starting[actor.ready.remote()] = actor
 
     def started(self, ready: Any) -> None:
-        """Add an actor that has started, or drop one that died at the start. Raises StageError if none starts any more."""
+        """Add an actor that has started, or drop one that died at the start. Raises StageError after too many such deaths."""
         actor = self.starting.pop(ready)
         try:
             ray.get(ready)
             self.idle.append(actor)
-            self._failures.clear()
+            self._failed_starts = 0
         except LOST as error:
             self.drop(actor)
-            self._failures.append(time.monotonic())
-            if self._failures[-1] - self._failures[0] > START_SECONDS:
+            self._failed_starts += 1
+            if self._failed_starts > MAX_DEATHS * self._limit:
                 raise StageError(
-                    f"{len(self._failures)} workers died before they had started, the last with: {reason_of_death(error)}; "
+                    f"{self._failed_starts} workers died before they had started, the last with: {reason_of_death(error)}; "
                     "check the nodes of the cluster"
                 ) from error
         except RayTaskError as error:
             raise explained(error) from error
-
-    def _pauses(self) -> bool:
-        """Return whether the start of actors is put off."""
-        if not self._failures:
-            return False
-        pause = min(2.0 ** (len(self._failures) - 1), MAX_PAUSE_SECONDS)
-        return bool(self.starting) or time.monotonic() < self._failures[-1] + pause
 
     def hangs(self, actor: Any) -> bool:
         """Return whether an actor gives no sign of life."""
