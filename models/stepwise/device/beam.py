@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from fewstep import BigramCoupling
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.families.stepwise.decoder import hypotheses
 from fewstep.families.stepwise.options import beam_options
 from fewstep.search.beam import Outcome
+from fewstep.search.coupling import NO_COUPLING
 from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS, PAD
 from models.common.device_batch import Inputs, Size
 from models.common.program import UniformSearch
-from models.stepwise.device.expand import expand
+from models.stepwise.device.bigrams import Bigrams
 from models.stepwise.device.finished import Finished
+from models.stepwise.device.ranking import CoupledRanking, Ranked, rank_independently, rows_of
 from models.stepwise.device.rules import TokenRules
 from models.stepwise.device.state import States
 from models.stepwise.ensemble import Ensemble
@@ -28,9 +32,15 @@ from models.stepwise.search.top_tokens import top_k_tokens
 class Beam(UniformSearch):
     """The buffers of a beam search of B sentences with K live hypotheses each; those that are missing have minus infinity."""
 
-    def __init__(self, model: StepwiseModel | Ensemble, search: StepwiseSearch, size: Size) -> None:
+    def __init__(
+        self, model: StepwiseModel | Ensemble, search: StepwiseSearch, size: Size, coupling: BigramCoupling = NO_COUPLING
+    ) -> None:
+        """Allocate the buffers; `coupling` scores the tokens of a step as pairs."""
         device, beam = next(model.parameters()).device, search.beam_size
-        self.order, self.search, self.options = model.order, search, beam_options(search, model.order)
+        self.order, self.search, self.options = model.order, search, beam_options(search, model.order, coupling)
+        self._candidates = beam if coupling.ngram is None else self.options.num_candidates
+        independent = partial(rank_independently, per_direction=self.options.per_direction)
+        self._rank = independent if coupling.ngram is None else CoupledRanking(coupling, Bigrams(coupling.ngram, device)).rank
         self.state = States(model, size, beam, shortlists=search.shortlist is not None)
         self.rules = TokenRules(search, model.sizes.target, device)
         step = model.order.step_size
@@ -64,43 +74,33 @@ class Beam(UniformSearch):
         beam, z = self.search.beam_size, len(self.slots)
         remaining = self.limits - self.slots[0]
         log_probs = self.rules.apply(self.state.log_probs(self.previous), self.slots)
-        top = top_k_tokens(log_probs, beam, separate_eos=True)
-        going, ended = expand(top, remaining.repeat_interleave(beam), beam, per_direction=self.options.per_direction)
-        both = going.with_others(ended)
-        width = both.scores.size(1)
+        top = top_k_tokens(log_probs, self._candidates, separate_eos=True)
         live = self.live.masked_fill(~self.alive[:, None], -torch.inf)
-        scores = (live[:, :, None] + both.scores.view(-1, beam, width)).flatten(1)
-        is_end = (torch.arange(width, device=scores.device) >= going.scores.size(1)).repeat(beam)
-        tokens = both.tokens.view(len(scores), -1, z)
+        every, going = self._rank(top, live, remaining)
 
         forced = (remaining <= z) & self.alive
-        found, chosen = scores.topk(min(beam, scores.size(1)))
-        ends = is_end[chosen]
-        self._finish(found.masked_fill(~(ends | forced[:, None]), -torch.inf), chosen, ends, tokens, width)
+        self._finish(every, every.scores.masked_fill(~(every.ends | forced[:, None]), -torch.inf))
 
-        best = torch.maximum(self.finished.best, scores.amax(1))
+        best = torch.maximum(self.finished.best, every.scores[:, 0])
         threshold = best - (math.inf if self.options.beam_threshold is None else self.options.beam_threshold)
-        found, chosen = scores.masked_fill(is_end, -torch.inf).topk(min(beam, scores.size(1)))
-        self._continue(found.masked_fill(found < threshold[:, None], -torch.inf), chosen, tokens, width)
+        self._continue(going, going.scores.masked_fill(going.scores < threshold[:, None], -torch.inf))
         self.steps += self.alive
         self.slots += z
         self.alive &= ~(forced | (self.finished.count >= beam) | (self.live[:, 0] == -torch.inf) | self._settled())
 
-    def _finish(self, scores: Tensor, chosen: Tensor, ends: Tensor, tokens: Tensor, width: int) -> None:
+    def _finish(self, ranked: Ranked, scores: Tensor) -> None:
         """Add continuations with log-probabilities `scores` [B,K] (minus infinity: none) to the finished hypotheses."""
-        parents, new = chosen // width, _rows(tokens, chosen)
-        lengths = self.written.gather(1, parents) + _text(new) + ends
-        whole = _rows(self.tokens, parents).index_copy(2, self.slots, new)
+        lengths = self.written.gather(1, ranked.parents) + _text(ranked.tokens) + ranked.ends
+        whole = rows_of(self.tokens, ranked.parents).index_copy(2, self.slots, ranked.tokens)
         self.finished.add(scores, scores / penalty(self.search, lengths.clamp(min=1)), whole)
 
-    def _continue(self, scores: Tensor, chosen: Tensor, tokens: Tensor, width: int) -> None:
-        """Continue with K hypotheses of each sentence."""
-        parents, new = chosen // width, _rows(tokens, chosen)
+    def _continue(self, ranked: Ranked, scores: Tensor) -> None:
+        """Continue with K hypotheses of each sentence, of log-probabilities `scores` [B,K] (minus infinity: none)."""
         self.live.copy_(scores)
-        self.written.copy_(self.written.gather(1, parents) + _text(new))
-        self.tokens.copy_(_rows(self.tokens, parents).index_copy(2, self.slots, new))
-        self.previous.copy_(new.flatten(0, 1))
-        self.state.select((self.first_rows + parents).flatten())
+        self.written.copy_(self.written.gather(1, ranked.parents) + _text(ranked.tokens))
+        self.tokens.copy_(rows_of(self.tokens, ranked.parents).index_copy(2, self.slots, ranked.tokens))
+        self.previous.copy_(ranked.tokens.flatten(0, 1))
+        self.state.select((self.first_rows + ranked.parents).flatten())
 
     def _settled(self) -> Tensor:
         """Return [B], whether no live hypothesis can outrank the worst of the n best."""
@@ -114,11 +114,6 @@ class Beam(UniformSearch):
         scores, tokens, steps = (part[:sentences].cpu() for part in (self.finished.scores, self.finished.tokens, self.steps))
         rows = zip(scores.tolist(), tokens.tolist(), steps.tolist(), strict=True)
         return [hypotheses(Outcome(_distinct(*row), count, math.inf), self.order) for *row, count in rows]
-
-
-def _rows(values: Tensor, chosen: Tensor) -> Tensor:
-    """Return rows [B,K,T] of `values` [B,N,T] by their indices [B,K]."""
-    return values.gather(1, chosen[..., None].expand(-1, -1, values.size(2)))
 
 
 def _text(tokens: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fewstep.families.stepwise.config import StepwiseSearch
-from fewstep.families.stepwise.options import joint_step
+from fewstep.families.stepwise.options import coupling, joint_step
 from fewstep.sources import Ints, Sources
 from fewstep.translation import Hypothesis
 from models.common.device_batch import Size, buffers, inputs_for, size_for
@@ -34,9 +34,9 @@ class DeviceSearch:
         self._programs: Programs[tuple[StepwiseSearch, Size], SearchProgram] = Programs(self._program)
 
     def supports(self, search: StepwiseSearch) -> bool:
-        """Return whether a search has a program: greedy search, and beam search that ranks slots independently and exactly, of
-        networks without a norm of embeddings and begin vectors."""
-        beams = search.strategy == "beam" and not search.chooses_jointly and search.selection == "exact"
+        """Return whether a search has a program: greedy search and beam search with exact ranking, of networks without a norm of
+        embeddings and begin vectors."""
+        beams = search.strategy == "beam" and search.selection == "exact"
         return (beams or search.strategy == "greedy") and not self._models[search.precision].config.needs_torch
 
     def decode(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
@@ -55,5 +55,5 @@ class DeviceSearch:
         device = next(model.parameters()).device
         inputs = buffers(size, model.sizes.target, device, shortlists=search.shortlist is not None)
         if search.strategy == "beam":
-            return SearchProgram(Beam(model, search, size), inputs, device)
+            return SearchProgram(Beam(model, search, size, coupling(model.order, search, self._ngram)), inputs, device)
         return SearchProgram(Greedy(model, search, size, joint_step(model.order, search, self._ngram)), inputs, device)

@@ -14,7 +14,7 @@ from fewstep import BigramCoupling, JointStep
 from fewstep.config.network import Sizes
 from fewstep.config.options import OutputLimits
 from fewstep.families.stepwise.config import StepwiseSearch
-from fewstep.families.stepwise.options import joint_step
+from fewstep.families.stepwise.options import coupling, joint_step
 from fewstep.sources import max_output_lengths
 from fewstep.vocabulary import EOS
 from kernels import NgramModel
@@ -22,6 +22,7 @@ from models.common.device_batch import Size, buffers
 from models.common.inference import inference_mode
 from models.common.precision import Precisions
 from models.stepwise.decode import StepwiseDecoder
+from models.stepwise.device.beam import Beam
 from models.stepwise.device.greedy import Greedy
 from models.stepwise.device.joint_choice import JointChoice
 from models.stepwise.device.run import DeviceSearch
@@ -87,22 +88,40 @@ def test_native_code_and_torch_choose_the_same_steps(name, options, ngram):
     assert [one.ids for one in fast] != [ranked[0].ids for ranked in native.decode(native.prepare(inputs), apart)]
 
 
-@pytest.mark.parametrize("options", [one for one in OPTIONS if "strategy" not in one])
-@pytest.mark.parametrize("name", FLAT)
-def test_a_program_of_fixed_shapes_chooses_the_same_steps(name, options, ngram):
+def compare(name, search, ngram, counts):
+    """Compare a program of fixed shapes with the search of shrinking batches, for the first sentences of these numbers."""
     model, inputs = FLAT[name], [source for source in sources(40) if source]
-    search = StepwiseSearch(**{"output_limits": OutputLimits(max_extra_tokens=6), **options})
     decoder, device = StepwiseDecoder(model, ngram), DeviceSearch(Precisions(model, frozen=True), None, ngram)
     assert device.supports(search)
-    for rows in (inputs, inputs[:3]):
-        prepared = decoder.prepare(rows)
+    for count in counts:
+        prepared = decoder.prepare(inputs[:count])
         limits = max_output_lengths(search.output_limits, prepared.lengths, model.config.max_positions)
         with inference_mode(model):
-            found = [one for (one,) in device.decode(prepared, search, limits)]
-        expected = [one for (one,) in decoder.engines["torch"].decode(prepared, search, limits, 1)]
-        assert [one.ids for one in found] == [one.ids for one in expected]
-        assert [one.steps for one in found] == [one.steps for one in expected]
-        assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-4)
+            found = device.decode(prepared, search, limits)
+        expected = decoder.engines["torch"].decode(prepared, search, limits, 1)
+        for one, other in zip(found, expected, strict=True):
+            assert [hypothesis.ids for hypothesis in one] == [hypothesis.ids for hypothesis in other]
+            assert [hypothesis.steps for hypothesis in one] == [hypothesis.steps for hypothesis in other]
+            assert [hypothesis.score for hypothesis in one] == pytest.approx([hypothesis.score for hypothesis in other], abs=1e-4)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", FLAT)
+def test_a_program_of_fixed_shapes_chooses_the_same_steps(name, options, ngram):
+    compare(name, StepwiseSearch(**{"output_limits": OutputLimits(max_extra_tokens=6), **options}), ngram, (40, 3))
+
+
+@settings(max_examples=30)
+@given(
+    name=st.sampled_from(sorted(FLAT)),
+    beam_size=st.integers(1, 6),
+    weight=st.sampled_from([0.1, 0.6, 3.0]),
+    limits=st.builds(OutputLimits, max_extra_tokens=st.integers(0, 5), min_tokens=st.integers(0, 5)),
+    beam_threshold=st.sampled_from([None, 0.5, 3.0]),
+)
+def test_a_beam_on_a_device_ranks_coupled_slots_as_native_code_does(name, beam_size, weight, limits, beam_threshold, ngram):
+    options = {"beam_size": beam_size, "n_best": beam_size, "beam_threshold": beam_threshold, "output_limits": limits}
+    compare(name, StepwiseSearch(strategy="beam", ngram_weight=weight, **options), ngram, (4,))
 
 
 @settings(max_examples=100)
@@ -134,18 +153,21 @@ def test_the_choice_on_a_device_is_that_of_native_code(seed, step, candidates, r
         assert log_probs[row, :kept].tolist() == wanted_log_probs[row, :kept].tolist()
 
 
-@pytest.mark.parametrize("options", [one for one in OPTIONS if "strategy" not in one])
+@pytest.mark.parametrize("options", OPTIONS)
 def test_a_step_does_not_wait_for_the_host(options, ngram):
     with torch.device("meta"):
         model = build(dataclasses.replace(SMALL, order="interleaved-sa"), Sizes(23, 23, True)).eval()
     size, device, search = Size(sentences=4, source=16, slots=32), torch.device("meta"), StepwiseSearch(**options)
     with torch.no_grad():
-        program = Greedy(model, search, size, joint_step(model.order, search, ngram))
+        if search.strategy == "beam":
+            program = Beam(model, search, size, coupling(model.order, search, ngram))
+        else:
+            program = Greedy(model, search, size, joint_step(model.order, search, ngram))
         batch = buffers(size, model.sizes.target, device, shortlists=False)
         program.start(batch)
         with DeviceAlone() as calls:
             program.step()
-    assert calls.calls < 450
+    assert calls.calls < 800
 
 
 @pytest.mark.parametrize("strategy", ["greedy", "beam"])
