@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.families.dag.config import DagConfig, DagSearch
 from fewstep.families.parallel.config import ParallelSearch
 from fewstep.families.stepwise.config import StepwiseSearch
+from kernels import NgramModel
 from kernels.reference import dag as reference
 from models.aggressive.decode import AggressiveDecoder
 from models.dag.decode import DagDecoder
@@ -74,6 +76,19 @@ def stepwise_search(device: str, size: str) -> float:
     searches.append(replace(searches[0], strategy="beam"))
     expected = [_ids(StepwiseDecoder(model), rows, search) for search in searches]
     decoder = StepwiseDecoder(model.to(device))
+    return _different([_ids(decoder, rows, search) for search in searches], expected)
+
+
+def coupled_slots(device: str, size: str) -> float:
+    """Return the share of outputs of searches that couple the slots of a step by bigrams that differ from those of the CPU."""
+    model, rows = network(size, (1, 1), "interleaved-sa"), sentences(8, 12, VOCABULARY[size])
+    pieces, draw = [str(piece) for piece in range(VOCABULARY[size])], random.Random(1)
+    text = [[pieces[int(len(pieces) * draw.random() ** 2)] for _ in range(12)] for _ in range(2000)]
+    ngram = NgramModel.estimate(text, order=2, discount_fallback=(0.5, 1.0, 1.5)).for_vocabulary(pieces)
+    searches = [StepwiseSearch(engine="torch", ngram_weight=0.5, output_limits=OutputLimits(max_tokens=20))]
+    searches.append(replace(searches[0], strategy="beam"))
+    expected = [_ids(StepwiseDecoder(model, ngram), rows, search) for search in searches]
+    decoder = StepwiseDecoder(model.to(device), ngram)
     return _different([_ids(decoder, rows, search) for search in searches], expected)
 
 
@@ -138,6 +153,7 @@ CHECKS: dict[str, tuple[Callable[[str, str], float], float]] = {
     "graph loss and gradients": (graph_loss, NEAR),
     "lattice search": (lattice_search, NEAR),
     "greedy and beam search": (stepwise_search, 0.15),
+    "coupled slots": (coupled_slots, 0.15),
     "graph search": (graph_search, 0.15),
     "draft and verify": (drafts, 0.15),
     "slots": (slot_search, 0.15),

@@ -48,6 +48,7 @@ def test_checks_pass_and_training_is_measured(finished):
         "graph loss and gradients": True,
         "lattice search": True,
         "greedy and beam search": True,
+        "coupled slots": True,
         "graph search": True,
         "draft and verify": True,
         "slots": True,
@@ -56,7 +57,7 @@ def test_checks_pass_and_training_is_measured(finished):
     }
     assert all(row["bare"] > 0 and row["ours"] > 0 for row in result["training"])
     assert result["graph loss"][0]["ms"].keys() == {"native", "torch", "copy"}
-    assert text.count(" s] checks: ") == 8
+    assert text.count(" s] checks: ") == 9
 
 
 @pytest.mark.slow
