@@ -16,6 +16,7 @@ from pipeline.plan.step import Builder, Plan
 from pipeline.run import execute
 from pipeline.run.driver import STOP_SECONDS, Driver
 from pipeline.run.machines import InProcess
+from pipeline.run.run_directory import all_runs
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import begin_attempt, partial_directories, partial_directory
 from pipeline.store.lease import step_lease
@@ -24,6 +25,7 @@ from stages.errors import DataError, TransientError
 from stages.stage import Stage
 from stages.workers import Resources
 from tests.pipeline.run.toys import CALLS, FAULTS, STAGE, Toy, ToyConfig, ToyInputs, config, diamond, go, text, toy
+from tests.waiting import until
 
 
 def test_transient_failures_are_retried_and_recorded(store: Store) -> None:
@@ -48,6 +50,11 @@ def test_data_errors_are_not_retried(store: Store) -> None:
     assert CALLS.count("c") == 1
 
 
+def waits(store: Store, step: str) -> bool:
+    """Return whether a driver waits for another one that works on a step."""
+    return any(e["event"] == "step_waiting" and e["step"] == step for run in all_runs(store.root) for e in run.events())
+
+
 def test_a_second_driver_waits_for_the_first_ones_artifact(store: Store) -> None:
     plan = diamond(store)
     step = plan.steps[1]
@@ -56,7 +63,7 @@ def test_a_second_driver_waits_for_the_first_ones_artifact(store: Store) -> None
     other = Plan((plan.steps[0], step))
 
     def finish() -> None:
-        time.sleep(1.0)
+        until(lambda: waits(store, step.name))
         context = _work(store, step.directory)
         toy(step.inputs, step.config, context)
         store.commit(step.directory, _manifest(step))
@@ -110,17 +117,14 @@ def test_a_driver_that_slept_past_its_lease_leaves_the_step_to_its_successor(sto
 
     def slept(inputs: ToyInputs, given: ToyConfig, context: StepContext) -> None:
         context.write_text(context.directory / "piece", "of the sleeper")
-        deadline = time.monotonic() + 30
-        while not other.acquire():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(other.acquire)
         begin_attempt(step.directory, other)
         thread.start()
         assert context.stop_requested()
         toy(inputs, given, context)
 
     def finish() -> None:
-        time.sleep(0.5)
+        until(lambda: waits(store, step.name))
         partial = partial_directory(step.directory, "other-1")
         assert (partial / "piece").read_text() == "of the sleeper"
         (partial / "text").write_text("of the successor")
