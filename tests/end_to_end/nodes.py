@@ -72,8 +72,12 @@ class Nodes:
 
 @contextmanager
 def patience() -> Iterator[None]:
-    """A busy machine may need longer for the processes of a node than the half minute that Ray gives them."""
-    from ray._private import services
+    """Let Ray start nodes on a machine that is busy, and on which other clusters start and end.
+
+    The processes of a node may need longer than the half minute that Ray gives them. The file with the address of the latest
+    cluster may vanish while Ray rewrites it, and nobody reads it here.
+    """
+    from ray._private import services, utils
 
     ask = services.get_node
 
@@ -85,7 +89,7 @@ def patience() -> Iterator[None]:
             time.sleep(1.0)
         return ask(*arguments)
 
-    with mock.patch.object(services, "get_node", keep_asking):
+    with mock.patch.object(services, "get_node", keep_asking), mock.patch.object(utils, "write_ray_address"):
         yield
 
 
