@@ -11,7 +11,7 @@ import pytest
 
 from tests.end_to_end.runs import ALONE, Watched
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 KILLS = 3
 TEACHER = (*ALONE, "--set", "corpus.shard_rows=48", "--set", "teacher.ensemble=2")
