@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
 
 SETTINGS = {
     # On macOS and Windows this is Ray's default, against which its clusters of several machines need the variable. It makes all
@@ -22,4 +25,27 @@ def stay_on_loopback(address: str = "") -> str:
         return found
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
+    _make_token()
     return "local"
+
+
+def _make_token() -> None:
+    """Create the token of this user's local clusters unless there is one, or another source of it.
+
+    Ray creates it too. Of two processes that start their first clusters at once, one would then replace the token that the other
+    has read, and the processes of one cluster would refuse each other.
+    """
+    if os.environ.get("RAY_AUTH_MODE", "token").lower() != "token" or os.environ.get("RAY_AUTH_TOKEN"):
+        return
+    path = Path.home() / ".ray" / "auth_token"
+    if os.environ.get("RAY_AUTH_TOKEN_PATH") or path.exists():
+        return
+    with suppress(OSError):  # Ray tries again, and reports a folder that cannot be written
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made = path.with_name(f"{path.name}.{os.getpid()}")
+        made.touch(mode=0o600)
+        made.write_text(secrets.token_hex(32))
+        try:
+            os.link(made, path)  # unless another process has just done so
+        finally:
+            made.unlink()

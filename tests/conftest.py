@@ -24,10 +24,14 @@ def own_environment() -> Iterator[None]:
     """Restore the environment after each module: a connection to a cluster leaves variables that later ones would obey.
 
     A new local cluster of Ray also switches its process to token authentication. A process that keeps the token refuses the calls
-    of clusters without one.
+    of clusters without one. Steps that are run in this process leave the number of their threads to torch.
     """
+    torch = sys.modules.get("torch")
+    threads = torch.get_num_threads() if torch else 0
     with mock.patch.dict(os.environ):
         yield
+    if torch:
+        torch.set_num_threads(threads)
     if raylet := sys.modules.get("ray._raylet"):
         raylet.Config.initialize("")
         raylet.AuthenticationTokenLoader.instance().reset_cache()

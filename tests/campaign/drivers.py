@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.end_to_end.runs import ROOT, Watched, end
+from tests.processes import command_of, descendants
 
 CLOCK = Path(__file__).with_name("clock")
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
@@ -43,13 +44,13 @@ class Driver:
 
     def own(self) -> int | None:
         """Return the pid of the driver, or None if it is not there."""
-        return next((pid for pid in descendants(self.process.pid) if b"-m\0pipeline\0run\0" in _command(pid)[:200]), None)
+        return next((pid for pid in descendants(self.process.pid) if b"-m\0pipeline\0run\0" in command_of(pid)[:200]), None)
 
     def workers(self) -> dict[str, list[int]]:
         """Return the pids of Ray's workers of this driver that work, by kind (`worker_kind`)."""
         found: dict[str, list[int]] = {}
         for pid in descendants(self.process.pid):
-            if kind := worker_kind(_command(pid)):
+            if kind := worker_kind(command_of(pid)):
                 found.setdefault(kind, []).append(pid)
         return found
 
@@ -103,22 +104,3 @@ def end_session(process: subprocess.Popen[bytes]) -> None:
 def has_namespaces() -> bool:
     """Return whether this user may create pid namespaces."""
     return bool(shutil.which("unshare")) and subprocess.run([*NAMESPACE, "true"], capture_output=True).returncode == 0
-
-
-def descendants(root: int) -> list[int]:
-    """Return a process and all processes that it has started."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError):
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    found = [root]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""

@@ -12,9 +12,8 @@ from pathlib import Path
 from pipeline.store.artifacts import Store
 from tests.campaign.drivers import Driver, send
 from tests.end_to_end.runs import ALONE, Watched
+from tests.waiting import SLOW_SECONDS
 
-SECONDS = 600.0
-"""Time in which a round has to end."""
 WORKER_SHARE = 0.5
 """Share of the kills, and of the stops, that hit workers on Ray."""
 MAX_MAP_KILLS = 2
@@ -123,7 +122,7 @@ def play(seed: int, store: Path, undisturbed: Watched, *, on_ray: bool, kills: i
     draw = random.Random(seed)
     run, faults = Watched(store, *options(on_ray)), Faults(kills, stops, draw, on_ray)
     drivers = [Driver(run, draw, apart=not on_ray and draw.random() < 0.5) for _ in range(2)]
-    deadline, pause = time.monotonic() + SECONDS, seconds / max(1, kills + stops)
+    deadline, pause = time.monotonic() + SLOW_SECONDS, seconds / max(1, kills + stops)
     try:
         while not all(list(map(Driver.done, drivers))):  # each is asked, so that each killed one is started again
             faults.inject(drivers)

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from tests.end_to_end.nodes import patience
 from tests.end_to_end.runs import ROOT, Watched
+from tests.processes import command_of
+from tests.waiting import SLOW_SECONDS
 
-SUBNET = f"10.99.{os.getpid() % 256}"
+SUBNET = f"10.{64 + os.getpid() // 256 % 128}.{os.getpid() % 256}"
 """Ray looks for other nodes with its address on the whole machine, whatever their namespace: networks of two processes differ."""
 PORT = 6379
-START_SECONDS = 180.0
-"""Time in which a node of Ray has to start."""
 STARTED = "Ray runtime started"
 CABLE = "eth0"
 ENVIRONMENT = (
@@ -68,7 +68,7 @@ class Machine:
         program = [sys.executable, "-m", "tests.end_to_end.networks", f"--node-ip-address={self.address}", *options]
         with log.open("w") as output:
             process = subprocess.Popen(self.command(*program), cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + SLOW_SECONDS
         while STARTED not in log.read_text():
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
@@ -88,8 +88,7 @@ class Machine:
 
     def raylet(self) -> int:
         """Return the process that manages the node of Ray."""
-        (found,) = [pid for pid in self._pids() if b"/raylet/raylet\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-        return found
+        return min(pid for pid in self._pids() if b"/raylet/raylet\0" in command_of(pid))
 
     def stop(self) -> None:
         """Kill all processes of the machine."""

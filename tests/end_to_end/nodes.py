@@ -14,6 +14,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from tests.processes import descendants, wait_for_end
+from tests.waiting import SLOW_SECONDS
+
+ROOT = Path(__file__).resolve().parents[2]
 FAST = {  # a process that is gone is noticed in seconds, a slow one has a minute to answer
     "health_check_initial_delay_ms": 5000,
     "health_check_period_ms": 1000,
@@ -49,13 +53,13 @@ class Nodes:
 
     def kill(self, node: Any) -> None:
         """Kill a node as if its machine lost power: its workers too, which would otherwise write until they miss it."""
-        workers = {pid for processes in node.all_processes.values() for process in processes for pid in _below(process.process.pid)}
+        own = [process.process.pid for processes in node.all_processes.values() for process in processes]
+        workers = {pid for root in own for pid in descendants(root)} - {*own}
         self._cluster.remove_node(node, allow_graceful=False)
         for pid in workers:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        while any(map(_runs, workers)):  # a killed process may still finish a call
-            time.sleep(0.05)
+        wait_for_end(workers)
 
     def head_process(self) -> int:
         """Return the pid of the head's global control store."""
@@ -66,40 +70,26 @@ class Nodes:
         self._cluster.shutdown()
 
 
-def _below(root: int) -> Iterator[int]:
-    """Yield the processes that descend from one."""
-    for path in Path(f"/proc/{root}/task").glob("*/children"):
-        with suppress(OSError):  # the thread has just ended
-            for child in path.read_text().split():
-                yield int(child)
-                yield from _below(int(child))
-
-
-def _runs(pid: int) -> bool:
-    """Return whether a thread of a process is left that is not a zombie."""
-    states = []
-    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
-        with suppress(OSError):  # the thread has just ended
-            states.append(path.read_text().rsplit(")", 1)[1].split()[0])
-    return any(state not in "ZX" for state in states)
-
-
 @contextmanager
 def patience() -> Iterator[None]:
-    """A busy machine may need longer for the processes of a node than the half minute that Ray gives them."""
-    from ray._private import services
+    """Let Ray start nodes on a machine that is busy, and on which other clusters start and end.
+
+    The processes of a node may need longer than the half minute that Ray gives them. The file with the address of the latest
+    cluster may vanish while Ray rewrites it, and nobody reads it here.
+    """
+    from ray._private import services, utils
 
     ask = services.get_node
 
     def keep_asking(*arguments: Any) -> Any:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + SLOW_SECONDS
         while time.monotonic() < deadline:
             with suppress(RuntimeError):  # it is not there yet
                 return ask(*arguments)
             time.sleep(1.0)
         return ask(*arguments)
 
-    with mock.patch.object(services, "get_node", keep_asking):
+    with mock.patch.object(services, "get_node", keep_asking), mock.patch.object(utils, "write_ray_address"):
         yield
 
 
@@ -121,7 +111,12 @@ def cluster_apart(**environment: str) -> Iterator[str]:
     At the end it is killed at once, like a machine that loses power.
     """
     process = subprocess.Popen(
-        [sys.executable, __file__], env={**os.environ, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "tests.end_to_end.nodes"],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdin is not None
     assert process.stdout is not None

@@ -11,10 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pipeline.run.run_directory import Run
+from tests.processes import descendants, wait_for_end
+from tests.waiting import SLOW_SECONDS
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 SMALL = Path(__file__).with_name("small.yaml")
 ALONE = ("--in-process", "--set", "cluster.cpus=1")
 """Options for a run without Ray that has as many threads as a worker on Ray."""
+SLOWLY = ("--set", "distillation={strategy: sample, batch_tokens: 600}")
+"""Options for a distillation through torch. A native one would end before a process can be stopped or killed."""
 
 
 class Watched:
@@ -37,39 +43,47 @@ class Watched:
             self.command(), cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
 
-    def finish(self, seconds: float = 400) -> None:
+    def finish(self) -> None:
         """Run to the end. Fail with the output if the command fails."""
         process = self.start()
         try:
-            code = process.wait(seconds)
+            self.ends(process)
         finally:
             end(process)
-        assert code == 0, self.output_file.read_text()[-4000:]
 
-    def kill_when(self, ready: Callable[[], bool], seconds: float = 240) -> None:
-        """Start the command and SIGKILL its driver as soon as `ready`."""
+    def ends(self, process: subprocess.Popen[str], code: int = 0) -> None:
+        """Wait for the end of the command. Fail with its output if it has another exit code."""
+        try:
+            found: object = process.wait(SLOW_SECONDS)
+        except subprocess.TimeoutExpired:
+            found = "no end"
+        assert found == code, self.output_file.read_text()[-4000:]
+
+    def kill_when(self, ready: Callable[[], bool]) -> None:
+        """Start the command, SIGKILL its driver as soon as `ready`, and wait until its processes have ended by themselves."""
         process = self.start()
-        self.wait(ready, process, seconds)
-        process.kill()
-        process.wait()
-        time.sleep(1.0)  # Ray's processes end by themselves when their driver is gone
+        try:
+            self.wait(ready, process)
+            started = descendants(process.pid)
+            process.kill()
+            process.wait()
+            wait_for_end(started)
+        finally:
+            end(process)
 
-    def wait(self, ready: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 240) -> None:
-        deadline = time.time() + seconds
+    def wait(self, ready: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+        """Wait until `ready`. Fail with the output if the command ends before."""
+        deadline = time.monotonic() + SLOW_SECONDS
         while not ready():
             assert process.poll() is None, self.output_file.read_text()[-4000:]
-            assert time.time() < deadline, self.output_file.read_text()[-4000:]
+            assert time.monotonic() < deadline, self.output_file.read_text()[-4000:]
             time.sleep(0.05)
 
     def run_directory(self) -> Path:
         return (self.store / "runs" / "latest").resolve()
 
     def events(self, *kinds: str) -> list[dict[str, Any]]:
-        try:
-            lines = (self.run_directory() / "events.jsonl").read_text().splitlines()
-        except FileNotFoundError:
-            return []
-        events = [json.loads(line) for line in lines]
+        events = Run(self.run_directory()).events()
         return [e for e in events if e["event"] in kinds] if kinds else events
 
     def begin_with(self, done: "Watched", before: str) -> None:

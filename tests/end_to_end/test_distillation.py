@@ -3,17 +3,15 @@
 import random
 import re
 import shutil
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from runs import ALONE, Watched
+from tests.end_to_end.runs import ALONE, Watched
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 KILLS = 3
 TEACHER = (*ALONE, "--set", "corpus.shard_rows=48", "--set", "teacher.ensemble=2")
@@ -46,6 +44,8 @@ def test_killed_three_times_at_random_moments(tmp_path: Path) -> None:
         later = draw.random() * 0.3
 
         def ready(enough: int = enough, later: float = later) -> bool:
+            if any(e["step"] == "distill:train" for e in killed.events("step_done")):
+                return True  # it was faster than this process, which kills nothing then
             if killed.running("distill:train") is None or len(list((killed.store / "shards").glob("*.arrow"))) < enough:
                 return False
             time.sleep(later)

@@ -5,15 +5,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from runs import ALONE, ROOT, Watched
 
 from models.common.layers.attention import Memory
 from models.stepwise.model import StepwiseModel
@@ -21,6 +17,7 @@ from pipeline.config.load import load_config
 from pipeline.plan.wiring import build_plan
 from pipeline.run import execute
 from pipeline.store.artifacts import Store
+from tests.end_to_end.runs import ALONE, ROOT, Watched
 
 pytestmark = [pytest.mark.slow]
 
@@ -45,7 +42,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def run_again(run: Watched) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(run.command(), cwd=ROOT, capture_output=True, text=True, timeout=300)
+    return subprocess.run(run.command(), cwd=ROOT, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("rate", ["1e300", "1e30"])

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.processes import descendants
+from tests.waiting import SLOW_SECONDS, until
+
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
 PROGRAM = """
@@ -24,20 +27,6 @@ machines.close()
 LISTENING = "0A"
 LOOPBACK = re.compile(r"0100007F|0000000000000000FFFF00000100007F|0{24}01000000")
 """127.0.0.1, the same as an IPv6 address, and ::1, as in /proc/net/tcp."""
-
-
-def descendants(root: int) -> list[int]:
-    """Return a process and all processes that it has started."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError):
-            continue
-    found = [root]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found
 
 
 def sockets(pid: int) -> set[str]:
@@ -57,6 +46,11 @@ def listening(inodes: set[str]) -> list[str]:
     return [line[1].partition(":")[0] for line in lines if line[3] == LISTENING and line[9] in inodes]
 
 
+def addresses_of(pid: int) -> list[str]:
+    """Return the addresses at which a process and its descendants listen."""
+    return listening(set().union(*(sockets(found) for found in descendants(pid))))
+
+
 def is_ready(process: "subprocess.Popen[str]", sign: str) -> bool:
     """Wait for a line that begins with `sign`. Return False if the process ends before."""
     assert process.stdout is not None
@@ -73,9 +67,9 @@ def test_local_ray_listens_on_loopback_alone(program: str, systems: dict[str, Pa
     with subprocess.Popen([sys.executable, *arguments], env=environment, text=True, **pipes) as process:
         try:
             assert is_ready(process, sign)
-            addresses = listening(set().union(*(sockets(pid) for pid in descendants(process.pid))))
+            until(lambda: len(addresses_of(process.pid)) > 5, SLOW_SECONDS)
+            addresses = addresses_of(process.pid)
         finally:
             process.terminate()
-            process.wait(timeout=60)
-    assert len(addresses) > 5  # the global control service, the node's manager, their agents and a worker
+            process.wait(SLOW_SECONDS)
     assert [address for address in addresses if not LOOPBACK.fullmatch(address)] == []

@@ -1,6 +1,7 @@
 """Ray ends a worker that exceeds the memory of its machine, and another worker takes over the shard."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,11 +12,13 @@ from pipeline.run.machines import Machines
 from pipeline.run.ray_cluster.connection import connect_ray
 from stages.workers import Resources
 from stages.workers.ray_workers import RayWorkers
+from tests.waiting import SLOW_SECONDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
 ROOM = 2 << 30
 """Bytes that can be allocated before Ray ends a worker."""
+BLOCK = 1 << 26
 
 
 def memory() -> tuple[int, int]:
@@ -41,8 +44,11 @@ def greedy(folder: str) -> Callable[[int], int]:
         mark = Path(folder) / "taken"
         if shard == 1 and not mark.exists():
             mark.touch()
-            taken = [bytearray(b"x") * (1 << 26) for _ in range(3 * ROOM >> 26)]
-            return len(taken)  # too much for a machine that Ray watches over
+            taken = []
+            while memory()[1] > ROOM:  # other programs may give memory back meanwhile
+                taken.append(bytearray(b"x") * BLOCK)
+            time.sleep(SLOW_SECONDS)  # until Ray, which watches over the machine, ends this process
+            return len(taken)
         return shard
 
     return take

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +11,6 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-sys.path.insert(0, str(Path(__file__).parent))
-from nodes import Nodes, cluster
-from runs import ALONE, Watched, end
-
 from fewstep.native import fewstep_native
 from pipeline.tracking.database import database_uri, own_database
 from stages import align, corpus
@@ -24,6 +19,8 @@ from stages.artifacts import Text
 from stages.context import StepContext
 from stages.workers import LocalWorkers, Resources, Workers
 from stages.workers.ray_workers import RayWorkers
+from tests.end_to_end.nodes import Nodes, cluster
+from tests.end_to_end.runs import ALONE, Watched, end
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
@@ -50,6 +47,12 @@ def on_nodes(log: str) -> set[str]:
     return set(re.findall(r"worker (?:ready|\d+ of \d+) on node (\w+)", log))
 
 
+def is_lost(run: Watched, step: str) -> bool:
+    """Return whether a run has noticed that a process of a step is gone: that of the step itself, or a worker on a shard."""
+    retried = any(e["step"] == step for e in run.events("step_retried"))
+    return retried or "which is given to another worker" in run.log(step)
+
+
 def test_a_run_survives_the_loss_of_every_node_it_works_on(nodes: Nodes, tmp_path: Path) -> None:
     """One node at a time has the CPU. It is killed during a training, a distillation and a decoding, and another node is added."""
     sampled = settings(*SLOWLY, "distillation={strategy: sample, batch_tokens: 300}", "systems.distilled.search=[sample]")
@@ -58,17 +61,18 @@ def test_a_run_survives_the_loss_of_every_node_it_works_on(nodes: Nodes, tmp_pat
     undisturbed.finish()
     run = Watched(tmp_path / "run", *settings(f"cluster.address={nodes.address}"), *options)
     killed = {"train:teacher": 60, "distill:train": 512, "decode:distilled/sample:small": 256}
-    node, process = nodes.add(1), run.start()
+    alive, process = [nodes.add(1)], run.start()
     try:
         for step, ready in killed.items():
-            run.wait(lambda: run.progress(step) >= ready, process, 400)  # noqa: B023
-            nodes.kill(node)
-            time.sleep(8.0)  # long enough for the driver to notice that the machines are gone
-            node = nodes.add(1)
-        assert process.wait(400) == 0, run.output_file.read_text()[-4000:]
+            run.wait(lambda: run.progress(step) >= ready, process)  # noqa: B023
+            nodes.kill(alive.pop())
+            run.wait(lambda: is_lost(run, step), process)  # noqa: B023
+            alive.append(nodes.add(1))
+        run.ends(process)
     finally:
         end(process)
-        nodes.kill(node)
+        for node in alive:
+            nodes.kill(node)
     assert run.agrees_with(undisturbed)
     for step in killed:
         events = [e for e in run.events("step_started", "step_retried", "step_done") if e["step"] == step]
@@ -103,9 +107,9 @@ def test_a_training_goes_on_with_fewer_workers_to_the_same_bits(nodes: Nodes, tm
     run.begin_with(alone, before="train:teacher")
     alive, process = [nodes.add(1), nodes.add(1)], run.start()
     try:
-        run.wait(lambda: run.progress("train:teacher") >= 40, process, 400)
+        run.wait(lambda: run.progress("train:teacher") >= 40, process)
         nodes.kill(alive.pop())
-        assert process.wait(400) == 0, run.output_file.read_text()[-4000:]
+        run.ends(process)
     finally:
         end(process)
         for node in alive:

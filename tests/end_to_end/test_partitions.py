@@ -1,6 +1,6 @@
 """Nodes that come out of reach while a run goes on: broken networks between machines, and the end of Ray's process on one.
 
-The run says so in seconds. It goes on with the other nodes within `LOST_SECONDS`, or ends with a message.
+The run says so before Ray gives a node up. It goes on with the other nodes within `LOST_SECONDS`, or ends with a message.
 """
 
 import os
@@ -17,10 +17,9 @@ from tests.end_to_end.runs import ALONE, Watched, end
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1500)]
 
-SAID_SECONDS = 20.0
-"""Time until a run names a node that does not answer: a look every 2 s, 5 s for an answer, and a loaded machine."""
-LOST_SECONDS = 120.0
-"""Time until its work goes on elsewhere: Ray gives a node up after 65 s, and a new attempt starts."""
+LOST_SECONDS = 360.0
+"""Time until the work of a lost node goes on elsewhere. Ray gives a node up after 65 s; by itself, it waits for the connections to
+that node for seven minutes."""
 TWO = ("--set", "cluster.resources.train={workers: 2, min_workers: 1, cpus: 1}", "--set", "cluster.node_wait_seconds=1")
 TRAINED = ("--until", "train:teacher", "--set", "defaults.training.updates=400")
 SLOWLY = ("--set", "corpus.shard_rows=64", "--set", "distillation={strategy: sample, batch_tokens: 60}")
@@ -57,9 +56,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     return run
 
 
-def seconds_until(ready: Callable[[], bool], run: Watched, limit: float) -> None:
-    """Wait until `ready`. Fail with the output of a run after `limit` seconds."""
-    deadline = time.monotonic() + limit
+def soon(ready: Callable[[], bool], run: Watched, work_seconds: float = 0.0) -> None:
+    """Wait until `ready`. Fail with the output of a run after `LOST_SECONDS` and the seconds that the work itself takes here."""
+    deadline = time.monotonic() + LOST_SECONDS + work_seconds
     while not ready():
         assert time.monotonic() < deadline, run.output_file.read_text()[-6000:]
         time.sleep(0.2)
@@ -70,6 +69,14 @@ def said(run: Watched, text: str) -> Callable[[], bool]:
     return lambda: text in " ".join(run.output_file.read_text().split())
 
 
+def silence_is_said(run: Watched, machine: Machine) -> None:
+    """Wait until a run names a machine that does not answer, which it must do before Ray gives that machine up."""
+    node = f"the node at {machine.address}:"
+    soon(said(run, node), run)
+    first = " ".join(run.output_file.read_text().split()).partition(node)[2].split()[1:]
+    assert first[:3] == ["does", "not", "answer"], first[:10]
+
+
 def test_a_training_goes_on_without_a_machine_that_is_out_of_reach(cables: Network, trained: Watched, tmp_path: Path) -> None:
     run = RunAt(cables.machines[0], tmp_path / "store", "--set", f"cluster.address={cables.address}", *TWO, *TRAINED)
     run.begin_with(trained, before="train:teacher")
@@ -78,9 +85,9 @@ def test_a_training_goes_on_without_a_machine_that_is_out_of_reach(cables: Netwo
         try:
             run.wait(lambda: run.progress("train:teacher") >= 40, process)
             one.cut()
-            seconds_until(said(run, f"the node at {one.address}:"), run, SAID_SECONDS)
-            seconds_until(lambda: run.started("train:teacher") == 2, run, LOST_SECONDS)
-            assert process.wait(300) == 0, run.output_file.read_text()[-4000:]
+            silence_is_said(run, one)
+            soon(lambda: run.started("train:teacher") == 2, run)
+            run.ends(process)
         finally:
             end(process)
     (reason,) = [event["error"] for event in run.events("step_retried")]
@@ -99,9 +106,9 @@ def test_a_training_goes_on_without_a_machine_whose_raylet_is_killed(cables: Net
         try:
             run.wait(lambda: run.progress("train:teacher") >= 40, process)
             os.kill(one.raylet(), signal.SIGKILL)
-            seconds_until(said(run, f"the node at {one.address}:"), run, SAID_SECONDS)
-            seconds_until(lambda: run.started("train:teacher") == 2, run, LOST_SECONDS / 2)
-            assert process.wait(300) == 0, run.output_file.read_text()[-4000:]
+            silence_is_said(run, one)
+            soon(lambda: run.started("train:teacher") == 2, run)
+            run.ends(process)
         finally:
             end(process)
     assert len(run.events("step_retried")) == 1
@@ -120,10 +127,10 @@ def test_workers_that_do_not_reach_each_other_end_their_attempt(cables: Network,
             run.wait(lambda: run.progress("train:teacher") >= 40, process)
             one.lose_packets_to(other)
             other.lose_packets_to(one)
-            seconds_until(lambda: bool(run.events("step_retried")), run, LOST_SECONDS)
+            soon(lambda: bool(run.events("step_retried")), run)
             one.find(other)
             other.find(one)
-            assert process.wait(300) == 0, run.output_file.read_text()[-4000:]
+            run.ends(process)
         finally:
             end(process)
     assert "a training worker lost the connection to another one" in run.events("step_retried")[0]["error"]
@@ -140,9 +147,9 @@ def test_shards_of_a_machine_that_is_out_of_reach_are_decoded_elsewhere(cables: 
         try:
             run.wait(lambda: run.progress("distill:train") >= 128, process)
             one.cut()
-            seconds_until(said(run, f"the node at {one.address}:"), run, SAID_SECONDS)
-            seconds_until(lambda: bool(run.events("step_done")), run, LOST_SECONDS + 120)
-            assert process.wait(60) == 0, run.output_file.read_text()[-4000:]
+            silence_is_said(run, one)
+            soon(lambda: "which is given to another worker" in run.log("distill:train"), run)
+            run.ends(process)
         finally:
             end(process)
     (done,) = run.events("step_done")
@@ -162,8 +169,8 @@ def test_shards_of_a_machine_that_the_step_alone_does_not_reach_are_decoded_else
             run.wait(lambda: run.progress("distill:train") >= 128, process)
             one.lose_packets_to(other)
             other.lose_packets_to(one)
-            seconds_until(lambda: bool(run.events("step_done")), run, LOST_SECONDS + 120)
-            assert process.wait(60) == 0, run.output_file.read_text()[-4000:]
+            soon(lambda: bool(run.events("step_done")), run, undisturbed.manifests()["distill:train"]["seconds"])
+            run.ends(process)
         finally:
             end(process)
     assert run.agrees_with(undisturbed)
@@ -177,7 +184,7 @@ def test_a_driver_that_is_cut_off_from_the_head_ends_with_words(cables: Network,
         try:
             run.wait(lambda: run.progress("train:teacher") >= 40, process)
             one.cut()
-            assert process.wait(60) == 1
+            run.ends(process, 1)
         finally:
             end(process)
     assert said(run, f"the Ray cluster at {cables.address}: expected an answer")(), run.output_file.read_text()[-4000:]

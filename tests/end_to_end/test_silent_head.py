@@ -4,25 +4,19 @@ import os
 import queue
 import signal
 import socket
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from nodes import cluster
-from runs import Watched, end
-
 from pipeline.run.ray_cluster import head as ray_head
 from stages.errors import StageError
+from tests.end_to_end.nodes import cluster
+from tests.end_to_end.runs import Watched, end
+from tests.waiting import FAST_SECONDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
-
-MAX_SECONDS = 60.0
-"""Time from the silence of the head to the end of the command: 20 s of silence, an answer that is awaited, and Ray's own end."""
 
 
 @contextmanager
@@ -35,6 +29,7 @@ def stopped(pid: int) -> Iterator[None]:
 
 
 def test_a_driver_whose_head_stops_answering_ends_with_words(tmp_path: Path) -> None:
+    """Ray ends it too, some minutes later and without these words."""
     with cluster() as nodes:
         nodes.add(1)
         address = nodes.address
@@ -43,9 +38,7 @@ def test_a_driver_whose_head_stops_answering_ends_with_words(tmp_path: Path) -> 
         try:
             run.wait(lambda: bool(run.events("step_started")), process)
             with stopped(nodes.head_process()):
-                begun = time.monotonic()
-                assert process.wait(MAX_SECONDS + 30) == 1
-                assert time.monotonic() - begun < MAX_SECONDS
+                run.ends(process, 1)
         finally:
             end(process)
     output = " ".join(run.output_file.read_text().split())
@@ -68,7 +61,7 @@ def test_a_port_that_accepts_and_does_not_answer_is_no_cluster(monkeypatch: pyte
             ray_head.check_answers(address)
         head = ray_head.Head(address, address, end=ended.put)
         try:
-            assert ended.get(timeout=30) == 1
+            assert ended.get(timeout=FAST_SECONDS) == 1
             assert head.is_lost()
             with pytest.raises(StageError, match=f"expected an answer from {address}"):
                 head.check()

@@ -15,15 +15,13 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from runs import ROOT, Watched, end
-
 from pipeline.store import garbage
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
 from pipeline.store.manifest import Manifest
 from pipeline.store.marker import open_store
 from pipeline.store.mirror import Mirror
+from tests.end_to_end.runs import ROOT, Watched, end
 
 pytestmark = [pytest.mark.slow]
 SECRET = "wJalrXUtnFEMI-not-to-be-found-anywhere"
@@ -142,10 +140,8 @@ def killed_when(ready: Callable[[], bool], method: str, store: Store, url: str) 
     )
     process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, start_new_session=True)
     try:
-        deadline = time.time() + 60
         while not ready():
             assert process.poll() is None, "it was over before it could be killed"
-            assert time.time() < deadline
             time.sleep(0.005)
         process.kill()
         assert process.wait() == -signal.SIGKILL
@@ -221,7 +217,7 @@ def test_wherever_the_disk_is_full_it_is_said_and_nothing_is_lost(
     """The disk is full at several sizes: from the first file of a run to the last of its data steps."""
     store = small_disk(size) / "store"
     command = [*Watched(store, *FAST).command(), "--until", "encode:raw"]
-    failed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    failed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert failed.returncode == 1, failed.stderr
     assert "could not be written" in failed.stderr
     assert "free some space" in failed.stderr
@@ -229,7 +225,7 @@ def test_wherever_the_disk_is_full_it_is_said_and_nothing_is_lost(
     assert [problem for _, problem in Store(store).verify_all() if problem] == []
     small_disk("50m")
     run = Watched(store, *FAST, "--until", "encode:raw")
-    assert subprocess.run(run.command(), cwd=ROOT, timeout=600).returncode == 0
+    assert subprocess.run(run.command(), cwd=ROOT).returncode == 0
     files = here(run)
     assert files == {step: undisturbed.files()[step] for step in files}
     assert "encode:raw" in files
@@ -242,11 +238,11 @@ def test_a_file_that_may_grow_no_further_is_a_full_disk(undisturbed: Watched, tm
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
 
-    failed = subprocess.run(run.command(), cwd=ROOT, capture_output=True, text=True, timeout=600, preexec_fn=limit)
+    failed = subprocess.run(run.command(), cwd=ROOT, capture_output=True, text=True, preexec_fn=limit)
     assert failed.returncode == 1, failed.stderr
     assert "could not be written" in failed.stderr
     assert "Traceback" not in failed.stderr
-    assert subprocess.run(run.command(), cwd=ROOT, timeout=600).returncode == 0
+    assert subprocess.run(run.command(), cwd=ROOT).returncode == 0
     files = here(run)
     assert files == {step: undisturbed.files()[step] for step in files}
 

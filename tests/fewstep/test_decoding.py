@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fewstep.decoding import DecodingMemoryError, batches, decode_batch, decode_sentences
 from fewstep.translation import Hypothesis
+from tests.waiting import FAST_SECONDS
 
 
 class Reversal:
@@ -82,7 +83,7 @@ def test_a_batch_is_prepared_while_the_one_before_is_decoded() -> None:
             return super().prepare(sources, search)
 
         def decode(self, prepared: list[list[int]], search: Any, threads: int | None = None) -> list[list[Hypothesis]]:
-            assert second.wait(timeout=10)
+            assert second.wait(timeout=FAST_SECONDS)
             return super().decode(prepared, search)
 
     decoder = Waiting()

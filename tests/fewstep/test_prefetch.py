@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from fewstep.decoding import prefetch
+from tests.waiting import FAST_SECONDS
 
 
 def test_items_come_in_their_order_with_what_was_made_of_them():
@@ -17,10 +18,10 @@ def test_the_next_item_is_prepared_before_this_one_is_asked_to_end():
     prepared = [threading.Event() for _ in range(3)]
     turns = prefetch(lambda item: prepared[item].set(), [0, 1, 2])
     next(turns)
-    assert prepared[1].wait(20)
+    assert prepared[1].wait(FAST_SECONDS)
     assert not prepared[2].is_set()
     next(turns)
-    assert prepared[2].wait(20)
+    assert prepared[2].wait(FAST_SECONDS)
 
 
 def test_one_item_needs_no_thread():

@@ -6,12 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from dockerfile import Scratch, instructions, stages
+
+from tests.images.dockerfile import Scratch, instructions, stages
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = {"cmake": 1800.0, "pip install": 1800.0, "pip wheel": 1800.0, "pytest": 300.0}
-"""Limits of the time of an instruction, by a word that it contains."""
-
 APT = """
 apt() {
     /usr/bin/apt-get -o Dir::State::lists="$SCRATCH/var/lib/apt/lists" -o Dir::Cache="$SCRATCH/cache" -o Debug::NoLocking=1 \\
@@ -64,7 +62,7 @@ def built(dockerfile: Path, place: Path, wheel: Path, values: dict[str, str]) ->
         scratch.values.pop("PATH", None)
         if stage.name == "run":
             (tools / "python").unlink()  # the image's own comes first there
-        scratch.carry_out(stage, SECONDS, environment)
+        scratch.carry_out(stage, environment)
     assert scratch.ran == [instruction.rest for instruction in instructions(text) if instruction.name == "RUN"]
     assert (root / "opt/fewstep/bin/fewstep").exists()
     return root

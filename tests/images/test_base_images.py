@@ -3,14 +3,12 @@
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-sys.path.insert(0, str(Path(__file__).parent))
-from dockerfile import instructions, stages
+from tests.images.dockerfile import instructions, stages
 
 FOLDER = Path(__file__).resolve().parents[2] / "docker"
 OWN = "fewstep"

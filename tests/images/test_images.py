@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-sys.path.insert(0, str(Path(__file__).parent))
-from dockerfile import instructions, outside, stages
-from scratch_image import built
-
 from pipeline.config.load import load_config
+from tests.images.dockerfile import instructions, outside, stages
+from tests.images.scratch_image import built
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "docker/Dockerfile"

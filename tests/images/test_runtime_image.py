@@ -4,21 +4,19 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
 
 import fewstep
-
-sys.path.insert(0, str(Path(__file__).parent))
-from dockerfile import instructions, stages
-from scratch_image import built
-from test_images import tool
+from benchmarks.serving.servers import free_port
+from tests.images.dockerfile import instructions, stages
+from tests.images.scratch_image import built
+from tests.images.test_images import tool
+from tests.waiting import SLOW_SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "docker/runtime.Dockerfile"
@@ -62,9 +60,7 @@ def test_the_image_serves_a_mounted_system(systems: dict[str, Path], wheel: Path
     size = sum(path.stat().st_size for path in (root / "opt/fewstep").rglob("*") if path.is_file() and not path.is_symlink())
     assert size + BASE_BYTES < MAX_BYTES, f"{size / MB:.0f} MB in /opt/fewstep"
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     environment = {"PATH": f"{root}/opt/fewstep/bin:{os.environ['PATH']}", "FEWSTEP_TOKEN": "secret", "OMP_NUM_THREADS": "1"}
     words = [str(root / "opt/fewstep/bin/fewstep"), *json.loads(value("CMD"))]
     command = [{"/system": str(systems["autoregressive"]), "8080": port}.get(word, word) for word in words]
@@ -73,11 +69,8 @@ def test_the_image_serves_a_mounted_system(systems: dict[str, Path], wheel: Path
     assert not healthy(health, environment)
     with subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as server:
         try:
-            until = time.monotonic() + 60
-            while not healthy(health, environment):
-                assert server.poll() is None, server.communicate()[0]
-                assert time.monotonic() < until
-                time.sleep(0.2)
+            until(lambda: server.poll() is not None or healthy(health, environment), SLOW_SECONDS)
+            assert server.poll() is None, server.communicate()[0]
             body = json.dumps({"sentences": ["ein hund"]}).encode()
             headers = {"content-type": "application/json", "authorization": "Bearer secret"}
             with urlopen(Request(f"http://127.0.0.1:{port}/translate", body, headers)) as answer:
@@ -85,7 +78,7 @@ def test_the_image_serves_a_mounted_system(systems: dict[str, Path], wheel: Path
             assert found[0][0]["text"] == fewstep.load(systems["autoregressive"]).translate(["ein hund"])[0]
         finally:
             server.send_signal(signal.SIGTERM)
-        assert server.wait(timeout=60) == 0
+        assert server.wait(SLOW_SECONDS) == 0
 
 
 @pytest.mark.slow
@@ -93,8 +86,6 @@ def test_other_machines_are_not_served_without_a_token(systems: dict[str, Path])
     words = json.loads(value("CMD"))
     words[words.index("/system")] = str(systems["autoregressive"])
     environment = {name: text for name, text in os.environ.items() if name != "FEWSTEP_TOKEN"}
-    done = subprocess.run(
-        [sys.executable, "-m", "fewstep", *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-m", "fewstep", *words], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 2
     assert "token" in done.stderr

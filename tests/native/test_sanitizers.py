@@ -25,5 +25,5 @@ def test_threads_share_loops_without_races(sanitizers: str, tmp_path: Path) -> N
     aligner = sorted((KERNELS / "csrc" / "ops" / "align").glob("*.cc"))
     files = [HERE / "threads.cc", *SOURCES, *aligner]
     subprocess.run([compiler, *flags, *map(str, files), "-o", str(program)], check=True)
-    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([str(program)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "all hold\n"), done.stderr[-4000:]

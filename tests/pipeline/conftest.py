@@ -21,5 +21,5 @@ def run(store: Path) -> None:
     """Make the tiny run in a store."""
     environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
     command = [sys.executable, "-m", "pipeline", "run", CONFIG, "--in-process", "--set", f"store.path={store}"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -17,6 +17,7 @@ import pytest
 
 from pipeline.store.artifacts import Store
 from tests.end_to_end.runs import ALONE, ROOT, Watched, end
+from tests.waiting import SLOW_SECONDS
 
 pytestmark = [pytest.mark.slow]
 
@@ -24,8 +25,6 @@ CUTS = int(os.environ.get("FEWSTEP_POWER_CUTS", "8"))
 EXT4_IOC_SHUTDOWN, WITHOUT_FLUSHING = 0x8004587D, 2
 """`EXT4_IOC_SHUTDOWN` and `EXT4_GOING_FLAGS_NOLOGFLUSH` of linux/fs/ext4/ext4.h."""
 IMAGE_BYTES = 256 << 20
-UNMOUNT_SECONDS = 30.0
-"""Time that killed processes may take to end on a loaded machine."""
 
 COMMITTER = """
 import random, sys
@@ -86,7 +85,7 @@ class Disk:
 
     def unmount(self) -> None:
         """Unmount it once the last killed process has let go of it."""
-        deadline = time.monotonic() + UNMOUNT_SECONDS
+        deadline = time.monotonic() + SLOW_SECONDS
         while True:
             try:
                 return self._run("umount", str(self.root))

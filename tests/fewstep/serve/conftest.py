@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from tests.architecture import ROOT
 from tests.fewstep.systems import SMALL, count_tables, train, train_pieces, write
+from tests.waiting import FAST_SECONDS
 
 LINES = ["ein hund läuft", "zwei katze springt schnell blau", "drei", "grün hund", "ein", "katze läuft läuft", "blau blau drei ein"]
 SYSTEMS = {
@@ -77,7 +77,7 @@ class Running:
         self._reader.join()
         return "".join(self._lines)
 
-    def request(self, method, path, body=None, headers=None, timeout=60):
+    def request(self, method, path, body=None, headers=None, timeout=FAST_SECONDS):
         """Return the status, the headers and the body of an answer on a connection of its own."""
         connection = HTTPConnection(self.host, self.port, timeout=timeout)
         try:
@@ -93,9 +93,9 @@ class Running:
         status, _, answer = self.request("POST", path, data, {"content-type": "application/json", **headers})
         return status, json.loads(answer)
 
-    def metric(self, sample):
+    def metric(self, sample, **headers):
         """Return the value of a sample such as `fewstep_requests_total{path="/",status="200"}`, 0 if it is absent."""
-        lines = self.request("GET", "/metrics")[2].decode().splitlines()
+        lines = self.request("GET", "/metrics", headers=headers)[2].decode().splitlines()
         return next((float(line.rpartition(" ")[2]) for line in lines if line.rpartition(" ")[0] == sample), 0.0)
 
 
@@ -133,11 +133,3 @@ def server(directories):
     limits = ("--max-sentences", 50, "--max-characters", 400, "--max-request-bytes", 100_000)
     with running(*directories.values(), *limits) as started:
         yield started
-
-
-def until(condition, seconds=30.0):
-    """Wait until a condition holds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "the condition never held"
-        time.sleep(0.01)

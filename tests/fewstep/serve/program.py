@@ -1,7 +1,7 @@
 """`python -m tests.fewstep.serve.program ARGUMENTS`: the command `serve` with systems that are slow or fail.
 
-`DELAY` is the number of seconds of each batch. `FAULT` is `memory` or `error`: sentences of more than `MAX_TOKENS` tokens then do
-not fit into memory, or raise another error.
+`DELAY` is the number of seconds of each batch. No batch is decoded while there is a file `GATE`. `FAULT` is `memory` or `error`:
+sentences of more than `MAX_TOKENS` tokens then do not fit into memory, or raise another error.
 """
 
 import os
@@ -9,12 +9,13 @@ import sys
 import time
 from argparse import ArgumentParser
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import fewstep.system.load
 from fewstep.commands.serve import add_arguments, run
 
-DELAY, FAULT = float(os.environ.get("DELAY", "0")), os.environ.get("FAULT")
+DELAY, FAULT, GATE = float(os.environ.get("DELAY", "0")), os.environ.get("FAULT"), os.environ.get("GATE")
 MAX_TOKENS = 8
 
 
@@ -34,6 +35,8 @@ class Disturbed:
     def decode(self, prepared, *options):
         """Return the hypotheses after a while. Raises the error of `FAULT` for a long source."""
         time.sleep(DELAY)
+        while GATE and Path(GATE).exists():
+            time.sleep(0.01)
         longest, ready = prepared
         if FAULT and longest > MAX_TOKENS:
             raise MemoryError("no memory") if FAULT == "memory" else RuntimeError("broken inside")
@@ -43,7 +46,7 @@ class Disturbed:
 def load(directory):
     """Return a disturbed system."""
     system = fewstep.system.load.load(directory)
-    return replace(system, decoder=Disturbed(system.decoder)) if DELAY or FAULT else system
+    return replace(system, decoder=Disturbed(system.decoder)) if DELAY or FAULT or GATE else system
 
 
 if __name__ == "__main__":

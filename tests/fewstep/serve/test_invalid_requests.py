@@ -5,6 +5,8 @@ import socket
 
 import pytest
 
+from tests.waiting import FAST_SECONDS
+
 TOO_LARGE = {
     "a megabyte line": (json.dumps({"sentences": ["ein " * 250_000]}), "body: expected at most 100000 bytes"),
     "a long sentence": (json.dumps({"sentences": ["ein", "ein " * 200]}), "sentences[1]: expected at most 400 characters, got 800"),
@@ -81,7 +83,7 @@ MALFORMED = {
 @pytest.mark.parametrize("name", MALFORMED)
 def test_malformed_http_is_answered(server, name):
     request, expected = MALFORMED[name]
-    with socket.create_connection((server.host, server.port), timeout=30) as client:
+    with socket.create_connection((server.host, server.port), timeout=FAST_SECONDS) as client:
         client.sendall(request)
         assert client.recv(100).startswith(b"HTTP/1.1 %d " % expected)
     assert server.request("GET", "/healthz")[0] == 200

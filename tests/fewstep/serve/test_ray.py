@@ -1,23 +1,18 @@
 """The same server on Ray Serve."""
 
 import signal
-import socket
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.fewstep.serve.conftest import command, environment, running, until
+from benchmarks.serving.servers import free_port
+from tests.fewstep.serve.conftest import command, environment, running
+from tests.waiting import SLOW_SECONDS, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 pytest.importorskip("ray.serve", reason="Ray Serve is not installed (pip install 'ray[serve]')", exc_type=ImportError)
-
-
-def free_port():
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
 
 
 def test_a_cluster_answers_limits_and_drains(directories, tmp_path):
@@ -34,8 +29,9 @@ def test_a_cluster_answers_limits_and_drains(directories, tmp_path):
         "--token-file",
         tmp_path / "token",
     )
-    port = free_port()
-    with running(*arguments, port=port, delay=0.5, RAY_USAGE_STATS_ENABLED="0") as server:
+    port, gate = free_port(), tmp_path / "gate"
+    more = {"GATE": str(gate), "RAY_USAGE_STATS_ENABLED": "0"}
+    with running(*arguments, "--drain-seconds", SLOW_SECONDS, port=port, **more) as server:
         mine = {"authorization": "Bearer secret"}
         status, answer = server.post({"sentences": ["ein hund"], "systems": ["small", "graph"]}, **mine)
         assert status == 200
@@ -43,17 +39,17 @@ def test_a_cluster_answers_limits_and_drains(directories, tmp_path):
         assert server.post({"sentences": ["ein"]})[0] == 401
         assert server.post(b"x" * 3_000_000, **mine)[0] == 413
         assert server.post({"sentences": ["ein"], "search": "none"}, **mine)[0] == 422
-        ran = subprocess.run(
-            command(directories["small"], "--port", port), capture_output=True, text=True, env=environment(), timeout=60
-        )
+        ran = subprocess.run(command(directories["small"], "--port", port), capture_output=True, text=True, env=environment())
         assert ran.returncode == 2, "a second server does not share the port"
+        gate.touch()
         with ThreadPoolExecutor(6) as pool:
             asked = [pool.submit(server.post, {"sentences": ["ein", "drei", "zwei"]}, **mine) for _ in range(6)]
-            until(lambda: any(future.done() for future in asked))
+            until(lambda: server.metric("fewstep_waiting_sentences", **mine) == 18, SLOW_SECONDS)
             server.process.send_signal(signal.SIGTERM)
+            gate.unlink()
             statuses = [future.result()[0] for future in asked]
         assert statuses == [200] * 6, "requests in flight are answered"
-        assert server.process.wait(60) == 0
+        assert server.process.wait(SLOW_SECONDS) == 0
 
 
 def test_load_starts_a_second_replica(directories):
@@ -71,7 +67,7 @@ def test_load_starts_a_second_replica(directories):
         clients = [pool.submit(ask_on, server) for _ in range(20)]
         try:
             replicas = set()
-            until(lambda: replicas.add(server.metric("process_start_time_seconds")) or len(replicas) > 1, seconds=200)
+            until(lambda: replicas.add(server.metric("process_start_time_seconds")) or len(replicas) > 1, SLOW_SECONDS)
         finally:
             ended.set()
         for client in clients:

@@ -27,6 +27,7 @@ from pipeline.commands import translate
 from pipeline.errors import ArtifactError, ConfigError, DataError
 from pipeline.run.run_directory import Run
 from stages.errors import StageError
+from tests.waiting import FAST_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -101,13 +102,13 @@ def test_an_answer_comes_before_the_next_question() -> None:
         os.write(ask, line)
         heard = b""
         while heard.count(b"\n") < line.count(b"\n"):
-            assert select.select([hear], [], [], 30)[0], f"no answer to {line!r}"
+            assert select.select([hear], [], [], FAST_SECONDS)[0], f"no answer to {line!r}"
             heard += os.read(hear, 100)
         assert heard == line.upper()
     os.write(ask, b"no end of li")
     os.close(ask)
     assert os.read(hear, 100) == b"NO END OF LI\n"
-    worker.join(30)
+    worker.join(FAST_SECONDS)
     assert not worker.is_alive()
     for descriptor in (question, hear, answer):
         os.close(descriptor)
@@ -159,7 +160,7 @@ def test_the_command_ends_quietly_while_its_input_stays_open(tmp_path: Path) -> 
         assert process.stdout.readline() == b"one\n"
         process.stdout.close()
         process.stdin.write(b"two\n")
-        assert process.wait(timeout=30) == 0
+        assert process.wait() == 0
         assert process.stderr.read() == b""
 
 

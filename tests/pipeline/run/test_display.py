@@ -8,6 +8,7 @@ from rich.console import Console
 from pipeline.run.display import EventLines, LiveDisplay
 from pipeline.run.run_directory import Run
 from tests.pipeline.run.recorded_run import event, report, row_of, training
+from tests.waiting import FAST_SECONDS
 
 
 def test_events_are_printed_as_lines(run: Run) -> None:
@@ -53,7 +54,7 @@ def test_the_live_display_shows_bars_of_running_steps_on_a_terminal(run: Run) ->
     output = io.StringIO()
     console = Console(file=output, width=120, force_terminal=True, color_system=None)
     with LiveDisplay(run.path, console=console, poll_seconds=0.02):
-        deadline = time.time() + 20
+        deadline = time.time() + FAST_SECONDS
         while "350/700 updates" not in output.getvalue() and time.time() < deadline:
             time.sleep(0.02)
         event(run, "step_done", time.time(), step="train:x", directory="train/traintrain", seconds=6.0)

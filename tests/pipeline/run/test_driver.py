@@ -13,9 +13,10 @@ import pytest
 
 from pipeline.config.schema import Cluster
 from pipeline.plan.step import Builder, Plan
-from pipeline.run import execute
-from pipeline.run.driver import STOP_SECONDS, Driver
+from pipeline.run import driver, execute
+from pipeline.run.driver import Driver
 from pipeline.run.machines import InProcess
+from pipeline.run.run_directory import all_runs
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import begin_attempt, partial_directories, partial_directory
 from pipeline.store.lease import step_lease
@@ -24,6 +25,7 @@ from stages.errors import DataError, TransientError
 from stages.stage import Stage
 from stages.workers import Resources
 from tests.pipeline.run.toys import CALLS, FAULTS, STAGE, Toy, ToyConfig, ToyInputs, config, diamond, go, text, toy
+from tests.waiting import FAST_SECONDS, until
 
 
 def test_transient_failures_are_retried_and_recorded(store: Store) -> None:
@@ -48,6 +50,11 @@ def test_data_errors_are_not_retried(store: Store) -> None:
     assert CALLS.count("c") == 1
 
 
+def waits(store: Store, step: str) -> bool:
+    """Return whether a driver waits for another one that works on a step."""
+    return any(e["event"] == "step_waiting" and e["step"] == step for run in all_runs(store.root) for e in run.events())
+
+
 def test_a_second_driver_waits_for_the_first_ones_artifact(store: Store) -> None:
     plan = diamond(store)
     step = plan.steps[1]
@@ -56,7 +63,7 @@ def test_a_second_driver_waits_for_the_first_ones_artifact(store: Store) -> None
     other = Plan((plan.steps[0], step))
 
     def finish() -> None:
-        time.sleep(1.0)
+        until(lambda: waits(store, step.name))
         context = _work(store, step.directory)
         toy(step.inputs, step.config, context)
         store.commit(step.directory, _manifest(step))
@@ -110,17 +117,14 @@ def test_a_driver_that_slept_past_its_lease_leaves_the_step_to_its_successor(sto
 
     def slept(inputs: ToyInputs, given: ToyConfig, context: StepContext) -> None:
         context.write_text(context.directory / "piece", "of the sleeper")
-        deadline = time.monotonic() + 30
-        while not other.acquire():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(other.acquire)
         begin_attempt(step.directory, other)
         thread.start()
         assert context.stop_requested()
         toy(inputs, given, context)
 
     def finish() -> None:
-        time.sleep(0.5)
+        until(lambda: waits(store, step.name))
         partial = partial_directory(step.directory, "other-1")
         assert (partial / "piece").read_text() == "of the sleeper"
         (partial / "text").write_text("of the successor")
@@ -128,7 +132,7 @@ def test_a_driver_that_slept_past_its_lease_leaves_the_step_to_its_successor(sto
         other.release()
 
     thread = threading.Thread(target=finish)
-    monkeypatch.setattr(Driver, "renew_leases", lambda driver: None)
+    monkeypatch.setattr(Driver, "renew_leases", lambda self: None)
     impatient = replace(config(store), store=replace(config(store).store, lease_seconds=0.3), cluster=Cluster(retries=0))
     slow = Plan((replace(step, stage=replace(STAGE, run=slept)),))
     report = execute.run(impatient, slow, store, config_file="toy.yaml", in_process=True)
@@ -147,16 +151,17 @@ def test_a_second_driver_does_not_change_the_state_of_the_run(store: Store) -> N
     assert (run.state().status, run.state().attempt) == ("done", 1)
 
 
-def test_an_interrupted_step_does_not_delay_the_end_of_the_run(store: Store) -> None:
+def test_an_interrupted_step_does_not_delay_the_end_of_the_run(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(inputs: ToyInputs, given: ToyConfig, context: StepContext) -> None:
         raise KeyboardInterrupt
 
     builder = Builder(store.root)
     builder.add(replace(STAGE, run=interrupted), "a", ToyInputs(), ToyConfig("a"))
+    monkeypatch.setattr(driver, "STOP_SECONDS", 2 * FAST_SECONDS)
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         go(builder.plan(), store)
-    assert time.monotonic() - began < STOP_SECONDS / 2
+    assert time.monotonic() - began < FAST_SECONDS
 
 
 def test_a_request_for_missing_resources_fails_at_once(store: Store) -> None:

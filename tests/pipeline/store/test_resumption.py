@@ -15,6 +15,7 @@ from pipeline.store.artifacts import Store
 from pipeline.store.downloads import RemoteFile, download
 from stages.errors import DataError, StageError
 from tests.pipeline.data.web import Site, serving
+from tests.waiting import FAST_SECONDS
 
 DATA = bytes(range(256)) * 4000
 HALF = len(DATA) // 2
@@ -123,7 +124,7 @@ def test_a_killed_download_is_continued(site: Site, store: Store) -> None:
     url = site.put("/a.gz", DATA)
     process = multiprocessing.get_context("fork").Process(target=killed_half_way, args=(url, store.root))
     process.start()
-    process.join(30)
+    process.join(FAST_SECONDS)
     assert process.exitcode == -signal.SIGKILL
     assert download(RemoteFile(url=url), store).digest == hashlib.sha256(DATA).hexdigest()
     assert 0 < site.requests[-1][2] < len(DATA)

@@ -3,22 +3,21 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import pytest
 
+from benchmarks.serving.servers import free_port
 from pipeline.__main__ import main
 from pipeline.run.run_directory import Run, find_run
 from pipeline.tracking.database import database_uri, own_database
 from pipeline.tracking.models import Candidate, Models
+from tests.waiting import SLOW_SECONDS, until
 
 LINE = "A man reads a book."
 
@@ -182,9 +181,7 @@ def test_a_model_translates_as_its_system_without_torch(store: Path, client: Any
 @pytest.fixture
 def served(store: Path, client: Any) -> Iterator[str]:
     """Return the address of `mlflow models serve`."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "mlflow", "models", "serve", "--env-manager", "local", "--port", str(port), "--workers", "1"]
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # as in an activated environment
     environment = {**os.environ, "PATH": programs, "MLFLOW_TRACKING_URI": database_uri(own_database(store))}
@@ -192,18 +189,22 @@ def served(store: Path, client: Any) -> Iterator[str]:
     server = subprocess.Popen([*command, "--model-uri", "models:/tiny@best"], env=environment, stdout=log, stderr=log)
     address = f"http://127.0.0.1:{port}"
     try:
-        for _ in range(240):
-            try:
-                urlopen(f"{address}/ping", timeout=5)
-                break
-            except (URLError, OSError):
-                assert server.poll() is None, (store / "serve.log").read_text()
-                time.sleep(0.5)
+        until(lambda: server.poll() is not None or answers(f"{address}/ping"), SLOW_SECONDS)
+        assert server.poll() is None, (store / "serve.log").read_text()
         yield address
     finally:
         server.terminate()
-        server.wait(30)
+        server.wait(SLOW_SECONDS)
         log.close()
+
+
+def answers(url: str) -> bool:
+    """Return whether a server answers within some seconds."""
+    try:
+        urlopen(url, timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 @pytest.mark.slow
@@ -216,6 +217,6 @@ def test_the_registered_model_answers_over_http(store: Path, served: str) -> Non
         {"inputs": {"source": [LINE]}, "params": {"search": "beam-beam_size2"}},
     ):
         request = Request(f"{served}/invocations", json.dumps(body).encode(), {"Content-Type": "application/json"})
-        answer = json.loads(urlopen(request, timeout=60).read())
+        answer = json.loads(urlopen(request, timeout=SLOW_SECONDS).read())
         search = body.get("params", {}).get("search")
         assert answer == {"predictions": fewstep.load(system).translate([LINE], search)}

@@ -19,6 +19,7 @@ from tests.pipeline.tracking.recorded_run import (
     start,
     whole_run,
 )
+from tests.waiting import until
 
 
 def test_an_unreachable_server_causes_one_warning_and_publishing_works_later(
@@ -46,9 +47,7 @@ def test_the_tracker_publishes_during_the_run(store: Path, settings: Settings) -
     run.write_event("run_started", attempt="a")
     with Tracker(run.path, settings, seconds=0.05):
         log(start(run, TRAIN), range(1, 4))
-        deadline = time.time() + 60
-        while not _has_points(run, settings.uri) and time.time() < deadline:
-            time.sleep(0.05)
+        until(lambda: _has_points(run, settings.uri))
         assert Browser(settings.uri, run).statuses() == {"run": "RUNNING", TRAIN: "RUNNING"}
         run.write_event("run_finished", status="stopped")
     assert Browser(settings.uri, run).statuses() == {"run": "KILLED", TRAIN: "KILLED"}

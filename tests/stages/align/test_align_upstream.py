@@ -16,12 +16,14 @@ from stages.align.run import run
 from stages.align.upstream import parse_log
 from stages.errors import DataError, StageError
 from tests.stages.align.align_text import ROWS, WORDS, described, functions, table_of, text_of, tokens_of, work_in
+from tests.waiting import FAST_SECONDS
 
 UPSTREAM = """\
 #!{python} -S
 import os, sys
 sys.path[:0] = {path!r}
 from pathlib import Path
+from tests.waiting import FAST_SECONDS
 folder = Path({folder!r})
 reverse = "-r" in sys.argv
 name = "reverse" if reverse else "forward"
@@ -143,7 +145,7 @@ def test_words_that_the_upstream_program_cannot_take(tmp_path: Path) -> None:
 def test_both_directions_run_at_once(tmp_path: Path) -> None:
     wait = f"""\
 import time
-end = time.time() + 20
+end = time.time() + {FAST_SECONDS}
 while not all((folder / (side + ".arguments")).exists() for side in ("forward", "reverse")):
     time.sleep(0.01)
     assert time.time() < end

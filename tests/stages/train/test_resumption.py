@@ -127,7 +127,7 @@ def test_two_workers_stop_together_continue_and_equal_one_worker_up_to_rounding(
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, __file__, str(tmp_path)]
     workers = [subprocess.Popen([*command, str(rank)], env=environment) for rank in range(2)]
-    assert [worker.wait(timeout=200) for worker in workers] == [0, 0]
+    assert [worker.wait() for worker in workers] == [0, 0]
     train.STAGE.run(inputs, config_of(network=replace(NETWORK, dropout=0.0)), make_work(tmp_path / "one"))
     one, two = (json.loads((tmp_path / name / "training.json").read_text()) for name in ("one", "run"))
     assert [v["loss"] for v in two["validations"]] == pytest.approx([v["loss"] for v in one["validations"]], rel=1e-4)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from pipeline.run.ray_cluster import head, nodes
+from pipeline.run.ray_cluster import nodes
 from pipeline.run.ray_cluster.nodes import NodeWatch
+from tests.waiting import FAST_SECONDS, until
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head, "ANSWER_SECONDS", 0.1)
     monkeypatch.setattr(nodes, "LOOK_SECONDS", 0.02)
 
 
@@ -57,13 +56,6 @@ def watch(listed: dict[str, str]) -> Iterator[NodeWatch]:
         watch.close()
 
 
-def until(ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10.0
-    while not ready():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_a_silent_node_is_named_once_and_again_when_it_answers(caplog: pytest.LogCaptureFixture) -> None:
     node, other = Node(), Node()
     with caplog.at_level(logging.WARNING), watch({"a": node.address, "b": other.address}) as watching:
@@ -98,7 +90,7 @@ def test_a_node_that_joins_is_named(caplog: pytest.LogCaptureFixture) -> None:
 
     with caplog.at_level(logging.WARNING):
         watching = NodeWatch(list_nodes)
-        assert listed.wait(10.0)
+        assert listed.wait(FAST_SECONDS)
         known["b"] = late
         until(lambda: f"a node has joined at {late}" in caplog.text)
         watching.close()
