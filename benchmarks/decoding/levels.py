@@ -1,4 +1,4 @@
-"""The extension for all levels of instructions beside one that is compiled for this machine alone, in alternating rounds.
+"""The extension for all instruction-set levels beside one that is compiled for this machine alone, in alternating rounds.
 
     python -m benchmarks.decoding.levels [--size tiny] [--batches 1 16] [--rounds 15] [--json FILE]
 

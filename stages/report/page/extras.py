@@ -28,7 +28,7 @@ class Provenance(NamedTuple):
     revision: str
     """Source revision; empty if unknown."""
     isa: list[str]
-    """Levels of instructions of the processes that made it; empty if they were not recorded."""
+    """Instruction-set levels of the processes that made it; empty if they were not recorded."""
     origin: list[dict[str, str]]
     """Its inputs that were made elsewhere: `name`, `from`, `sha256` and `licence` of each file."""
 
