@@ -125,9 +125,7 @@ def check_weights(path: Path, config: NetworkConfig, sizes: Sizes) -> None:
         check_trained(path, network_of(path, {"network": header.trained}, type(config)), config)
     given, needed = sum(map(math.prod, header.shapes.values())), config.fewest_weights(sizes)
     if given < needed:
-        raise BundleError(
-            f"{path}: weights do not fit the network that is described beside them: expected at least {needed} numbers, got {given}"
-        )
+        raise BundleError(f"{path}: weights do not fit the described network: expected at least {needed} numbers, got {given}")
 
 
 def named_arrays(weights: Mapping[str, Any], codes: Mapping[str, Any]) -> Arrays:
@@ -139,7 +137,7 @@ def check_trained(path: Path, trained: NetworkConfig, described: NetworkConfig) 
     """Raise BundleError if weights were trained with another config: they may fit a network that interprets them in another way."""
     pairs = ((f.name, getattr(trained, f.name), getattr(described, f.name)) for f in fields(trained))
     if differences := [f"{name}: trained as {was!r}, described as {now!r}" for name, was, now in pairs if was != now]:
-        raise BundleError(f"{path}: weights of another network than the one described beside them: {'; '.join(differences)}")
+        raise BundleError(f"{path}: expected weights of the described network, got those of another: {'; '.join(differences)}")
 
 
 def shape_of(config: NetworkConfig) -> TransformerShape:
@@ -185,4 +183,4 @@ def _check_rows(path: Path, arrays: Arrays, sizes: Sizes) -> None:
     if sizes.joint and "source_embedding" in arrays:
         problems.append("source_embedding: expected none with a joint vocabulary")
     if problems:
-        raise BundleError(f"{path}: weights do not fit the network that is described beside them: {'; '.join(problems)}")
+        raise BundleError(f"{path}: weights do not fit the described network: {'; '.join(problems)}")

@@ -68,7 +68,7 @@ def load_weights(path: Path, model: nn.Module) -> None:
     """Load weights into `model`. Raises BundleError that names all tensors that are missing, unexpected or of another shape."""
     state = _read_weights(path)
     if problems := _misfits(model.state_dict(), state):
-        raise BundleError(f"{path}: weights do not fit the network that is described beside them: {'; '.join(problems)}")
+        raise BundleError(f"{path}: weights do not fit the described network: {'; '.join(problems)}")
     model.load_state_dict(state)
 
 

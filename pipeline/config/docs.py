@@ -46,7 +46,7 @@ current directory, except `base`, which is relative to its file.
   system or test set of the base that is set to `null` is removed; `--set systems.small=null` does the same. Searches are merged
   with those of the same names, and otherwise replaced. `base: [text.yaml, gpus.yaml]` extends several files, of which later ones
   win.
-- `replace: [systems]` beside `base` keeps nothing of the base's `systems`: the map in the file replaces it as a whole.
+- `replace: [systems]`, used with `base`, keeps nothing of the base's `systems`: the map in the file replaces it as a whole.
 - `defaults` holds values that the teacher and every trained system share; they are merged in the same way, except that the searches
   of a system replace those of `defaults`.
 - `size` fills in the sizes that neither the system nor `defaults` states. A system with its own `size` ignores the sizes in

@@ -35,7 +35,7 @@ class Provenance(NamedTuple):
 
 @dataclass(frozen=True)
 class Extras:
-    """Contents of the page beside `Findings`."""
+    """Contents of the page in addition to `Findings`."""
 
     speed: dict[str, Figure]
     """Quality against speed, by test set."""
