@@ -7,7 +7,7 @@ PACKAGES := .venv/.packages
 READY = .venv/.ready$(LEVELS)
 DEV := .venv/.dev
 SITE := .venv/.site
-# Levels of instructions to compile; empty: all, as in a wheel. For a quick build, `make LEVELS=native ...` compiles for this machine alone.
+# Instruction-set levels to compile; empty: all, as in a wheel. For a quick build, `make LEVELS=native ...` compiles for this machine alone.
 LEVELS ?=
 EDITABLE := --no-build-isolation --config-settings=cmake.define.FEWSTEP_LEVELS=$(LEVELS) --no-deps --editable .
 NATIVE := kernels/CMakeLists.txt $(shell find kernels -name '*.cc' -o -name '*.h')

@@ -204,8 +204,8 @@ def _lattice(
 
 def _log_sum(values: Floats, axis: int) -> Floats:
     """Return the logarithm of the sum of exponentials along an axis; minus infinity for a sum of nothing."""
-    most = values.max(axis, keepdims=True)
-    most = np.where(np.isfinite(most), most, 0.0)
+    highest = values.max(axis, keepdims=True)
+    highest = np.where(np.isfinite(highest), highest, 0.0)
     with np.errstate(divide="ignore"):
-        result: Floats = np.log(np.exp(values - most).sum(axis)) + most.squeeze(axis)
+        result: Floats = np.log(np.exp(values - highest).sum(axis)) + highest.squeeze(axis)
     return result

@@ -84,7 +84,7 @@ def stream(
         first += len(chunk)
 
 
-def _chunks(read: int, most: int) -> Iterator[list[bytes]]:
+def _chunks(read: int, max_lines: int) -> Iterator[list[bytes]]:
     """Yield lines as they arrive: wait for one, then take all that are ready."""
     more = select.poll()
     more.register(read, select.POLLIN)
@@ -94,18 +94,18 @@ def _chunks(read: int, most: int) -> Iterator[list[bytes]]:
         try:
             block = os.read(read, CHUNK)
         except OSError as error:
-            yield from _parts(ready, most)
+            yield from _parts(ready, max_lines)
             raise StreamError(f"input: expected readable text, got: {error.strerror}") from error
         *lines, rest = (rest + block).split(b"\n")
         if (long := _first_long((*lines, rest))) is not None:
-            yield from _parts([*ready, *lines[:long]], most)
+            yield from _parts([*ready, *lines[:long]], max_lines)
             raise StreamError(
                 f"input, line {number + long}: expected at most {MAX_LINE_BYTES:,} bytes, got a longer line; split the line"
             )
         number += len(lines)
         ready += lines if block or not rest else [*lines, rest]
-        now = len(ready) - len(ready) % most if block and more.poll(0) else len(ready)
-        yield from _parts(ready[:now], most)
+        now = len(ready) - len(ready) % max_lines if block and more.poll(0) else len(ready)
+        yield from _parts(ready[:now], max_lines)
         ready = ready[now:]
 
 
@@ -113,8 +113,8 @@ def _first_long(lines: Iterable[bytes]) -> int | None:
     return next((index for index, line in enumerate(lines) if len(line) >= MAX_LINE_BYTES), None)
 
 
-def _parts(lines: list[bytes], most: int) -> Iterator[list[bytes]]:
-    return (lines[start : start + most] for start in range(0, len(lines), most))
+def _parts(lines: list[bytes], max_lines: int) -> Iterator[list[bytes]]:
+    return (lines[start : start + max_lines] for start in range(0, len(lines), max_lines))
 
 
 def _decoded(line: bytes, number: int) -> str:

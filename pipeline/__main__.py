@@ -1,4 +1,7 @@
-"""`python -m pipeline`, installed as `fewstep`: ends with 0, 1 (something failed), 2 (the user can mend it), 130 (interrupted)."""
+"""The program `python -m pipeline`, installed as `fewstep`.
+
+It ends with 0, 1 (something failed), 2 (the user has to change something) or 130 (interrupted).
+"""
 
 from __future__ import annotations
 

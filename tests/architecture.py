@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("fewstep", "kernels", "models", "stages", "pipeline")
+PACKAGES = ("fewstep", "kernels", "models", "stages", "pipeline")
 """The source packages. Each may import itself and those before it."""
 
 
@@ -74,9 +74,11 @@ class Module:
         ]
 
 
-def modules(root: Path = ROOT, rooms: tuple[str, ...] = ROOMS) -> dict[str, Module]:
-    """Return the modules of `rooms` below `root` by dotted name; a room that does not exist has no modules."""
-    found = (Module(_dotted(path.relative_to(root)), path) for room in rooms for path in sorted((root / room).rglob("*.py")))
+def modules(root: Path = ROOT, packages: tuple[str, ...] = PACKAGES) -> dict[str, Module]:
+    """Return the modules of `packages` below `root` by dotted name; a package that does not exist has no modules."""
+    found = (
+        Module(_dotted(path.relative_to(root)), path) for package in packages for path in sorted((root / package).rglob("*.py"))
+    )
     return {module.name: module for module in found}
 
 
@@ -95,13 +97,13 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
     return sorted(list(component) for component in components if len(component) > 1)
 
 
-def upward_imports(known: Mapping[str, Module], rooms: tuple[str, ...] = ROOMS) -> list[str]:
-    """Return `module:line imports name` for each import of a room above the module's own."""
+def upward_imports(known: Mapping[str, Module], packages: tuple[str, ...] = PACKAGES) -> list[str]:
+    """Return `module:line imports name` for each import of a package above the module's own."""
     return [
         f"{name}:{entry.line} imports {entry.name}"
         for name, module in known.items()
         for entry in module.imports
-        if (room := entry.name.split(".")[0]) in rooms and rooms.index(room) > rooms.index(name.split(".")[0])
+        if (package := entry.name.split(".")[0]) in packages and packages.index(package) > packages.index(name.split(".")[0])
     ]
 
 
@@ -128,12 +130,12 @@ def family_dispatches(known: Mapping[str, Module], families: tuple[str, ...]) ->
     a key of a dict, a tuple of families or the default of a parameter. A module that serves a single family (an analysis
     of its graphs, say) and only imports it is not counted.
     """
-    rooms = tuple(f"models.{family}" for family in families)
+    packages = tuple(f"models.{family}" for family in families)
     return [
         name
         for name, module in known.items()
-        if not f"{name}.".startswith(tuple(f"{room}." for room in rooms))
-        if len({room for entry in module.imports for room in rooms if f"{entry.name}.".startswith(f"{room}.")}) > 1
+        if not f"{name}.".startswith(tuple(f"{package}." for package in packages))
+        if len({package for entry in module.imports for package in packages if f"{entry.name}.".startswith(f"{package}.")}) > 1
         or any(_decides_by(node, set(families)) for node in ast.walk(module.tree))
     ]
 

@@ -11,7 +11,7 @@ from typing import get_type_hints
 import pytest
 
 from stages.table import STAGES
-from tests.architecture import ROOMS, ROOT, Module, families, modules, stage_lists, upward_imports
+from tests.architecture import PACKAGES, ROOT, Module, families, modules, stage_lists, upward_imports
 
 KNOWN = modules()
 
@@ -20,7 +20,7 @@ NATIVE = {
     "inference": ["ngram", "gemm", "candidates", "network", "dag", "lattice", "stepwise", "aggressive", "parallel"],
     "ops": ["align", "candidates", "ngram", "dag", "training"],
 }
-"""The rooms of `kernels/csrc` and their folders: a file may include its own folder, earlier ones of its room, and earlier rooms."""
+"""The layers of `kernels/csrc` and their folders. A file includes its own folder, earlier ones of its layer, and earlier layers."""
 
 COMPILED_ONCE = ("inference/candidates", "inference/ngram", "ops/align", "ops/candidates", "ops/ngram")
 """The folders of `kernels/csrc` that kernels/CMakeLists.txt compiles for the lowest level alone, as it does the bindings."""
@@ -53,7 +53,7 @@ def sources(folder: str) -> list[Module]:
 
 def test_imports_run_one_way() -> None:
     wrong = upward_imports(KNOWN)
-    assert not wrong, f"{wrong}: expected imports of {' <- '.join(ROOMS)}; move the imported code down or the importing code up"
+    assert not wrong, f"{wrong}: expected imports of {' <- '.join(PACKAGES)}; move the imported code down or the importing code up"
 
 
 def native_files(folder: str) -> list[Path]:
@@ -65,7 +65,7 @@ def included_folders(path: Path) -> set[str]:
 
 
 def test_native_folders_include_one_way() -> None:
-    order = ["/".join(filter(None, ("csrc", room, folder))) for room, folders in NATIVE.items() for folder in folders]
+    order = ["/".join(filter(None, ("csrc", layer, folder))) for layer, folders in NATIVE.items() for folder in folders]
     for path in native_files("csrc"):
         folder = str(path.parent.relative_to(ROOT / "kernels"))
         assert folder in order, f"{path}: expected a folder of {order}; move the file, or add its folder to NATIVE at its place"

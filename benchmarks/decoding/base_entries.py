@@ -143,10 +143,11 @@ def _drafts(size: str, tokens: int, net: Network, limits: dict[str, Any]) -> dic
         ("k15 separate", True, 15, depth, False),
     ]
     return {
-        f"aggressive {name}, {'all' if kept else 'none'} kept": Entry(
-            partial(by_drafts, size, name, kept, search), drafts(net, depth, tokens, width, layers, kept=kept, one_by_one=one)
+        f"aggressive {name}, {'all' if accepted else 'none'} accepted": Entry(
+            partial(by_drafts, size, name, accepted, search),
+            drafts(net, depth, tokens, width, layers, accepted=accepted, one_by_one=one),
         )
-        for name, kept, width, layers, one in kinds
+        for name, accepted, width, layers, one in kinds
     }
 
 

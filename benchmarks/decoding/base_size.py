@@ -40,7 +40,7 @@ from benchmarks.record import publish, spread
 Medians = dict[tuple[str, int, int], float]
 """Milliseconds by entry, threads and batch."""
 PROGRAM = "benchmarks.decoding.base_size"
-SECTION = "All systems beside CTranslate2"
+SECTION = "Comparison with CTranslate2"
 
 
 def main() -> None:

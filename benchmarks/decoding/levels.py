@@ -1,4 +1,4 @@
-"""The extension for all levels of instructions beside one that is compiled for this machine alone, in alternating rounds.
+"""The extension for all instruction-set levels compared with one that is compiled for this machine alone, in alternating rounds.
 
     python -m benchmarks.decoding.levels [--size tiny] [--batches 1 16] [--rounds 15] [--json FILE]
 
@@ -185,7 +185,7 @@ def main() -> None:
     ratios = [other / one / row["speed"] for row in found for one, other in zip(*row["milliseconds"].values(), strict=True)]
     publish(
         arguments,
-        section="The build for all levels beside one for this machine",
+        section="The build for all levels compared with one for this machine",
         explanation=(
             f"The speed of level `{level}` of the build for all levels, relative to that of `-march=native`: one thread, networks "
             f"of size `{arguments.size}`, {TOKENS} tokens in and out. At least 0.97 is expected."

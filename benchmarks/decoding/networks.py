@@ -87,10 +87,10 @@ def biased(model: Backbone, word: int) -> None:
     model.get_parameter(f"{last}.norm.bias").add_(1000 * towards / towards.norm())
 
 
-def drafter_of(verifier: StepwiseModel, size: str, drafter: str, *, kept: bool) -> AggressiveModel | DraftHead | MedusaHeads:
-    """Return a drafter of a verifier that always writes `AGREED`; its drafts are all accepted (`kept`), or all rejected."""
+def drafter_of(verifier: StepwiseModel, size: str, drafter: str, *, accepted: bool) -> AggressiveModel | DraftHead | MedusaHeads:
+    """Return a drafter of a verifier that always writes `AGREED`; its drafts are all accepted (`accepted`), or all rejected."""
     model = build_drafter(AggressiveConfig(size=size, **{**SIZES[size], **DRAFTERS[drafter]}), sizes(size)).eval()  # type: ignore[arg-type]
     given = verifier.state_dict()
     model.load_state_dict({name: given[name] for name in model.shared_parameters()}, strict=False)
-    biased(model, AGREED if kept else OTHER)
+    biased(model, AGREED if accepted else OTHER)
     return model

@@ -64,7 +64,7 @@ def main() -> None:
             print(*rows[-1], file=sys.stderr, flush=True)
     publish(
         arguments,
-        section="All systems beside CTranslate2",
+        section="Comparison with CTranslate2",
         explanation=f"Shares of the time of a sentence at size `{arguments.size}` in int8, one thread, by samples of perf.",
         columns=["entry", "batch", *PARTS, PYTHON, OTHER],
         rows=rows,

@@ -148,11 +148,11 @@ def by_lattice(size: str, batches: tuple[int, ...], tokens: int, search: Lattice
     return lambda sources: decoder.decode(decoder.prepare(sources, search), search, torch.get_num_threads())
 
 
-def by_drafts(size: str, drafter: str, kept: bool, search: AggressiveSearch) -> Decode:
-    """Return a drafter whose drafts are all accepted, or all rejected."""
+def by_drafts(size: str, drafter: str, accepted: bool, search: AggressiveSearch) -> Decode:
+    """Return a drafter whose drafts are all accepted (`accepted`), or all rejected."""
     verifier = network(size, full_depth(size))
     biased(verifier, AGREED)
-    model = drafter_of(verifier, size, drafter, kept=kept)
+    model = drafter_of(verifier, size, drafter, accepted=accepted)
     decoder = NativeDrafts(
         model.config,
         native_arrays(model),
@@ -165,8 +165,8 @@ def by_drafts(size: str, drafter: str, kept: bool, search: AggressiveSearch) -> 
 
     def decode(sources: list[list[int]]) -> object:
         found = decoder.decode(decoder.prepare(sources), search, torch.get_num_threads())
-        accepted = found[0][0].statistics["accepted"]
-        assert (accepted > 0) == kept, f"expected {'drafts to be kept' if kept else 'none to be kept'}, got {accepted}"
+        count = found[0][0].statistics["accepted"]
+        assert (count > 0) == accepted, f"expected {'accepted drafts' if accepted else 'no accepted draft'}, got {count}"
         return found
 
     return decode

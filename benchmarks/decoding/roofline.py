@@ -115,12 +115,12 @@ def slots(net: Network, layers: tuple[int, int], upsampling: int, passes: int) -
 
 
 def drafts(
-    net: Network, layers: tuple[int, int], tokens: int, width: int, drafter: tuple[int, int], *, kept: bool, one_by_one: bool
+    net: Network, layers: tuple[int, int], tokens: int, width: int, drafter: tuple[int, int], *, accepted: bool, one_by_one: bool
 ) -> list[Phase]:
     """Return the cost of drafts of `width` tokens that are all accepted, or of three blocks of which none is, and of the greedy
     search that follows them."""
-    blocks = math.ceil(tokens / (width + 1)) if kept else 3
-    verified, alone = blocks, 0 if kept else tokens - blocks
+    blocks = math.ceil(tokens / (width + 1)) if accepted else 3
+    verified, alone = blocks, 0 if accepted else tokens - blocks
     passes, rows = (blocks * width, 1) if one_by_one else (blocks, width)
     return [
         encoder(net, layers[0] + drafter[0]),

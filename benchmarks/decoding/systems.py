@@ -109,7 +109,7 @@ def main() -> None:
     lines = [row for result in results for row in rows(result["values"], result, arguments.only)]
     publish(
         arguments,
-        section="All systems beside CTranslate2",
+        section="Comparison with CTranslate2",
         explanation=f"Systems of `{arguments.config}`, times faster than `{first['protocol']['baseline']}`.",
         columns=header,
         rows=lines,

@@ -3,8 +3,9 @@
     python -m benchmarks.gpu [--device cuda] [--size base] [--precision float16] [--seconds 150] [--only checks graph] [--json FILE]
 
 It measures the device's limits, checks kernels and engines against references on the CPU, decodes with every family at batch 1, 32
-and 128 beside transformers and CTranslate2 where they are installed, times the loss of graphs (native and the recurrence in torch)
-beside a copy of the same memory, and trains beside a bare loop. Networks have random weights and read and write 27 tokens.
+and 128, as do transformers and CTranslate2 where they are installed, compares the time of the loss of graphs (native and the
+recurrence in torch) with that of a copy of the same memory, and the speed of training with that of a bare loop. Networks have
+random weights and read and write 27 tokens.
 
 Tasks run in a process of their own: one that fails, hangs or breaks the device says why, and the next one goes on. Each part has a
 share of the time; tasks that would begin later are left out. Every result is printed and written at once. The exit code is 1 if a

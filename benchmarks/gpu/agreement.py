@@ -107,7 +107,7 @@ def graph_search(device: str, size: str) -> float:
 def drafts(device: str, size: str) -> float:
     """Return the share of outputs of chains and trees of drafts that differ from those of the CPU."""
     verifier, rows = network(size, (1, 1)), sentences(8, 12, VOCABULARY[size])
-    drafter = drafter_of(verifier, size, "k15 separate", kept=True)
+    drafter = drafter_of(verifier, size, "k15 separate", accepted=True)
     limits = OutputLimits(max_tokens=20)
     searches = [AggressiveSearch(tree_nodes=nodes, output_limits=limits) for nodes in (0, 8)]
     expected = [_ids(AggressiveDecoder(drafter, verifier), rows, search) for search in searches]

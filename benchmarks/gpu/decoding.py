@@ -97,10 +97,10 @@ def slots(size: str, objective: str, search: ParallelSearch, device: str) -> Dec
     return calls(ParallelDecoder(slot_network(size, objective).to(device), frozen=True), search)
 
 
-def drafts(size: str, layers: Layers, kept: bool, search: AggressiveSearch, device: str) -> Decode:
+def drafts(size: str, layers: Layers, accepted: bool, search: AggressiveSearch, device: str) -> Decode:
     verifier = network(size, layers)
     biased(verifier, AGREED)
-    drafter = drafter_of(verifier, size, "k15 separate", kept=kept).to(device)
+    drafter = drafter_of(verifier, size, "k15 separate", accepted=accepted).to(device)
     return calls(AggressiveDecoder(drafter, verifier.to(device), frozen=True), search)
 
 
@@ -157,11 +157,11 @@ class Setting:
         made = partial(lattice, self.size, self.tokens, self.batches, search, self.device)
         return f"lattice {candidates} candidates", Entry(made, cost)
 
-    def drafts(self, name: str, *, kept: bool, nodes: int = 0) -> tuple[str, Entry]:
+    def drafts(self, name: str, *, accepted: bool, nodes: int = 0) -> tuple[str, Entry]:
         precisions: dict[str, Any] = {"draft_precision": self.precision, "verifier_precision": self.precision}
         search = AggressiveSearch(tree_nodes=nodes, engine="torch", **precisions, **self.limits)
-        made = partial(drafts, self.size, self.deep, kept, search, self.device)
-        cost = roofline.drafts(self.net, self.deep, self.tokens, 15, self.deep, kept=kept, one_by_one=False)
+        made = partial(drafts, self.size, self.deep, accepted, search, self.device)
+        cost = roofline.drafts(self.net, self.deep, self.tokens, 15, self.deep, accepted=accepted, one_by_one=False)
         return f"aggressive k15, {name}", Entry(made, None if nodes else cost)
 
     def slots(self, name: str, objective: str, passes: int = 1) -> tuple[str, Entry]:
@@ -184,9 +184,9 @@ def entries(setting: Setting) -> dict[str, Entry]:
             setting.graph("lookahead"),
             setting.written("interleaved-sa", shallow, "greedy"),
             setting.lattice(16),
-            setting.drafts("all kept", kept=True),
-            setting.drafts("none kept", kept=False),
-            setting.drafts("tree of 16", kept=True, nodes=16),
+            setting.drafts("all accepted", accepted=True),
+            setting.drafts("none accepted", accepted=False),
+            setting.drafts("tree of 16", accepted=True, nodes=16),
             setting.slots("ctc greedy", "ctc-glat"),
             setting.slots("one-shot greedy", "glat"),
             setting.slots("mask-predict 4", "cmlm", 4),

@@ -1,4 +1,4 @@
-"""The time of the loss of graphs beside that of a copy of the same memory."""
+"""The time of the loss of graphs compared with that of a copy of the same memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training speed of a device: the project's update beside a bare loop over the same network and batches."""
+"""Training speed of a device: the project's update compared with a bare loop over the same network and batches."""
 
 from __future__ import annotations
 

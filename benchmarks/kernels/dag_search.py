@@ -6,7 +6,7 @@ one over 3 words of the text as they are frequent; the 5 most probable pairs are
 trained systems predict for sentences of a text. The n-gram model is estimated from the words of a text, or from its pieces by a
 system's vocabulary.
 
-The published search in C++ (its authors' program, beam 200, without a language model) took 2.7, 5.8 and 18 ms at 60, 100 and 200
+The published search in C++ (its authors' code, beam 200, without a language model) took 2.7, 5.8 and 18 ms at 60, 100 and 200
 vertices on an idle machine, and reserved 0.34 GB.
 
     python -m benchmarks.kernels.dag_search --systems store/system/... --json build/dag_search.json

@@ -2,7 +2,7 @@
 
     python -m benchmarks.kernels.lattice_search [--candidates 8 64] [--batches 1 32] [--threads 1 2] [--rounds 50] [--json FILE]
 
-All lengths of the window (slots - 6 to slots words) are admitted. Milliseconds are wall time of a call from Python, the median and
+All lengths of the window (slots - 6 to slots tokens) are admitted. Milliseconds are wall time of a call from Python, the median and
 the least of all rounds; "sentences/s" goes by the median, "gain" is how many times those of one sentence on one thread.
 Scores of 34 slots of 64 candidates are 0.5 MB a sentence; reading them takes most of the time.
 """

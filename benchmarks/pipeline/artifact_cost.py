@@ -1,4 +1,4 @@
-"""The time to commit, plan with and verify an artifact of many shards, beside an earlier version of the pipeline.
+"""The time to commit, plan with and verify an artifact of many shards, compared with an earlier version of the pipeline.
 
     python -m benchmarks.pipeline.artifact_cost --before CHECKOUT --shards 10000 --rounds 5 --json build/artifact_cost.json
 

@@ -17,7 +17,7 @@ from fewstep.config.values import config_of
 
 @dataclass(frozen=True)
 class SystemParts:
-    """The parts of a system that a search may need beside its network. None: not known yet."""
+    """The parts of a system that a search may need in addition to its network. None: not known yet."""
 
     ngram: bool | None = None
     """Whether there is an n-gram model of the target."""

@@ -18,7 +18,7 @@ from fewstep.serve.systems import Load, Place, load_all
 
 NAME = "fewstep"
 """Name of the application and its deployment."""
-ONGOING = 8
+TARGET_ONGOING = 8
 """Requests in flight of a replica above which another one is started."""
 
 
@@ -26,14 +26,15 @@ ONGOING = 8
 class Replicas:
     """The number of replicas and their size."""
 
-    fewest: int = 1
-    most: int = 4
+    min_replicas: int = 1
+    max_replicas: int = 4
     cpus: float = 1.0
     """Processors that Ray reserves for a replica."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.fewest <= self.most:
-            raise ServeError(f"--min-replicas, --max-replicas: expected 1 <= min <= max, got {self.fewest} and {self.most}")
+        if not 1 <= self.min_replicas <= self.max_replicas:
+            found = f"{self.min_replicas} and {self.max_replicas}"
+            raise ServeError(f"--min-replicas, --max-replicas: expected at least 1 and no more than the maximum, got {found}")
 
 
 class Replica:
@@ -57,11 +58,11 @@ def deployment(places: Sequence[Place], load: Load, settings: Settings, replicas
         name=NAME,
         ray_actor_options={"num_cpus": replicas.cpus},
         autoscaling_config={
-            "min_replicas": replicas.fewest,
-            "max_replicas": replicas.most,
-            "target_ongoing_requests": ONGOING,
+            "min_replicas": replicas.min_replicas,
+            "max_replicas": replicas.max_replicas,
+            "target_ongoing_requests": TARGET_ONGOING,
         },
-        max_ongoing_requests=max(settings.max_waiting, ONGOING),
+        max_ongoing_requests=max(settings.max_waiting, TARGET_ONGOING),
         max_queued_requests=-1,
         graceful_shutdown_timeout_s=settings.drain_seconds,
     )(ray_serve.ingress(build)(Replica))

@@ -10,7 +10,7 @@ from typing import Any
 from fewstep.config.network import LATER_KEYS
 from fewstep.relative_names import name_problem
 from fewstep.system.format import MEMBERS, MERGES, SOURCE_PIECES, TARGET_PIECES, WEIGHTS, BundleError, read_json, require_file
-from fewstep.system.integrity import CHECKSUM, check_description
+from fewstep.system.integrity import CHECKSUM, REMEDY, check_description
 
 TRAINING_FORMAT = 3
 """Version of the descriptions of trainings, incremented when older programs can no longer read them. Format 2 added sizes and
@@ -76,9 +76,9 @@ def read_versioned(
     if verify:
         check_description(path, description)
     if missing := [key for key in keys if key not in description]:
-        raise BundleError(f"{path}: {', '.join(missing)} missing; the file is damaged")
+        raise BundleError(f"{path}: expected the keys {', '.join(missing)}, got none of them; {REMEDY}")
     if problems := [*_type_problems(description, keys), *_part_problems(path.parent, description["parts"])]:
-        raise BundleError(f"{path}: {'; '.join(problems[:MAX_PROBLEMS])}; the file is damaged or was not written by this program")
+        raise BundleError(f"{path}: {'; '.join(problems[:MAX_PROBLEMS])}; {REMEDY}")
     return description
 
 

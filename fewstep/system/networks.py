@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Arrays = dict[str, NDArray[Any]]
 
 __all__ = [
+    "MISFIT",
     "check_weights",
     "named_arrays",
     "network_of",
@@ -35,6 +36,9 @@ __all__ = [
     "shape_of",
     "sizes_of",
 ]
+
+MISFIT = "the parts do not belong together: copy or make the directory again"
+"""The remedy for weights of another network than the described one."""
 
 RENAMED = {f"{name}.weight": name for name in ("target_embedding", "source_embedding")} | {"length.weight": "lengths"}
 """Names of arrays in `fewstep.Transformer`, by those of the weights; all others are equal."""
@@ -126,7 +130,7 @@ def check_weights(path: Path, config: NetworkConfig, sizes: Sizes) -> None:
     given, needed = sum(map(math.prod, header.shapes.values())), config.fewest_weights(sizes)
     if given < needed:
         raise BundleError(
-            f"{path}: weights do not fit the network that is described beside them: expected at least {needed} numbers, got {given}"
+            f"{path}: weights do not fit the described network: expected at least {needed} numbers, got {given}; {MISFIT}"
         )
 
 
@@ -139,7 +143,9 @@ def check_trained(path: Path, trained: NetworkConfig, described: NetworkConfig) 
     """Raise BundleError if weights were trained with another config: they may fit a network that interprets them in another way."""
     pairs = ((f.name, getattr(trained, f.name), getattr(described, f.name)) for f in fields(trained))
     if differences := [f"{name}: trained as {was!r}, described as {now!r}" for name, was, now in pairs if was != now]:
-        raise BundleError(f"{path}: weights of another network than the one described beside them: {'; '.join(differences)}")
+        raise BundleError(
+            f"{path}: expected weights of the described network, got those of another: {'; '.join(differences)}; {MISFIT}"
+        )
 
 
 def shape_of(config: NetworkConfig) -> TransformerShape:
@@ -170,7 +176,7 @@ def _check_finite(path: Path, arrays: Arrays) -> None:
         name: np.isnan(array) | (array == np.inf) if name == LOGITS_BIAS else ~np.isfinite(array) for name, array in arrays.items()
     }
     if names := [name for name, found in wrong.items() if found.any()]:
-        raise BundleError(f"{path}: expected finite weights, got others in {', '.join(names[:3])}; train the network again")
+        raise BundleError(f"{path}: expected finite weights, got inf or NaN in {', '.join(names[:3])}; train the network again")
 
 
 def _check_rows(path: Path, arrays: Arrays, sizes: Sizes) -> None:
@@ -185,4 +191,4 @@ def _check_rows(path: Path, arrays: Arrays, sizes: Sizes) -> None:
     if sizes.joint and "source_embedding" in arrays:
         problems.append("source_embedding: expected none with a joint vocabulary")
     if problems:
-        raise BundleError(f"{path}: weights do not fit the network that is described beside them: {'; '.join(problems)}")
+        raise BundleError(f"{path}: weights do not fit the described network: {'; '.join(problems)}; {MISFIT}")

@@ -42,12 +42,12 @@ def fast_align(pairs: Iterable[tuple[Sequence[str], Sequence[str]]], *, options:
     aligner = fewstep_native.Aligner(
         text, options.reverse, options.native(), options.tension, keep_columns=True, threads=options.threads
     )
-    told = list(passes(aligner, options))
+    reports = list(passes(aligner, options))
     found = aligner.align(margins=False, threads=options.threads)
     return Alignment(
         links=[found.pairs(pair) for pair in range(text.pairs)],
         model=AlignmentModel(aligner.model()),
-        passes=[*told, last_pass(found, aligner.target_words)],
+        passes=[*reports, last_pass(found, aligner.target_words)],
         empty=aligner.empty,
         too_long=aligner.long,
         near_ties=found.near_ties,

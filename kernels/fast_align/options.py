@@ -72,5 +72,5 @@ def _check(name: str, holds: bool, expected: str, got: object) -> None:
 
 def available_threads() -> int:
     """Return OMP_NUM_THREADS, or the number of CPUs that this process may use."""
-    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    return int(asked) if asked.isdigit() and int(asked) else len(os.sched_getaffinity(0))
+    requested = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return int(requested) if requested.isdigit() and int(requested) else len(os.sched_getaffinity(0))

@@ -105,10 +105,10 @@ class ReferenceTables:
         return self.diagonal(source_length, slot)
 
     def diagonal(self, source_length: int, slot: int) -> dict[int, float]:
-        """Return exp(-tension |(s + 1) / S - (t + 1) / W|), W the predicted words, over the positions within reach, normalised."""
-        words = max(1, self.length(source_length) - 1)
+        """Return exp(-tension |(s + 1) / S - (t + 1) / W|), W the predicted tokens, over the positions within reach, normalised."""
+        tokens = max(1, self.length(source_length) - 1)
         reach = [s for s in range(source_length) if abs(s - slot) <= self.max_offset]
-        distances = {s: abs((s + 1) / source_length - (slot + 1) / words) for s in reach}
+        distances = {s: abs((s + 1) / source_length - (slot + 1) / tokens) for s in reach}
         nearest = min(distances.values(), default=0.0)
         weights = {s: math.exp(-self.tension * (distance - nearest)) for s, distance in distances.items()}
         total = 0.0

@@ -20,8 +20,8 @@ class DagReference(Reference):
 
     def states(self, source: Sequence[int], vertices: int, rules: DagRules) -> Array:
         """Return the states [L,D] of vertices."""
-        words = [rules.bos, *[rules.mask] * (vertices - 2), rules.eos]
-        x: Array = self.arrays["target_embedding"][words] * math.sqrt(self.shape.width) + self.arrays["slot_codes"][:vertices]
+        inputs = [rules.bos, *[rules.mask] * (vertices - 2), rules.eos]
+        x: Array = self.arrays["target_embedding"][inputs] * math.sqrt(self.shape.width) + self.arrays["slot_codes"][:vertices]
         encoded = self.encode(source)
         for layer in range(self.shape.decoder_layers):
             start = f"decoder.layers.{layer}."
@@ -45,7 +45,7 @@ class DagReference(Reference):
             found: Array = np.log(mixed)
         return found
 
-    def words(self, states: Array, rules: DagRules) -> Array:
+    def token_log_probs(self, states: Array, rules: DagRules) -> Array:
         """Return [L,V], log-probabilities of the tokens that vertices may emit."""
         logits = states @ self.arrays["target_embedding"].T
         found: Array = np.log(_softmax(logits))
@@ -59,14 +59,14 @@ class DagReference(Reference):
         """Follow the best transition and token from vertex to vertex; also return the smallest gap on the path between the best and
         the second step or token."""
         states = self.states(source, vertices, rules)
-        words, transitions = self.words(states, rules), self.transitions(states)
-        steps = transitions + token_weight * words.max(1) if token_weight else transitions
+        tokens, transitions = self.token_log_probs(states, rules), self.transitions(states)
+        steps = transitions + token_weight * tokens.max(1) if token_weight else transitions
         path, score, margin = [0], 0.0, math.inf
         while True:
-            margin = min(margin, _gap(words[path[-1]]))
-            score += float(words[path[-1]].max())
+            margin = min(margin, _gap(tokens[path[-1]]))
+            score += float(tokens[path[-1]].max())
             if path[-1] == vertices - 1:
-                return DagPath(words[path[1:-1]].argmax(1).tolist(), score), margin
+                return DagPath(tokens[path[1:-1]].argmax(1).tolist(), score), margin
             margin = min(margin, _gap(steps[path[-1]]))
             path.append(int(steps[path[-1]].argmax()))
             score += float(transitions[path[-2], path[-1]])

@@ -21,17 +21,17 @@ def choose(
     step: JointStep, scores: npt.NDArray[np.float32], ids: npt.NDArray[np.int64], ends: npt.NDArray[np.float32], *, eos: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """Choose as `fewstep.JointStep.choose` does."""
-    words, log_probs = ids[..., 0].copy(), scores[..., 0].copy()
+    tokens, log_probs = ids[..., 0].copy(), scores[..., 0].copy()
     directions = len(step.coupling.right_to_left)
     for row in range(len(ids)):
         candidates = [list(zip(*slot, strict=True)) for slot in zip(scores[row].tolist(), ids[row].tolist(), strict=True)]
         for direction in range(min(directions, len(candidates)) if step.coupling.ngram else 0):
             chain = best_chain(candidates[direction::directions], partial(link, step.coupling, direction))
-            log_probs[row, direction::directions], words[row, direction::directions] = zip(*chain, strict=True)
+            log_probs[row, direction::directions], tokens[row, direction::directions] = zip(*chain, strict=True)
         end = first_end(ends[row], scores[row, :, 0], step.end_threshold)
         if end is not None:
-            words[row, end], log_probs[row, end] = eos, ends[row, end]
-    return words, log_probs
+            tokens[row, end], log_probs[row, end] = eos, ends[row, end]
+    return tokens, log_probs
 
 
 def best_chain(slots: Sequence[Sequence[Candidate]], link: Callable[[int, int], float]) -> list[Candidate]:

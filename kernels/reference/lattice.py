@@ -31,7 +31,10 @@ def score_of(start: Array, edges: Array, exits: Array, path: tuple[int, ...]) ->
 def all_paths(start: Array, edges: Array, exits: Array, min_length: int, max_length: int) -> list[Path]:
     """Return every possible path with its score, best first, the shorter of equal ones before the longer."""
     paths = (
-        path for words in range(min_length, max_length + 1) for path in itertools.product(range(len(start)), repeat=words) if words
+        path
+        for length in range(min_length, max_length + 1)
+        for path in itertools.product(range(len(start)), repeat=length)
+        if length
     )
     found = [(score_of(start, edges, exits, path), path) for path in paths]
     return sorted((one for one in found if one[0] > -math.inf), key=lambda one: (-one[0], len(one[1])))
@@ -62,16 +65,16 @@ def viterbi_with_pads(start: Array, edges: Array, exits: Array, min_length: int,
     A token leads to EOS by its exit score, EOS to PAD and PAD to PAD for 0, PAD and EOS never to tokens; the last slot takes EOS or
     PAD only.
     """
-    words = len(start)
-    eos, pad = words, words + 1
-    alpha = np.full(words + 2, -np.inf)
-    alpha[:words] = start
+    count = len(start)
+    eos, pad = count, count + 1
+    alpha = np.full(count + 2, -np.inf)
+    alpha[:count] = start
     for slot in range(1, max_length + 1):
-        table = np.full((words + 2, words + 2), -np.inf)
+        table = np.full((count + 2, count + 2), -np.inf)
         if slot < max_length:
-            table[:words, :words] = edges[slot - 1]
+            table[:count, :count] = edges[slot - 1]
         if slot >= min_length:
-            table[:words, eos] = exits[slot - 1]
+            table[:count, eos] = exits[slot - 1]
         table[[eos, pad], pad] = 0.0
         alpha = (alpha[:, None] + table).max(0)
     return float(alpha[[eos, pad]].max())

@@ -32,24 +32,24 @@ class Reference:
 
     def __init__(self, arrays: Mapping[str, Array], *, shape: TransformerShape) -> None:
         self.transformer, self.shape = Transformer(arrays, shape=shape), shape
-        self.words: Array = self.transformer.arrays["target_embedding"]
+        self.embedding: Array = self.transformer.arrays["target_embedding"]
 
     def encode(self, source: Sequence[int]) -> Array:
         """Return the states [S,D] of a source with EOS."""
         found: Array = self.transformer.encode(source)
         return found
 
-    def logits(self, encoded: Array, words: Sequence[int], slot: int) -> Array:
+    def logits(self, encoded: Array, tokens: Sequence[int], slot: int) -> Array:
         """Return the logits [rows,V] of rows that carry `tokens` at position `slot`."""
         network = self.transformer
-        x: Array = self.words[list(words)] * math.sqrt(self.shape.width) + network.arrays["slot_codes"][slot]
-        itself = np.eye(len(words), dtype=bool)
+        x: Array = self.embedding[list(tokens)] * math.sqrt(self.shape.width) + network.arrays["slot_codes"][slot]
+        itself = np.eye(len(tokens), dtype=bool)
         for layer in range(self.shape.decoder_layers):
             start = f"decoder.layers.{layer}."
             x = network._residual(start + "attention", x, lambda y, start=start: network._self_attention(start, y, itself))
             x = network._residual(start + "cross_attention", x, lambda y, start=start: network._cross_attention(start, y, encoded))
             x = network._residual(start + "feed_forward", x, lambda y, start=start: network._feed_forward(start, y))
-        found: Array = network._last_norm("decoder", x) @ self.words.T
+        found: Array = network._last_norm("decoder", x) @ self.embedding.T
         return found
 
     def scores(
@@ -64,7 +64,7 @@ class Reference:
 
         `behind` are the candidates of the slot behind the last one, which compete with EOS if the normaliser is `local`.
         """
-        encoded, slots, width = self.encode(source), len(candidates), max(len(words) for words in candidates)
+        encoded, slots, width = self.encode(source), len(candidates), max(len(slot) for slot in candidates)
         start, edges, exits = (np.full(shape, -np.inf) for shape in ((width,), (slots - 1, width, width), (slots, width)))
         for slot in range(slots + 1):
             before = [options.bos] if slot == 0 else candidates[slot - 1]
@@ -101,7 +101,7 @@ class Reference:
     def _normalised(logits: Array, beside: list[int], candidates: Sequence[Sequence[int]], options: LatticeOptions) -> Array:
         if options.normaliser == "selfnorm":
             return logits
-        union = sorted({word for words in candidates for word in words} | {options.eos})
+        union = sorted({token for slot in candidates for token in slot} | {options.eos})
         over = {"full": list(range(logits.shape[1])), "union": union, "local": [options.eos, *beside]}[options.normaliser]
         kept = logits[:, over]
         top = kept.max(1, keepdims=True)

@@ -30,8 +30,8 @@ class Reference:
 
     def encode(self, source: Sequence[int]) -> Array:
         """Return the states [S,D] of a source."""
-        words: Array = self.arrays.get("source_embedding", self.arrays["target_embedding"])
-        x: Array = words[list(source)] * self._scale + self.arrays["source_positions"][: len(source)]
+        embedding: Array = self.arrays.get("source_embedding", self.arrays["target_embedding"])
+        x: Array = embedding[list(source)] * self._scale + self.arrays["source_positions"][: len(source)]
         for layer in range(self.shape.encoder_layers):
             start = f"encoder.layers.{layer}."
             x = self._residual(start + "attention", x, lambda y, start=start: self._self_attention(start, y, None))

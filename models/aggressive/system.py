@@ -36,7 +36,7 @@ class _Verifier(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class AggressiveSystem(TrainedSystem, AggressiveConfig):
-    """A trained drafter, with the system that verifies its drafts. It uses those keys of `defaults` that it has itself, except for
+    """A trained drafter, with the system that verifies its drafts. The values of `defaults` apply to its keys, except for
     `search`."""
 
     network_type: ClassVar = AggressiveConfig

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fewstep.config.network import NetworkConfig, Sizes
 from fewstep.system.format import WEIGHTS, BundleError, require_file
-from fewstep.system.networks import check_weights, network_of, sizes_of
+from fewstep.system.networks import MISFIT, check_weights, network_of, sizes_of
 from models.common.layers.backbone import Backbone
 from models.family import family_named
 from models.training.finite import not_finite
@@ -68,7 +68,7 @@ def load_weights(path: Path, model: nn.Module) -> None:
     """Load weights into `model`. Raises BundleError that names all tensors that are missing, unexpected or of another shape."""
     state = _read_weights(path)
     if problems := _misfits(model.state_dict(), state):
-        raise BundleError(f"{path}: weights do not fit the network that is described beside them: {'; '.join(problems)}")
+        raise BundleError(f"{path}: weights do not fit the described network: {'; '.join(problems)}; {MISFIT}")
     model.load_state_dict(state)
 
 
@@ -79,7 +79,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
     except (OSError, SafetensorError, TypeError, ValueError) as error:
         raise BundleError(f"{path}: expected weights in safetensors format, but: {error}; the file is damaged") from error
     if names := not_finite(state):
-        raise BundleError(f"{path}: expected finite weights, got others in {', '.join(names[:3])}; train the network again")
+        raise BundleError(f"{path}: expected finite weights, got inf or NaN in {', '.join(names[:3])}; train the network again")
     return state
 
 

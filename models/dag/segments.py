@@ -41,7 +41,7 @@ class Segments(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """The most next vertices that may follow a vertex."""
+        """The largest number of next vertices that may follow a vertex."""
         vertex = torch.arange(self.ends.size(1), device=self.ends.device)
         return max(1, int((self.ends - 1 - vertex).max()))
 
@@ -65,14 +65,14 @@ def segments_of(config: DagConfig, ids: Tensor, lengths: Tensor, *, training: bo
     separators = (ids == BOS) & (token > 0)
     of_token = separators.cumsum(1)
     counts = of_token[:, -1] + 1
-    most = int(counts.max())
+    max_segments = int(counts.max())
     in_span = (token > 0) & (token < lengths[:, None] - 1) & ~separators
-    sizes = torch.zeros(len(ids), most, dtype=torch.int64, device=ids.device).scatter_add_(1, of_token, in_span.long())
+    sizes = torch.zeros(len(ids), max_segments, dtype=torch.int64, device=ids.device).scatter_add_(1, of_token, in_span.long())
     low, high = config.factors
     factors: Tensor | float = decoding_factor(config)
     if training and low < high:
         factors = low + (high - low) * torch.rand(sizes.shape, device=ids.device)
-    steps = ((factors * sizes).long() + 1).where(torch.arange(most, device=ids.device) < counts[:, None], 0)
+    steps = ((factors * sizes).long() + 1).where(torch.arange(max_segments, device=ids.device) < counts[:, None], 0)
     borders = F.pad(steps.cumsum(1), (1, 0)).clamp(max=config.max_vertices - 1)
     graph_lengths = borders[:, -1] + 1
     vertices = torch.arange(int(graph_lengths.max()), device=ids.device).expand(len(ids), -1).contiguous()

@@ -15,8 +15,8 @@ from models.training.recipe import StandaloneSystem, part
 
 @dataclass(frozen=True, kw_only=True)
 class DagSystem(StandaloneSystem, DagConfig):
-    """A trained Directed Acyclic Transformer. It takes the keys of `defaults` that it has too, except for `search`. Its label
-    smoothing is 0 unless stated."""
+    """A trained Directed Acyclic Transformer. The values of `defaults` apply to its keys, except for `search`. Its label smoothing
+    is 0 unless stated."""
 
     network_type: ClassVar = DagConfig
     search_type: ClassVar = DagSearch

@@ -57,7 +57,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise ForeignModelError(f"{path.name}: expected a whole checkpoint, got a shard (fully_sharded); consolidate the shards")
     model = loaded["model"]
     if not all(isinstance(value, Tensor) for value in model.values()):
-        raise ForeignModelError(f"{path.name}: model: expected tensors by name, got other values")
+        raise ForeignModelError(f"{path.name}: model: expected tensors by name, got other values; copy the file again")
     return Checkpoint(_options(path.name, loaded), renamed({str(name): value for name, value in model.items()}))
 
 

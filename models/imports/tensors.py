@@ -43,7 +43,8 @@ class ForeignTensors:
         if tuple(tensor.shape) != shape:
             raise ForeignModelError(f"{name}: expected {list(shape)} by {self._described_by}, got {list(tensor.shape)}")
         if not torch.is_floating_point(tensor) or not bool(torch.isfinite(tensor).all()):
-            raise ForeignModelError(f"{name}: expected finite numbers, got {tensor.dtype} with others; copy the file again")
+            found = "inf or NaN" if torch.is_floating_point(tensor) else tensor.dtype
+            raise ForeignModelError(f"{name}: expected finite floating-point numbers, got {found}; copy the file again")
         return tensor.float()
 
     def take_rows(self, name: str, rows: int, width: int) -> Tensor:

@@ -78,10 +78,10 @@ class DeviceScoring:
 
     def lattice(self, ids: Ints, lengths: Ints, slots: Slots, search: LatticeSearch) -> Lattice:
         """Return the lattices of sources [B,S] with EOS, which are valid until the next call."""
-        sources, most = Sources((), ids, lengths), int(slots.max_lengths.max())
+        sources, max_length = Sources((), ids, lengths), int(slots.max_lengths.max())
         positions = self._scorers[search.precision][0].config.max_positions
-        rounded = min(-(-most // SLOT_BLOCK) * SLOT_BLOCK, positions - 1)
-        size = size_for(sources, most, max_source=positions, max_slots=most)
+        rounded = min(-(-max_length // SLOT_BLOCK) * SLOT_BLOCK, positions - 1)
+        size = size_for(sources, max_length, max_source=positions, max_slots=max_length)
         shape = Shape(size._replace(slots=rounded), slots.token_ids.shape[2])
         return self._programs.call((search, shape), lambda program: program.run(sources, slots, shape))
 

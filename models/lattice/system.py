@@ -14,7 +14,7 @@ from models.training.recipe import StandaloneSystem, part
 
 @dataclass(frozen=True, kw_only=True)
 class LatticeSystem(StandaloneSystem, LatticeModelConfig):
-    """A trained scorer of lattices. It takes the keys of `defaults` that it has too, except for `search` and `decoder_layers`: its
+    """A trained scorer of lattices. The values of `defaults` apply to its keys, except for `search` and `decoder_layers`: the
     scorer has one layer unless stated."""
 
     network_type: ClassVar = LatticeModelConfig

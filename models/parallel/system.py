@@ -18,7 +18,8 @@ RESCORER_FAMILY = "stepwise"
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelSystem(StandaloneSystem, ParallelConfig):
-    """A trained network that writes all slots at once. It takes the keys of `defaults` that it has too, except for `search`."""
+    """A trained non-autoregressive network, which writes all slots at once. The values of `defaults` apply to its keys, except for
+    `search`."""
 
     network_type: ClassVar = ParallelConfig
     search_type: ClassVar = ParallelSearch

@@ -60,6 +60,6 @@ def mean(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
         averaged[name] = (total / len(states)).to(first.dtype)
     if names := not_finite(averaged):
         raise NotFiniteError(
-            f"the mean of {len(states)} candidates: expected finite weights, got others in {', '.join(names[:3])}; {REMEDY}"
+            f"the mean of {len(states)} candidates: expected finite weights, got inf or NaN in {', '.join(names[:3])}; {REMEDY}"
         )
     return averaged

@@ -40,8 +40,8 @@ class Passes:
         largest = max(share.slices, key=_tokens)
         if all(len(batch.ids) == 1 for batch in share.slices):
             raise TrainingMemoryError(
-                f"expected memory for one pair of {largest.source.size(1)} and {largest.target.size(1)} tokens with its network, "
-                "got too little; lower training.max_tokens, or train on a device with more memory"
+                f"out of memory with one pair of {largest.source.size(1)} source and {largest.target.size(1)} target tokens; lower "
+                "training.max_tokens, train a smaller network, or use a device with more memory"
             )
         self.max_tokens = max(_tokens(largest) // 2, 1)
 

@@ -113,14 +113,14 @@ class Optimizer:
         """
         if not_finite({"weights": self.weights}):
             raise NotFiniteError(
-                f"update {update}: weights: expected finite values, got others after a step with learning rate "
+                f"update {update}: weights: expected finite values, got inf or NaN after a step with learning rate "
                 f"{learning_rate(self.config, update):g}; {REMEDY}"
             )
         limit = MAX_SKIPPED_FLOAT16 if self.config.precision == "float16" else MAX_SKIPPED
         if int(self.skipped_in_row) >= limit:
             name = "gradient_norm" if bool(torch.isfinite(loss)) else "loss"
             raise NotFiniteError(
-                f"update {update}: {name}: expected a finite value, got another in each of the last {int(self.skipped_in_row)} "
+                f"update {update}: {name}: expected a finite value, got inf or NaN in each of the last {int(self.skipped_in_row)} "
                 f"updates; {REMEDY}"
             )
 

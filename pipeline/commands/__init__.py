@@ -1,1 +1,1 @@
-"""The commands of the CLI: thin functions over the rooms below."""
+"""The commands of the command line: thin functions over the other modules of `pipeline` and the packages that it imports."""

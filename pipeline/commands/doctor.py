@@ -85,7 +85,7 @@ def _kernels() -> Check:
 
 
 def _imported_kernels() -> str:
-    """Return the folders of the kernels and their extension, and the level of instructions in use.
+    """Return the folders of the kernels and their extension, and the instruction-set level in use.
 
     Raises ImportError when the extension is missing, of another ABI, or does not run on this processor.
     """

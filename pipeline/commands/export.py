@@ -15,6 +15,7 @@ from pipeline.commands.output import warn_of_unknown_licences
 from pipeline.commands.translate import system_directory
 from pipeline.errors import ArtifactError, DataError, StageError
 
+FORMATS = ("ctranslate2",)
 PRECISIONS = ("float32", "int8", "float16", "bfloat16")
 
 
@@ -30,8 +31,9 @@ def export(
     store: StorePath = STORE,
 ) -> None:
     """Write a finished autoregressive system as a CTranslate2 model with its vocabularies."""
-    if to != "ctranslate2" or precision not in PRECISIONS:
-        raise DataError(f"export: expected --to ctranslate2 and --precision {', '.join(PRECISIONS)}, got {to} and {precision}")
+    for option, value, known in (("--to", to, FORMATS), ("--precision", precision, PRECISIONS)):
+        if value not in known:
+            raise DataError(f"{option}: expected {' or '.join(known)}, got {value}")
     directory = system_directory(store, where, system)
     export_system(directory, output, precision, verify=not no_verify)
     warn_of_unknown_licences([directory])

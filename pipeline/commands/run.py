@@ -19,7 +19,7 @@ from pipeline.store.marker import require_writable
 
 
 def isa_levels(plan: Plan, store: Store) -> dict[str, int]:
-    """Return the levels of instructions with which the finished steps of a plan were computed, with the number of steps of each."""
+    """Return the instruction-set levels with which the finished steps of a plan were computed, with the number of steps of each."""
     manifests = [manifest for step in plan.steps if (manifest := store.manifest(step.directory)) is not None]
     counts = Counter(level for manifest in manifests for level in manifest.environment.get("isa", ()))
     return dict(sorted(counts.items()))

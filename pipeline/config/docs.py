@@ -9,7 +9,8 @@ import ast
 import inspect
 import json
 import textwrap
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from functools import cache, reduce
 from itertools import pairwise
@@ -19,6 +20,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from fewstep.config.bounds import Ge, Gt, Le, Lt, MinLen, MultipleOf
 from fewstep.config.network import SIZES
 from fewstep.config.search import SearchConfig
+from models.family import FAMILIES
 from pipeline.config.derived.amount import AUTO, RULES
 from pipeline.config.expand import PRESETS
 from pipeline.config.files.bases import FILE_KEYS
@@ -29,6 +31,8 @@ from pipeline.config.texts import FORMATS
 from pipeline.config.types import keys, members, metadata, strip
 
 ROOT = Path(__file__).resolve().parents[2]
+MAX_PLACES = 6
+"""Places that the heading of a section names."""
 _WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", Path: "path"}
 _BOUNDS = {Ge: "≥ {}", Gt: "> {}", Le: "≤ {}", Lt: "< {}", MultipleOf: "a multiple of {}"}
 _INTRO = """\
@@ -46,7 +50,7 @@ current directory, except `base`, which is relative to its file.
   system or test set of the base that is set to `null` is removed; `--set systems.small=null` does the same. Searches are merged
   with those of the same names, and otherwise replaced. `base: [text.yaml, gpus.yaml]` extends several files, of which later ones
   win.
-- `replace: [systems]` beside `base` keeps nothing of the base's `systems`: the map in the file replaces it as a whole.
+- `replace: [systems]`, used with `base`, keeps nothing of the base's `systems`: the map in the file replaces it as a whole.
 - `defaults` holds values that the teacher and every trained system share; they are merged in the same way, except that the searches
   of a system replace those of `defaults`.
 - `size` fills in the sizes that neither the system nor `defaults` states. A system with its own `size` ignores the sizes in
@@ -83,12 +87,36 @@ def documentation() -> str:
         _INTRO.replace("AUTOMATIC", automatic),
         "## Sizes\n\n" + _sizes(),
         "## Tasks\n\n" + _tasks(),
-        "## Former names\n\n" + _former_names(),
     ]
+    parts += [f"## {title}\n\n{inspect.getdoc(kind)}\n\n{_table(kind)}" for kind, title in _titles(sections).items()]
+    return "\n".join([*parts, "## Former names\n\n" + _former_names()])
+
+
+def _titles(sections: Mapping[type, Sequence[str]]) -> dict[type, str]:
+    """Return the heading of each section: its places and, where others stand in the same places, the key that selects it."""
+    uses = Counter(place for places in sections.values() for place in set(places))
+    searches = {entry.search: name for name, entry in FAMILIES.items()}
+    titles = {}
     for kind, places in sections.items():
-        title = ", ".join(f"`{place}`" for place in dict.fromkeys(places) if place) or "Top level"
-        parts.append(f"## {title}\n\n{inspect.getdoc(kind)}\n\n{_table(kind)}")
-    return "\n".join(parts)
+        first, *others = [f"`{place}`" for place in dict.fromkeys(places)]
+        title = ", ".join([first, *others]) if len(others) < MAX_PLACES else f"{first} and {len(others)} other keys"
+        if family := searches.get(kind) or _family(kind):
+            title += f", family `{family}`"
+        elif any(uses[place] > 1 for place in places) and (required := _required_keys(kind)):
+            title += f" with `{required[0]}`"
+        titles[kind] = title if places[0] else "Top level"
+    return titles
+
+
+def _required_keys(kind: type) -> list[str]:
+    required = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
+    return [key for key, name in keys(kind).items() if name in required]
+
+
+def _family(kind: type) -> str:
+    """Return the family of a trained system; empty for other kinds."""
+    names = get_args(strip(get_type_hints(kind, include_extras=True).get("family", str)))
+    return names[0] if len(names) == 1 else ""
 
 
 def schema() -> str:

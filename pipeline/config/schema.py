@@ -230,9 +230,9 @@ class Cluster:
     checkpoint_seconds: Annotated[float, Gt(0)] = 120.0
     """Seconds between the checkpoints from which a killed training resumes."""
     microbatch_tokens: Annotated[int, Ge(0)] = 0
-    """Largest number of padded tokens in one forward and backward pass of a training worker, limited by its memory; `auto` or
-    0: its whole share of the batch. If the memory does not suffice, the update is repeated in passes of half the size,
-    and so are those after it."""
+    """Largest number of padded tokens in a microbatch, one forward and backward pass of a training worker; `auto` or 0: the
+    worker's whole share of the batch. If the memory does not suffice, this update is repeated, and later ones are made, in
+    microbatches of half the size."""
 
 
 @dataclass(frozen=True, kw_only=True)

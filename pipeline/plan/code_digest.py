@@ -15,7 +15,7 @@ from pathlib import Path
 import fewstep
 from models.family import FAMILIES
 
-ROOMS = ("fewstep", "kernels", "models", "stages")
+PACKAGES = ("fewstep", "kernels", "models", "stages")
 ROOT = Path(__file__).resolve().parents[2]
 RUNTIME = Path(fewstep.__file__).resolve().parents[1]
 """The folder of `fewstep`, which an image installs apart from the pipeline."""
@@ -23,7 +23,7 @@ RUNTIME = Path(fewstep.__file__).resolve().parents[1]
 
 @cache
 def code_digest(module: str) -> str:
-    """Return 16 hex digits over the syntax trees of `module` and of all modules in `ROOMS` that it imports."""
+    """Return 16 hex digits over the syntax trees of `module` and of all modules in `PACKAGES` that it imports."""
     trees: dict[str, str] = {}
     _collect(module, trees)
     return hashlib.sha256("\n".join(f"{name} {trees[name]}" for name in sorted(trees)).encode()).hexdigest()[:16]
@@ -51,10 +51,10 @@ def _native_digest() -> str:
 
 
 def _file(module: str) -> Path | None:
-    room = module.split(".")[0]
-    if room not in ROOMS:
+    package = module.split(".")[0]
+    if package not in PACKAGES:
         return None
-    path = (RUNTIME if room == "fewstep" else ROOT).joinpath(*module.split("."))
+    path = (RUNTIME if package == "fewstep" else ROOT).joinpath(*module.split("."))
     for candidate in (path.with_suffix(".py"), path / "__init__.py"):
         if candidate.is_file():
             return candidate

@@ -93,5 +93,5 @@ def distill_text(flow: Flow, name: str, text: Text, teacher: System, config: dis
 
 
 def other_members(networks: Teachers) -> tuple[Trained, ...]:
-    """Return the networks of a teacher beside its first one, which an ensemble also consists of."""
+    """Return the networks of an ensemble of teachers other than the first."""
     return tuple(network for network in networks[1:] if isinstance(network, Trained))

@@ -1,6 +1,6 @@
 """The flow of the pipeline, from raw text to the report.
 
-`build_plan` is the whole of it and can be read from top to bottom beside the picture in the README. The functions that it
+`build_plan` is the whole of it and can be read from top to bottom with the picture in the README. The functions that it
 calls plan one or a few steps each: they take artifacts and return the artifacts that the steps will leave.
 """
 

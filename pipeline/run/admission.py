@@ -25,7 +25,7 @@ class Admission(NamedTuple):
 
 
 def admit(demand: Demand, nodes: Mapping[str, Node], running: Sequence[Demand], pending: Sequence[Demand]) -> Admission | None:
-    """Return the resources of a step if it starts now beside the `running` ones, or None if it has to wait.
+    """Return the resources of a step if it starts now in addition to the `running` ones, or None if it has to wait.
 
     Nodes with GPUs or custom resources that other steps request are reserved for these while other nodes exist. If there are no
     other nodes, the CPUs that a pending step of that kind requests are left free.

@@ -12,7 +12,7 @@ from pipeline.store.files import read_json, write_atomically
 
 STATE_FILE = "mlflow.json"
 RUN = "run"
-"""The key of the run itself, beside those of its steps."""
+"""The key of the run itself, among those of its steps."""
 SCHEMA = 1
 
 

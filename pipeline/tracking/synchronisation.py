@@ -94,7 +94,7 @@ class Synchronisation:
         return parent
 
     def _isa_levels(self) -> list[str]:
-        """Return the levels of instructions of all steps, once the run is over."""
+        """Return the instruction-set levels of all steps, once the run is over."""
         if not self.over:
             return []
         manifests = (read_json(step_directory(self.run.store, entry) / MANIFEST) for entry in self.spec["plan"])

@@ -36,7 +36,7 @@ def _bin(first: int, end: int) -> str:
 
 
 FREQUENCIES = {_bin(first, end): range(first, end) for first, end in pairwise(_FREQUENCIES)}
-"""Bins of frequencies, those of the authors' program."""
+"""Bins of frequencies, those of the authors' code."""
 
 
 class Error(NamedTuple):

@@ -60,8 +60,8 @@ def make_cleaner(argument: tuple[Job, float]) -> Callable[[int], Ledger]:
     config = job.config
     if config.filters is None:
         return partial(_clean, job, None)
-    excluded, most = excluded_keys(job.inputs.exclude), config.filters.max_other_language
-    other = OtherLanguage.of(config.languages, most) if most < 1 else None
+    excluded, threshold = excluded_keys(job.inputs.exclude), config.filters.max_other_language
+    other = OtherLanguage.of(config.languages, threshold) if threshold < 1 else None
     return partial(_clean, job, Cleaner(config.filters, *config.languages, excluded, ratio, other))
 
 

@@ -182,7 +182,7 @@ def _formats(files: TextFiles) -> list[list[FileSide]]:
     names = [name for name in ("source", "tsv", "parquet") if getattr(files, name)]
     if not names or bool(files.source) != bool(files.target) or (files.references and len(names) > 1):
         raise DataError(
-            "corpus files: expected source and target, tsv or parquet, and references beside one of them alone, got "
+            "corpus files: expected source and target, tsv or parquet, and references with only one of these formats, got "
             f"{', '.join(names) or 'none of them'}; correct the files of the text"
         )
     references: list[FileSide] = [(f"reference {number}", "lines", side) for number, side in enumerate(files.references, 2)]

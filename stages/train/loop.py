@@ -144,7 +144,7 @@ class Worker:
     def _log_passes(self, update: int) -> None:
         """Log that memory ran out, and the size of the passes from this update on."""
         tokens = self.passes.max_tokens
-        log.warning("update %d: memory ran out; from here on a pass has at most %d padded tokens", update, tokens)
+        log.warning("update %d: memory ran out; from here on a microbatch has at most %d padded tokens", update, tokens)
         if self.training_worker.rank == 0:
             self.job.context.metrics(update, {"microbatch_tokens": float(tokens or 0)})
 

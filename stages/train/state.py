@@ -110,7 +110,7 @@ class TrainingFiles:
             )
         if names := not_finite(found.model):
             raise ArtifactError(
-                f"{self.directory / str(update)}: expected finite weights, got others in {', '.join(names[:3])}; "
+                f"{self.directory / str(update)}: expected finite weights, got inf or NaN in {', '.join(names[:3])}; "
                 f"remove {self.directory} to start again"
             )
         model.load_state_dict(found.model)

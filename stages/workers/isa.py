@@ -1,4 +1,4 @@
-"""The levels of instructions with which the processes of a step computed."""
+"""The instruction-set levels with which the processes of a step computed."""
 
 from __future__ import annotations
 

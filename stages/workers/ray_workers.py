@@ -55,7 +55,7 @@ class RayWorkers:
     deaths: Path
     """File of dead workers, a JSON object a line: {time, shard, seconds (lost work), error}."""
     isa: Path
-    """Folder in which each worker leaves its level of instructions."""
+    """Folder in which each worker leaves its instruction-set level."""
     avoid: tuple[str, ...] = ()
     """Nodes on which no worker is started."""
     silence_seconds: float = 300.0

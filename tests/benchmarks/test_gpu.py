@@ -67,8 +67,8 @@ def test_entries_decode_and_costs_are_shares_of_the_limits(finished):
         "autoregressive 4-4 greedy",
         "graph lookahead",
         "lattice 16 candidates",
-        "aggressive k15, all kept",
-        "aggressive k15, none kept",
+        "aggressive k15, all accepted",
+        "aggressive k15, none accepted",
         "aggressive k15, tree of 16",
         "ctc greedy",
     ]

@@ -18,7 +18,7 @@ ANCHORS = (
     "n-gram-models",
     "distillation",
     "several-tokens-a-step",
-    "all-systems-beside-ctranslate2",
+    "comparison-with-ctranslate2",
     "lattices",
     "graphs",
     "drafts",

@@ -74,7 +74,7 @@ def test_a_path_has_at_most_seven_files_and_none_twice(path: list[Stop]) -> None
     assert len(set(files)) == len(files) <= 7
 
 
-ROOMS = ("fewstep", "kernels", "models", "stages", "pipeline")
+PACKAGES = ("fewstep", "kernels", "models", "stages", "pipeline")
 LEFT_OUT = (
     *("fewstep/", "kernels/", "models/common/layers/"),  # arrays in, arrays out
     *("models/training/seeds.py", "models/training/precision.py", "models/training/worker.py", "models/training/parallel.py"),
@@ -90,7 +90,7 @@ def files_entered(call: Callable[[], object]) -> list[str]:
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         path = Path(frame.f_code.co_filename)
-        if event == "call" and path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in ROOMS:
+        if event == "call" and path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in PACKAGES:
             entered[path.relative_to(ROOT).as_posix()] = None
 
     threading.setprofile(note)

@@ -1,4 +1,4 @@
-"""Tables of recipes beside their papers hold the values of the resolved configs."""
+"""The tables of papers' settings hold the values of the resolved configs."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ import yaml
 from pipeline.config.load import load_config, resolved
 
 METHODS = Path(__file__).resolve().parents[2] / "docs/methods"
-HEADING = "### The recipe beside paper and program"
+HEADING = "### Settings of the paper, the authors' code and the recipe"
 PAGES = sorted(path.stem for path in METHODS.glob("*.md") if HEADING in path.read_text(encoding="utf-8"))
 DECIDED = {"initial_weights", "label_smoothing", "num_averaged"}
 """Settings that every recipe states a reason or a source for."""

@@ -117,7 +117,7 @@ def test_a_training_goes_on_without_a_machine_whose_raylet_is_killed(cables: Net
 
 
 def test_workers_that_do_not_reach_each_other_end_their_attempt(cables: Network, trained: Watched, tmp_path: Path) -> None:
-    """Both machines answer the head, so that Ray notices nothing. The network is mended before the next attempt."""
+    """Both machines answer the head, so that Ray notices nothing. The network is repaired before the next attempt."""
     silence = ("--set", "cluster.silence_seconds=60")
     run = RunAt(cables.machines[0], tmp_path / "store", "--set", f"cluster.address={cables.address}", *silence, *TWO, *TRAINED)
     run.begin_with(trained, before="train:teacher")

@@ -121,8 +121,8 @@ def test_truncated_parts_are_found_without_checksums(systems: dict[str, Path], t
         ({"sizes": {"source": 38, "target": 37, "joint": True}}, r"source.spm: expected 38 pieces .* got 37"),
         ({"sizes": 3}, "sizes"),
         ({"languages": {}}, "source"),
-        ({"languages": None}, "languages missing"),
-        ({"parts": None}, "parts missing"),
+        ({"languages": None}, "expected the keys languages, got none of them"),
+        ({"parts": None}, "expected the keys parts, got none of them"),
         ({"parts": {"model.safetensors": {}}}, "system.json: .*parts"),
         ({"parts": []}, "system.json: .*parts"),
         ({"parts": {}}, "system.json: parts: expected model.safetensors among them, got none"),
@@ -157,5 +157,5 @@ def test_weights_that_are_not_finite_are_refused(
     arrays["target_embedding.weight"][3, 1] = value
     save_file(arrays, directory / part, metadata)
     for load in (fewstep.load, load_system):
-        with pytest.raises(fewstep.BundleError, match=rf"{part}: expected finite weights, got others in target_embedding"):
+        with pytest.raises(fewstep.BundleError, match=rf"{part}: expected finite weights, got inf or NaN in target_embedding"):
             load(directory, verify=False)

@@ -1,4 +1,4 @@
-"""The best level of instructions is loaded, FEWSTEP_ISA chooses another, and what does not run here is refused."""
+"""The best instruction-set level is loaded, FEWSTEP_ISA chooses another, and what does not run here is refused."""
 
 import json
 import os

@@ -40,10 +40,10 @@ def drafter_of(config: AggressiveConfig, arrays: Arrays, joint: bool, linked: In
     return replace(drafter, lexicon=Lexicon(common_tokens(arrays["words.counts"]), linked))
 
 
-def common_tokens(counts: object, most: int = MAX_SHORTLIST_TOKENS) -> Ints:
-    """Return [W], at most `most` ids: EOS, then other tokens by their counts [V], ties by the lower id, without reserved ids."""
+def common_tokens(counts: object, max_tokens: int = MAX_SHORTLIST_TOKENS) -> Ints:
+    """Return [W], at most `max_tokens` ids: EOS, then tokens by their counts [V], ties by the lower id, without reserved ids."""
     numbers = np.asarray(counts)[len(RESERVED) :]
-    return np.concatenate(([EOS], len(RESERVED) + np.argsort(-numbers, kind="stable")))[:most].astype(np.int64)
+    return np.concatenate(([EOS], len(RESERVED) + np.argsort(-numbers, kind="stable")))[:max_tokens].astype(np.int64)
 
 
 def _head(config: AggressiveConfig, arrays: Arrays) -> Drafter:

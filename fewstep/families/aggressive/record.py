@@ -78,8 +78,8 @@ class DraftRecord:
             return
         self._warned = True
         log.warning(
-            "drafting was given up for %d of %d sentences, which were decoded greedily: the drafter is untrained or trained on "
-            "other text than the verifier",
+            "drafting was given up for %d of %d sentences, which were decoded greedily: the drafter is untrained, or was trained "
+            "on text other than the verifier's output; train it longer with `data: verifier`, or use another search",
             self.fell_back,
             self.sentences,
         )

@@ -26,9 +26,9 @@ class DagConfig(NetworkConfig):
     """Graph size and pinning as in the paper's code, which its results were computed with, or as in its successor."""
     initialisation: Literal["glorot", "normal"] = "glorot"
     """Random weights: embeddings with N(0, 1/width) and Glorot uniform matrices, or all of them with N(0, 0.02²) as in BERT and in
-    the programs of the paper's authors."""
+    the authors' code."""
     source_bos: bool = False
-    """Encode each source with BOS in front, as the programs of the paper's authors do. It takes one of `max_positions`."""
+    """Encode each source with BOS in front, as the authors' code does. It takes one of `max_positions`."""
     graph_size: Literal["source", "predicted", "fixed"] = "source"
     """Quantity that the size of a graph is proportional to: the source length, the target length, which the network predicts, or
     nothing."""

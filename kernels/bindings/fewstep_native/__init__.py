@@ -1,4 +1,4 @@
-"""The compiled extension: one module for each level of instructions, of which the best that the processor runs is loaded.
+"""The compiled extension: one module for each instruction-set level, of which the best that the processor runs is loaded.
 
 `ABI` is the version of its signatures, `LEVEL` the level in use, and `LEVELS` are those that are installed and that this processor
 runs, lowest first. The environment variable FEWSTEP_ISA names another level than the best.

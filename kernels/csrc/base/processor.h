@@ -1,4 +1,4 @@
-// The levels of instructions that this processor runs. Compiled for the baseline of the architecture.
+// The instruction-set levels that this processor runs. Compiled for the baseline of the architecture.
 #pragma once
 
 #include <string>

@@ -34,11 +34,11 @@ class DeviceSearch:
         """Return the hypothesis of each source; `limits` [B] are maximum output lengths in tokens with EOS."""
         model, _ = self._pair.networks(search)
         search = search.with_fallback(model.config)
-        most, positions = int(limits.max()), model.config.max_positions
-        size = size_for(prepared, most, max_source=positions, max_slots=positions)
+        max_length, positions = int(limits.max()), model.config.max_positions
+        size = size_for(prepared, max_length, max_source=positions, max_slots=positions)
         allowed = shortlist_mask(search.shortlist, self._lexicon, *source_tensors(prepared, "cpu"), model.sizes.target)
         inputs = inputs_for(prepared, limits, 0, allowed, size, model.target_embedding.weight.device)
-        found = self._programs.call((search, size), lambda program: program.run(inputs, len(prepared.ids), most))
+        found = self._programs.call((search, size), lambda program: program.run(inputs, len(prepared.ids), max_length))
         return [hypothesis for (hypothesis,) in found]
 
     def _program(self, key: tuple[AggressiveSearch, Size]) -> SearchProgram:

@@ -68,11 +68,11 @@ class DeviceRanking:
         model = self._models[search.precision]
         config, (source, source_lengths) = model.config, source_tensors(prepared, "cpu")
         lengths = upsampled(config, source_lengths)
-        most = int(lengths.max())
-        size = size_for(prepared, most, max_source=config.max_positions, max_slots=config.max_slots)
+        max_length = int(lengths.max())
+        size = size_for(prepared, max_length, max_source=config.max_positions, max_slots=config.max_slots)
         allowed = shortlist_mask(search.shortlist, self._lexicon, source, source_lengths, model.sizes.target)
         inputs = inputs_for(prepared, lengths.numpy(), SMALLEST, allowed, size, model.target_embedding.weight.device)
-        parts = self._programs.call((search, size), lambda program: program.run(inputs, len(prepared.ids), most))
+        parts = self._programs.call((search, size), lambda program: program.run(inputs, len(prepared.ids), max_length))
         scores, ids, blanks = (part.numpy() for part in parts)
         return RankedSlots(scores, ids, blanks, lengths.numpy())
 

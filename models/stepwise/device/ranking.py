@@ -100,8 +100,8 @@ class CoupledRanking:
         return found._replace(scores=found.scores.float()).best(found.scores, beam)
 
     def _extended(self, found: Ranked, top: TopTokens, slot: int, counts: Tensor, completions: Tensor) -> tuple[Ranked, Tensor]:
-        """Return all continuations by one more slot, with the keys of their ranking. `counts` [B,N] tells for which of `found` the
-        slot counts; the others take PAD."""
+        """Return all continuations by one more slot, with the keys of their ranking. `counts` [B,N] is True
+        where the slot counts for `found`; the others take PAD."""
         ids, scores = (rows_of(part[:, :, slot], found.parents) for part in (top.ids, top.scores))
         sums = found.scores[..., None] + scores + self._gains(found, ids, slot)
         sums = sums.masked_fill(~counts[..., None] | (scores == -torch.inf), -torch.inf)

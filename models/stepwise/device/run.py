@@ -42,12 +42,12 @@ class DeviceSearch:
     def decode(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first; `limits` [B] are maximum output lengths in tokens with EOS."""
         network = networks(self._models[search.precision])[0]
-        most, step = int(limits.max()), network.order.step_size
-        size = size_for(prepared, most, max_source=network.max_positions, max_slots=network.max_slots, step=step)
+        max_length, step = int(limits.max()), network.order.step_size
+        size = size_for(prepared, max_length, max_source=network.max_positions, max_slots=network.max_slots, step=step)
         allowed = shortlist_mask(search.shortlist, self._lexicon, *source_tensors(prepared, "cpu"), network.sizes.target)
         device = network.target_embedding.weight.device
         inputs = inputs_for(prepared, limits, 0, allowed, size, device)
-        return self._programs.call((search, size), lambda program: program.run(inputs, len(prepared.ids), -(-most // step)))
+        return self._programs.call((search, size), lambda program: program.run(inputs, len(prepared.ids), -(-max_length // step)))
 
     def _program(self, key: tuple[StepwiseSearch, Size]) -> SearchProgram:
         search, size = key

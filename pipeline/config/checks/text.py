@@ -72,7 +72,7 @@ def _text(path: KeyPath, text: TextConfig, config: RunConfig) -> Iterator[Rule]:
         expected = f"languages {embedded[0]} and {embedded[1]} with the embedded corpus"
         yield broken((*path, "embedded"), expected, "-".join(languages), ("languages",), ("task",))
     if text.references and (path[1] != "test" or given != ["source and target"]):
-        yield broken((*path, "references"), "further references only beside source and target of a test set", "some here")
+        yield broken((*path, "references"), "further references only for a test set with source and target", "some here")
 
 
 def _given(text: TextConfig) -> list[str]:

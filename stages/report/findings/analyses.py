@@ -1,4 +1,4 @@
-"""Read the results of analyses beside scores and timings. Each analysis is optional."""
+"""Read the results of analyses, which the report shows in addition to scores and timings. Each analysis is optional."""
 
 from __future__ import annotations
 

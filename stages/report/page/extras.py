@@ -28,14 +28,14 @@ class Provenance(NamedTuple):
     revision: str
     """Source revision; empty if unknown."""
     isa: list[str]
-    """Levels of instructions of the processes that made it; empty if they were not recorded."""
+    """Instruction-set levels of the processes that made it; empty if they were not recorded."""
     origin: list[dict[str, str]]
     """Its inputs that were made elsewhere: `name`, `from`, `sha256` and `licence` of each file."""
 
 
 @dataclass(frozen=True)
 class Extras:
-    """Contents of the page beside `Findings`."""
+    """Contents of the page in addition to `Findings`."""
 
     speed: dict[str, Figure]
     """Quality against speed, by test set."""

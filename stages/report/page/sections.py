@@ -97,7 +97,7 @@ def reproduction(findings: Findings, extras: Extras) -> Section:
     rows = [[one.step, element("code", one.fingerprint[:16]), one.revision[:10], ", ".join(one.isa)] for one in extras.provenance]
     if elsewhere := [[one.step, *_origin(file)] for one in extras.provenance for file in one.origin]:
         parts.append(table(["step", "file", "from", "sha256", "licence"], elsewhere, (0, 1, 2, 3, 4), sortable=False))
-    columns = ["step", "fingerprint", "source revision", "level of instructions"]
+    columns = ["step", "fingerprint", "source revision", "instruction-set level"]
     words = element("summary", f"Fingerprints of {count(len(rows), 'step')}")
     parts.append(element("details", words, table(columns, rows, (0, 1, 2, 3))))
     return Section("reproduce", "To reproduce", parts, "Reproduce")

@@ -68,15 +68,15 @@ def test_is_the_reference(problem, token_weight, threads):
         size = found.lengths[row]
         assert size == sizes[slow.length(source[:length]) if "lengths" in arrays else row]
         states = slow.states(source[:length], size, RULES)
-        words = slow.words(states, RULES)
+        log_probs = slow.token_log_probs(states, RULES)
         wanted = banded(torch.from_numpy(slow.transitions(states))).numpy()
         np.testing.assert_allclose(found.transitions[row, :size, : size - 1], wanted, rtol=1e-3, atol=2e-3)
         assert (found.transitions[row, size:] == -np.inf).all()
         assert (found.transitions[row, :, size - 1 :] == -np.inf).all()
-        best = np.sort(words, axis=1)[:, :-4:-1]
+        best = np.sort(log_probs, axis=1)[:, :-4:-1]
         np.testing.assert_allclose(found.log_probs[row, :size], best, rtol=1e-3, atol=2e-3)
         possible = np.isfinite(best)
-        chosen = np.take_along_axis(words, found.ids[row, :size], 1)
+        chosen = np.take_along_axis(log_probs, found.ids[row, :size], 1)
         np.testing.assert_allclose(chosen[possible], best[possible], rtol=1e-3, atol=2e-3)
         expected, margin = slow.follow(source[:length], size, token_weight=token_weight, rules=RULES)
         if margin > 20 * NEAR:

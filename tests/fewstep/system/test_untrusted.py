@@ -196,7 +196,7 @@ def test_weights_are_finite(directory: Path, value: float) -> None:
     weights = load_file(path)
     weights["encoder.layers.0.feed_forward.widen.weight"][3, 2] = value
     save_file(weights, path)
-    with pytest.raises(BundleError, match=r"expected finite weights, got others in encoder.layers.0.feed_forward.widen.weight"):
+    with pytest.raises(BundleError, match=r"expected finite weights, got inf or NaN in encoder.layers.0.feed_forward.widen.weight"):
         fewstep.load(directory, verify=False)
 
 

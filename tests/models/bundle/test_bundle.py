@@ -296,7 +296,7 @@ def test_all_tensors_that_do_not_fit_are_named_at_once(directory):
         ({"searches": {"best": {"beam": 3}}}, "beam"),
         ({"search": "fast"}, "fast"),
         ({"sizes": None}, "sizes"),
-        ({"languages": None}, "languages missing"),
+        ({"languages": None}, "expected the keys languages, got none of them"),
         ({"sizes": {"source": 38, "target": 37, "joint": True}}, r"source.spm: expected 38 pieces .* got 37"),
     ],
 )

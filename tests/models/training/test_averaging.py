@@ -72,5 +72,5 @@ def test_the_mean_does_not_lose_small_parts():
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_a_mean_that_is_not_finite_is_refused(bad):
     states = [{"a": torch.ones(3), "b": torch.ones(2)}, {"a": torch.ones(3), "b": torch.tensor([1.0, bad])}]
-    with pytest.raises(NotFiniteError, match="mean of 2 candidates: expected finite weights, got others in b"):
+    with pytest.raises(NotFiniteError, match="mean of 2 candidates: expected finite weights, got inf or NaN in b"):
         mean(states)

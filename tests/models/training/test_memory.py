@@ -77,5 +77,7 @@ def test_memory_is_searched_for_once() -> None:
 
 def test_one_pair_that_does_not_fit_is_an_error() -> None:
     loss, _ = limited(3)
-    with pytest.raises(TrainingMemoryError, match=r"memory for one pair of \d+ and \d+ tokens.*lower training.max_tokens"):
+    with pytest.raises(
+        TrainingMemoryError, match=r"out of memory with one pair of \d+ source and \d+ target tokens.*lower training.max_tokens"
+    ):
         trained(loss)

@@ -133,8 +133,8 @@ def test_the_token_is_found_but_never_shown(tmp_path: Path, monkeypatch: pytest.
 def test_ray_imports_the_kernels() -> None:
     found = {check.name: check for check in doctor._ray("")}
     assert found["ray"].verdict == "ok"
-    room = Path(doctor.__file__).resolve().parents[2] / "fewstep"
-    here = rf"importable in a Ray task on node \w+, from {re.escape(str(room))}; extension of ABI \d+ in .*; level .* of "
+    package = Path(doctor.__file__).resolve().parents[2] / "fewstep"
+    here = rf"importable in a Ray task on node \w+, from {re.escape(str(package))}; extension of ABI \d+ in .*; level .* of "
     assert re.match(here, found["kernels on ray"].text)
 
 

@@ -167,7 +167,7 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(tmp_path, monke
         ("corpus: {train: {source: a}}", "c.yaml:1: corpus.train.target: expected files of both sides, got no target"),
         (
             "corpus: {train: {source: a, target: b, references: [c]}}",
-            "corpus.train.references: expected further references only beside",
+            "corpus.train.references: expected further references only for a test set with",
         ),
         (
             "corpus: {filters: {min_length: 9, max_length: 8}}",

@@ -46,6 +46,13 @@ def test_the_schema_knows_short_forms_and_refuses_wrong_ones() -> None:
             jsonschema.validate(bad, schema)
 
 
+def test_headings_distinguish_the_forms_of_a_key() -> None:
+    headings = [line.removeprefix("## ") for line in config_docs.documentation().splitlines() if line.startswith("## ")]
+    assert {"`teacher` with `marian`", "`teacher` with `command`", "`systems.<name>` with `use`"} <= set(headings)
+    assert {"`systems.<name>`, family `dag`", "`systems.<name>.search.<name>`, family `dag`"} <= set(headings)
+    assert [heading for heading in set(headings) if headings.count(heading) > 1] == ["`distillation`"]
+
+
 def test_generated_pages_are_up_to_date() -> None:
     """`make docs` writes them."""
     assert (ROOT / "docs/reference/config.md").read_text(encoding="utf-8") == config_docs.documentation()

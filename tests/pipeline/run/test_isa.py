@@ -1,4 +1,4 @@
-"""Manifests, MLflow and `run` name the levels of instructions with which steps were computed."""
+"""Manifests, MLflow and `run` name the instruction-set levels with which steps were computed."""
 
 import sys
 from pathlib import Path

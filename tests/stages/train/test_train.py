@@ -173,7 +173,7 @@ def test_a_candidate_that_is_not_finite_is_not_averaged(inputs, tmp_path):
     report = json.loads((tmp_path / "training.json").read_text())
     path = tmp_path / "checkpoints" / "candidates" / f"{report['averaged'][0]}.safetensors"
     spoil(path)
-    with pytest.raises(StageError, match=r"mean of 2 candidates: expected finite weights, got others in target_embedding"):
+    with pytest.raises(StageError, match=r"mean of 2 candidates: expected finite weights, got inf or NaN in target_embedding"):
         train.STAGE.run(inputs, config_of(), make_work(tmp_path, attempt="a2"))
 
 

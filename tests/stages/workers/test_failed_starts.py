@@ -81,7 +81,7 @@ def results(cluster: Cluster, shards: int, folder: Path, monkeypatch: pytest.Mon
 
 
 def test_only_deaths_in_a_row_end_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of eight workers two in a row die at their start: over a long step far more than the six that would end it in a row."""
+    """Two of every eight workers die at their start: far more in a long step than the six deaths in a row that would end it."""
     cluster = Cluster(dies=lambda number: number % 8 in (1, 2))
     assert results(cluster, 40, tmp_path, monkeypatch) == {shard: shard * 10 for shard in range(40)}
 
