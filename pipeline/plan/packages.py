@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from pipeline.config.schema import RunConfig
-from pipeline.config.systems import CTranslate2Teacher, Distillation
+from pipeline.config.systems import BartTeacher, CTranslate2Teacher, Distillation
 from stages.errors import DataError
-from stages.score.tokenizers import EXTRAS, bleu_metric, tokenizer_for
+from stages.score.tokenizers import EXTRAS, bleu_metric, tokenizer_for, tokenizer_of
 
 
 def check_packages(config: RunConfig) -> None:
@@ -18,13 +18,12 @@ def check_packages(config: RunConfig) -> None:
 
 
 def _missing(config: RunConfig) -> Iterator[str]:
-    tokenizer = tokenizer_for(config.evaluation.tokenizer, config.languages.target)
-    try:
-        if tokenizer in EXTRAS:  # others need no package, and planning loads none
-            bleu_metric(tokenizer, False)
-    except DataError as error:
-        yield str(error)
+    yield from _tokenizers(config)
+    if config.evaluation.comet is not None and find_spec("comet") is None:
+        yield "evaluation.comet needs the package unbabel-comet, which is not installed; run: pip install unbabel-comet"
     yield from _filters(config)
+    if isinstance(config.teacher, BartTeacher) and find_spec("tokenizers") is None:
+        yield "teacher.bart needs the package tokenizers, which is not installed; run: pip install 'fewstep[bart]'"
     if find_spec("mtdata") is None and not config.store.offline:
         for place in _with_mtdata(config):
             yield f"{place} needs the package mtdata, which is not installed; run: pip install --group data"
@@ -38,6 +37,17 @@ def _missing(config: RunConfig) -> Iterator[str]:
             yield (
                 "teacher.ctranslate2 needs the package ctranslate2, which is not installed; run: pip install 'fewstep[ctranslate2]'"
             )
+
+
+def _tokenizers(config: RunConfig) -> Iterator[str]:
+    """Yield the problems of tokenisers: that of comparisons, and that of the language, which trainings are validated with."""
+    language = config.languages.target
+    for tokenizer in dict.fromkeys((tokenizer_for(config.evaluation.tokenizer, language), tokenizer_of(language))):
+        try:
+            if tokenizer in EXTRAS:  # others need no package, and planning loads none
+                bleu_metric(tokenizer, False)
+        except DataError as error:
+            yield str(error)
 
 
 def _filters(config: RunConfig) -> Iterator[str]:

@@ -44,7 +44,7 @@ def bleu_metric(tokenizer: str, lowercase: bool, *, effective_order: bool = Fals
         extra = EXTRAS.get(tokenizer, tokenizer)
         raise DataError(
             f"evaluation: tokeniser {tokenizer} needs an optional package that is not installed;"
-            f' run: pip install "sacrebleu[{extra}]", or choose another tokenizer, such as char'
+            f' run: pip install "sacrebleu[{extra}]"'
         ) from error
 
 

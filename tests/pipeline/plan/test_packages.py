@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import yaml
 
 from pipeline.config.load import load_config
 from pipeline.config.schema import RunConfig
+from pipeline.config.systems import BartTeacher
 from pipeline.plan import packages
 from pipeline.plan.packages import check_packages
 from stages.errors import DataError
@@ -65,3 +67,24 @@ def test_packages_of_optional_filters_are_looked_for(config: RunConfig, monkeypa
     ]
     assert "pip install datasketch" in lines[0]
     assert "pip install py3langid" in lines[1]
+
+
+@pytest.mark.parametrize("tokenizer", ["char", "ko-mecab"])
+def test_the_tokeniser_of_the_language_validates_trainings_whatever_is_stated(
+    config: RunConfig, tokenizer: Literal["char", "ko-mecab"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
+    with pytest.raises(DataError, match="tokeniser ja-mecab "):
+        check_packages(replace(config, evaluation=replace(config.evaluation, tokenizer=tokenizer)))
+
+
+def test_packages_of_comet_and_of_an_imported_bart_are_looked_for(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "bleu_metric", lambda *_: None)
+    monkeypatch.setattr(packages, "find_spec", lambda name: None if name in ("comet", "tokenizers") else object())
+    compared = replace(config.evaluation, comet=Path("model.ckpt"))
+    with pytest.raises(DataError) as caught:
+        check_packages(replace(config, evaluation=compared, teacher=BartTeacher(bart=Path("bart"))))
+    lines = str(caught.value).splitlines()
+    assert [line.split(" needs ")[0] for line in lines] == ["evaluation.comet", "teacher.bart"]
+    assert "pip install unbabel-comet" in lines[0]
+    assert "pip install 'fewstep[bart]'" in lines[1]
