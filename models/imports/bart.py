@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,11 @@ from torch import Tensor
 
 from fewstep.byte_pieces import BytePieces
 from fewstep.config.network import Sizes
-from fewstep.config.options import OutputLimits
-from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.vocabulary import BOS, EOS, MASK, PAD, UNK
 from models.imports.files import ForeignModelError, read_object, required
 from models.imports.foreign import ForeignModel
-from models.imports.hugging_face import bart_network, licence
+from models.imports.hugging_face import bart_network, licence, search_of, whole
 from models.imports.pieces import PieceOrder, numbered, piece_order
 from models.imports.tensors import PARTS, ForeignTensors, layer_weights, read_tensors
 
@@ -54,37 +52,19 @@ def read_bart(files: Mapping[str, Path], *, name: str, digests: Mapping[str, str
         pieces={"source": pieces, "target": pieces},
         merges=merges,
         unmapped={},
-        search=_search(merged),
+        search=search_of(merged, FRONT),
         origin={"kind": "bart", "name": name, "files": dict(digests), "importer": 1, **licence(files)},
     )
 
 
-def _search(values: Mapping[str, Any]) -> StepwiseSearch:
-    """Return beam search with the options of the directory, whose lengths count the start token and BOS."""
-    limits = OutputLimits()
-    longest, shortest = (int(values.get(key) or 0) - FRONT for key in ("max_length", "min_length"))
-    if longest > 0:
-        limits = replace(limits, max_tokens=longest)
-    if shortest > limits.min_tokens:
-        limits = replace(limits, min_tokens=shortest)
-    usual = StepwiseSearch(strategy="beam")
-    penalty = values.get("length_penalty")
-    return StepwiseSearch(
-        strategy="beam",
-        beam_size=values.get("num_beams") or usual.beam_size,
-        length_penalty=usual.length_penalty if penalty is None else float(penalty),
-        output_limits=limits,
-    )
-
-
 def _order(files: Mapping[str, Path], values: Mapping[str, Any]) -> PieceOrder:
-    rows = values.get("vocab_size")
+    rows = whole(values, "vocab_size")
     ids = read_object(required(files, "vocab.json"))
     mask = RESERVED_PIECES[MASK]
     if ids.get(mask) == rows:  # networks that were trained on summaries have no row for it
         del ids[mask]
     reserved = {token: piece for token, piece in RESERVED_PIECES.items() if token != MASK or mask in ids}
-    order = piece_order("vocab.json", ids, reserved, int(rows or 0))
+    order = piece_order("vocab.json", ids, reserved, rows)
     for key, token in (
         ("pad_token_id", PAD),
         ("bos_token_id", BOS),

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fewstep.families.stepwise.config import StepwiseConfig
+from fewstep.config.options import OutputLimits
+from fewstep.config.values import value_problems
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.imports.files import ForeignModelError, read_object
 
 ACTIVATIONS: dict[str, Literal["relu", "gelu", "swish"]] = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 
 TIED = "tie_word_embeddings"
+MAX_WHOLE = 1 << 20
+"""The largest size, row or length in a directory. Arrays of some of these sizes are made before weights are compared with them."""
 BART_OTHERS = ("normalize_before", "add_final_layer_norm", "add_bias_logits", "static_position_embeddings")
 """Options of BART's relatives, which transformers does not implement for it."""
 MARIAN_LEGACY = ("normalize_before", "normalize_embedding", "add_final_layer_norm")
@@ -54,6 +59,15 @@ def marian_network(values: Mapping[str, Any]) -> StepwiseConfig:
     return StepwiseConfig(**shape_of(values), sinusoids="paper", logits_bias=True)
 
 
+def whole(values: Mapping[str, Any], key: str, usual: int | None = None, *, least: int = 1) -> int:
+    """Return a whole number, which is `usual` without a value. Raises ForeignModelError for another value, and for none at all."""
+    value = usual if values.get(key) is None else values[key]
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_WHOLE:
+        got = "none" if value is None else repr(value)
+        raise ForeignModelError(f"config.json: {key}: expected a whole number from {least} to {MAX_WHOLE}, got {got}")
+    return value
+
+
 def expect(values: Mapping[str, Any], key: str, expected: Any) -> None:
     """Raise ForeignModelError if a key has another value."""
     if values.get(key) != expected:
@@ -75,23 +89,47 @@ def shape_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ForeignModelError for a missing key, for sides of different shapes, and for an activation that no network here has.
     """
-    try:
-        for part in ("ffn_dim", "attention_heads"):
-            expect(values, f"decoder_{part}", values[f"encoder_{part}"])
-        return {
-            "encoder_layers": values["encoder_layers"],
-            "decoder_layers": values["decoder_layers"],
-            "width": values["d_model"],
-            "feed_forward": values["encoder_ffn_dim"],
-            "heads": values["encoder_attention_heads"],
-            "dropout": values.get("dropout", 0.1),
-            "norm": "post",
-            "max_positions": values.get("max_position_embeddings", 1024),
-            "activation": activation_of(values),
-            "scale_embeddings": bool(values.get("scale_embedding", False)),
-        }
-    except KeyError as error:
-        raise ForeignModelError(f"config.json: expected the key {error.args[0]}, got none; copy the file again") from error
+    for part in ("ffn_dim", "attention_heads"):
+        expect(values, f"decoder_{part}", values.get(f"encoder_{part}"))
+    dropout = values.get("dropout", 0.1)
+    if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+        raise ForeignModelError(f"config.json: dropout: expected a probability below 1, got {dropout!r}")
+    return {
+        "encoder_layers": whole(values, "encoder_layers"),
+        "decoder_layers": whole(values, "decoder_layers"),
+        "width": whole(values, "d_model"),
+        "feed_forward": whole(values, "encoder_ffn_dim"),
+        "heads": whole(values, "encoder_attention_heads"),
+        "dropout": dropout,
+        "norm": "post",
+        "max_positions": whole(values, "max_position_embeddings", 1024, least=2),
+        "activation": activation_of(values),
+        "scale_embeddings": bool(values.get("scale_embedding", False)),
+    }
+
+
+def search_of(values: Mapping[str, Any], front: int) -> StepwiseSearch:
+    """Return beam search with the options of a directory, whose lengths count `front` tokens before the first one of the text.
+
+    Raises ForeignModelError for options of other types or out of bounds.
+    """
+    usual, limits = StepwiseSearch(strategy="beam"), OutputLimits()
+    longest, shortest = (whole(values, key, 0, least=0) - front for key in ("max_length", "min_length"))
+    if longest > 0:
+        limits = replace(limits, max_tokens=longest)
+    if shortest > limits.min_tokens:
+        limits = replace(limits, min_tokens=shortest)
+    penalty = values.get("length_penalty")
+    search = replace(
+        usual,
+        beam_size=whole(values, "num_beams", 0, least=0) or usual.beam_size,
+        length_penalty=usual.length_penalty if penalty is None else penalty,
+        output_limits=limits,
+    )
+    if problem := next(value_problems(search), None):
+        name = ".".join(map(str, problem.path))
+        raise ForeignModelError(f"generation_config.json: {name}: expected {problem.expected}, got {problem.got!r}")
+    return replace(search, length_penalty=float(search.length_penalty))
 
 
 def licence(files: Mapping[str, Path]) -> dict[str, str]:

@@ -11,17 +11,18 @@ import torch
 from torch import Tensor
 
 from fewstep.config.network import Sizes
-from fewstep.config.options import OutputLimits
-from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.vocabulary import EOS, PAD, UNK
 from models.imports.files import ForeignModelError, read_object, required
 from models.imports.foreign import ForeignModel
-from models.imports.hugging_face import TIED, licence, marian_network
+from models.imports.hugging_face import TIED, licence, marian_network, search_of, whole
 from models.imports.pieces import PieceOrder, is_language_token, piece_order, reordered
 from models.imports.tensors import ForeignTensors, layer_weights, read_tensors
 
 RESERVED_PIECES = {PAD: "<pad>", EOS: "</s>", UNK: "<unk>"}
 SHARED = "model.shared.weight"
+FRONT = 1
+"""Tokens of an output in transformers before the first one of its text: the start token."""
 
 
 def read_marian(files: Mapping[str, Path], *, name: str, digests: Mapping[str, str], target_token: str = "") -> ForeignModel:
@@ -32,7 +33,7 @@ def read_marian(files: Mapping[str, Path], *, name: str, digests: Mapping[str, s
     """
     values = read_object(required(files, "config.json"))
     config = marian_network(values)
-    search = _search(values | (read_object(files["generation_config.json"]) if "generation_config.json" in files else {}))
+    search = search_of(values | (read_object(files["generation_config.json"]) if "generation_config.json" in files else {}), FRONT)
     weights_file = required(files, "model.safetensors", "pytorch_model.bin")
     source, target = _orders(files, values)
     prefix = _prefix(source, target_token)
@@ -53,26 +54,13 @@ def read_marian(files: Mapping[str, Path], *, name: str, digests: Mapping[str, s
     )
 
 
-def _search(values: Mapping[str, Any]) -> StepwiseSearch:
-    """Return beam search with the beam size, the length penalty and the limit, which counts the start token, of the directory."""
-    limits = OutputLimits(max_tokens=values["max_length"] - 1) if values.get("max_length", 0) > 1 else OutputLimits()
-    usual = StepwiseSearch(strategy="beam")
-    penalty = values.get("length_penalty")
-    return StepwiseSearch(
-        strategy="beam",
-        beam_size=values.get("num_beams") or usual.beam_size,
-        length_penalty=usual.length_penalty if penalty is None else float(penalty),
-        output_limits=limits,
-    )
-
-
 def _orders(files: Mapping[str, Path], values: Mapping[str, Any]) -> tuple[PieceOrder, PieceOrder]:
-    rows = values["vocab_size"]
+    rows = whole(values, "vocab_size")
     source = piece_order("vocab.json", read_object(required(files, "vocab.json")), RESERVED_PIECES, rows)
     target = source
     if not values.get("share_encoder_decoder_embeddings", True):
         vocabulary = read_object(required(files, "target_vocab.json"))
-        target = piece_order("target_vocab.json", vocabulary, RESERVED_PIECES, values.get("decoder_vocab_size") or rows)
+        target = piece_order("target_vocab.json", vocabulary, RESERVED_PIECES, whole(values, "decoder_vocab_size", rows))
     for key, token in (("pad_token_id", PAD), ("eos_token_id", EOS)):
         if values.get(key) != target.rows[token]:
             raise ForeignModelError(
@@ -111,7 +99,10 @@ def _weights(
     _check_positions(tensors, config)
     weights |= layer_weights(tensors, "model.", config)
     tensors.finish()
-    start = table[values["decoder_start_token_id"]]
+    row = whole(values, "decoder_start_token_id", least=0)
+    if row >= old_target:
+        raise ForeignModelError(f"config.json: decoder_start_token_id: expected an id below {old_target}, got {row}")
+    start = table[row]
     if not bool(start.any()):
         return weights, config
     scale = 1.0 if config.scale_embeddings else math.sqrt(config.width)
@@ -123,8 +114,10 @@ def _check_positions(tensors: ForeignTensors, config: StepwiseConfig) -> None:
     """Compare stored position codes, which are constants, with the formula."""
     from models.common.layers.embeddings import sinusoids
 
-    expected = sinusoids(torch.arange(config.max_positions), config.width, "paper")
     for side in ("encoder", "decoder"):
         name = f"model.{side}.embed_positions.weight"
-        if name in tensors and not torch.allclose(tensors.take(name, tuple(expected.shape)), expected, atol=1e-3):
+        if name not in tensors:
+            continue
+        found = tensors.take(name, (config.max_positions, config.width))
+        if not torch.allclose(found, sinusoids(torch.arange(config.max_positions), config.width, "paper"), atol=1e-3):
             raise ForeignModelError(f"{name}: expected the sinusoids of Marian, got other codes")

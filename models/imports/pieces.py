@@ -51,10 +51,12 @@ def piece_order(file: str, ids: Mapping[str, Any], reserved: Mapping[int, str], 
         raise ForeignModelError(
             f"{file}: expected the piece {missing[0]}, got {len(ids)} others; use the vocabulary of this network"
         )
-    if sorted(ids.values(), key=repr) != sorted(range(size), key=repr):
+    numbers = {number for number in ids.values() if type(number) is int}
+    if len(ids) != size or numbers != set(range(size)):
+        found = f"ids {min(numbers)} to {max(numbers)}" if numbers else "no numbers"
         raise ForeignModelError(
-            f"{file}: expected {size} symbols with the ids 0 to {size - 1} for {size} rows, got {len(ids)} "
-            f"(ids {min(ids.values())} to {max(ids.values())}); use the vocabulary of this network"
+            f"{file}: expected {size} symbols with the ids 0 to {size - 1} for {size} rows, got {len(ids)} ({found}); use the "
+            "vocabulary of this network"
         )
     taken = set(reserved.values())
     rest = [name for name in sorted(ids, key=ids.__getitem__) if name not in taken]

@@ -126,6 +126,39 @@ def test_other_architectures_and_damaged_directories_are_refused(tmp_path):
     refused("model.safetensors: expected weights", lambda path: (path / "model.safetensors").write_bytes(b"{}"))
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("encoder_layers", "2", "a whole number from 1"),
+        ("d_model", 16.0, "a whole number from 1"),
+        ("vocab_size", 10**12, "a whole number from 1"),
+        ("max_position_embeddings", 10**12, "a whole number from 2"),
+        ("dropout", 2, "a probability below 1"),
+        ("decoder_start_token_id", 1000, "an id below"),
+        ("decoder_start_token_id", None, "a whole number from 0"),
+        ("num_beams", "4", "a whole number from 0"),
+        ("max_length", [], "a whole number from 0"),
+        ("length_penalty", -1.0, "a number of at least 0"),
+        ("length_penalty", "long", "a finite number"),
+    ],
+)
+def test_values_of_other_types_or_sizes_are_refused(key, value, expected, tmp_path):
+    write_marian(tmp_path)
+    change(tmp_path, **{key: value})
+    generation = json.loads((tmp_path / "generation_config.json").read_text())
+    (tmp_path / "generation_config.json").write_text(json.dumps({k: v for k, v in generation.items() if k != key}))
+    with pytest.raises(ForeignModelError, match=f"config.json: {key}: expected {expected}"):
+        read(tmp_path)
+
+
+def test_ids_that_are_no_numbers_are_refused(tmp_path):
+    write_marian(tmp_path)
+    ids = json.loads((tmp_path / "vocab.json").read_text())
+    (tmp_path / "vocab.json").write_text(json.dumps({piece: str(number) for piece, number in ids.items()}))
+    with pytest.raises(ForeignModelError, match=r"vocab\.json: expected .* symbols .* \(no numbers\)"):
+        read(tmp_path)
+
+
 class Payload:
     """An object whose pickle calls a function when it is loaded."""
 
