@@ -65,5 +65,5 @@ class ExternalConfig:
 
 
 STAGE: Stage[ExternalInputs, ExternalConfig, Text] = Stage(
-    name="external", version=1, run=Implementation(__name__), output=Text, distributes=True
+    name="external", version=2, run=Implementation(__name__), output=Text, distributes=True
 )

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import IO
@@ -19,6 +20,8 @@ from stages.errors import DataError, TransientError
 PASSED = ("PATH", "HOME", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 """Variables that every program sees, with LANG, TMPDIR and those that the config names."""
 STDERR_LINES = 20
+STDERR_BYTES = 500
+"""Bytes of a line of the error stream. A progress bar writes one line without end."""
 GRACE_SECONDS = 10.0
 """Seconds between the signals TERM and KILL."""
 BLOCK = 1 << 16
@@ -67,7 +70,8 @@ class Translator:
         assert process.stdout is not None
         assert process.stderr is not None
         writer = Thread(target=_write, args=(process.stdin, lines), daemon=True)
-        reader = Thread(target=self._stderr.extend, args=(process.stderr,), daemon=True)
+        messages = iter(partial(process.stderr.readline, STDERR_BYTES), b"")
+        reader = Thread(target=self._stderr.extend, args=(messages,), daemon=True)
         writer.start()
         reader.start()
         for line in self._lines(process.stdout, len(lines)):

@@ -9,9 +9,11 @@ from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from stages.artifacts import CHECKPOINTS
 from stages.context import Context, StepContext, WorkerContext
+from stages.corpus.filters import normalise
 from stages.errors import StageError, TransientError
 from stages.external import ExternalConfig, ExternalInputs
 from stages.external.ctranslate2_model import CTranslate2Lines
@@ -99,10 +101,10 @@ def _is_whole(kept: Path, shard: Path) -> bool:
 
 
 def _pairs(shards: Sequence[Path], context: Context, counts: Counter[str]) -> Iterator[pa.Table]:
-    """Yield the pairs with an output, and count them."""
+    """Yield the pairs with an output, normalised as all training text is, and count them."""
     for index in range(len(shards)):
         table = read_shard(_kept(context, index))
-        usable = pa.array([bool(line.strip()) for line in table["target"].to_pylist()], pa.bool_())
-        kept = table.filter(usable)
+        targets = normalise(table["target"].combine_chunks())
+        kept = table.set_column(table.column_names.index("target"), "target", targets).filter(pc.not_equal(targets, ""))
         counts.update(rows=table.num_rows, kept=kept.num_rows, empty=table.num_rows - kept.num_rows)
         yield kept

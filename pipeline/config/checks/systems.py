@@ -79,6 +79,11 @@ def _foreign_teacher(config: RunConfig) -> Iterator[Rule]:
             yield broken(("vocabulary", "use"), expected, "none", ("teacher",))
         elif config.languages.target_token:
             yield broken(("vocabulary", "use"), "a vocabulary of its own with languages.target_token", "'teacher'")
+    if isinstance(teacher, CommandTeacher):
+        for number, name in enumerate(names := [file.name for file in teacher.files]):
+            if name in names[:number]:
+                expected = "names that differ, since files are linked into one directory by name"
+                yield broken(("teacher", "files", number), expected, f"{name!r} again")
     if isinstance(teacher, ExternalTeacher) and isinstance(settings, Distillation):
         key = _key(teacher)
         if settings.n_best > 1:

@@ -405,6 +405,10 @@ def test_a_program_distils_and_its_version_and_files_are_inputs(tmp_path: Path) 
     ("changes", "match"),
     [
         ({"systems": {"auto": {"use": "teacher"}}}, "a teacher with a network, not a command"),
+        (
+            {"teacher": {**COMMAND, "files": ["a/model", "b/vocab", "c/model"]}},
+            r"files\[2\]: expected names that differ, .* 'model' again",
+        ),
         ({"distillation": {"n_best": 3}}, "n_best: expected 1 with teacher.command"),
         ({"distillation": {"n_best": 3, "choose": "reference"}}, "choose: expected score with teacher.command"),
         ({"systems": {"student": {"initial_weights": "teacher"}}}, "random with teacher.command"),

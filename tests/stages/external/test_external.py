@@ -52,6 +52,13 @@ def test_programs_that_fail_are_tried_again():
         list(Translator(["/no/such/program"], files=(), environment=(), timeout_seconds=1).translate(["a"]))
 
 
+def test_a_progress_bar_without_newlines_is_cut_in_messages():
+    bar = "import sys; [sys.stderr.write(f'{n} of 100000\\r') for n in range(100_000)]; sys.exit(1)"
+    with pytest.raises(TransientError, match=r"99999 of 100000$") as caught:
+        translate(bar, ["a"])
+    assert len(str(caught.value)) < 12_000
+
+
 def test_a_program_that_hangs_is_killed_with_its_children(tmp_path):
     marker = tmp_path / "child"
     code = (
@@ -120,6 +127,14 @@ def test_complete_shards_are_kept_and_only_missing_ones_are_translated(tmp_path)
     ]
     assert log.read_text().split() == ["one", "two", "three", "four", "four", "fünf"]
     assert '"empty": 1' in (context.directory / "distill.json").read_text()
+
+
+def test_outputs_are_normalised_as_training_text_is(tmp_path):
+    text, context = text_of(tmp_path / "text", [["one", "two"], ["three"]]), context_of(tmp_path / "external.partial")
+    outputs = "ein\u2581 satz \r\n\u200a\r\nfu\u0308nf\r\n".encode()
+    code = f"import sys; sys.stdin.read(); sys.stdout.buffer.write({outputs!r})"
+    run(ExternalInputs(text, ()), ExternalConfig(command=(sys.executable, "-c", code), version="1"), context)
+    assert rows(context.directory) == [(0, "one", "ein satz"), (2, "three", "fünf")]
 
 
 def test_files_and_version_enter_the_fingerprint_and_limits_do_not():
