@@ -15,9 +15,7 @@ import pyarrow.compute as pc
 from stages.corpus import Filters
 from stages.corpus.language import OtherLanguage
 from stages.corpus.ledger import OPTIONAL_REASONS, REASONS, Mask
-
-WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "bo", "yue"})
-"""Languages whose lengths are in characters."""
+from stages.languages import WITHOUT_SPACES, base_code
 
 # SentencePiece writes a space as U+2581, so that this character cannot be kept in text: it is treated as a space.
 _SPACES = r"[\p{Z}\t\n\v\f\r\x{1c}-\x{1f}\x{85}\x{2581}]+"
@@ -160,4 +158,4 @@ def _numpy(values: pa.Array) -> Any:
 
 def _lengths(language: str, characters: Any, spaces: Any) -> Any:
     """Return lengths in words, or in characters without spaces for a language of `WITHOUT_SPACES`."""
-    return characters - spaces if language.split("-")[0] in WITHOUT_SPACES else spaces + (characters > 0)
+    return characters - spaces if base_code(language) in WITHOUT_SPACES else spaces + (characters > 0)

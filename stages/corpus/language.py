@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +12,7 @@ import numpy as np
 
 from stages.corpus.ledger import Mask
 from stages.errors import DataError
+from stages.languages import base_code
 
 PACKAGE = "py3langid"
 
@@ -22,7 +22,7 @@ def language_problem(languages: Sequence[str]) -> str | None:
     if find_spec(PACKAGE) is None:
         return f"needs the package {PACKAGE}, which is not installed; run: pip install {PACKAGE}, or set it to 1"
     known = set(_identifier().nb_classes)
-    if unknown := [language for language in languages if _code(language) not in known]:
+    if unknown := [language for language in languages if base_code(language) not in known]:
         return f"cannot be used, since {PACKAGE} does not know the language {', '.join(unknown)}; set it to 1"
     return None
 
@@ -40,7 +40,7 @@ class OtherLanguage:
         """Load the model. Raises DataError if the package is missing or does not know the languages."""
         if problem := language_problem(languages):
             raise DataError(f"corpus.filters.max_other_language {problem}")
-        return OtherLanguage((_code(languages[0]), _code(languages[1])), max_probability, _identifier())
+        return OtherLanguage((base_code(languages[0]), base_code(languages[1])), max_probability, _identifier())
 
     def mask(self, sources: Sequence[str], targets: Sequence[str]) -> Mask:
         """Return for which pairs [N] a side is in another language with more than the largest probability."""
@@ -54,10 +54,6 @@ class OtherLanguage:
     def _is_other(self, text: str, language: str) -> bool:
         found, probability = self.identifier.classify(text)
         return bool(found != language and probability > self.max_probability)
-
-
-def _code(language: str) -> str:
-    return re.split("[-_]", language.lower())[0]
 
 
 @cache

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from stages.corpus.filters import WITHOUT_SPACES
+from stages.languages import WITHOUT_SPACES, base_code
 
 PACKAGE = "datasketch"
 HASHES = 64
@@ -54,7 +54,7 @@ def band_hashes(table: pa.Table, languages: tuple[str, str], threshold: float) -
 
 def _shingles(table: pa.Table, languages: tuple[str, str]) -> Iterator[list[bytes]]:
     columns = [table[side].to_pylist() for side in ("source", "target")]
-    split = [list if language.split("-")[0] in WITHOUT_SPACES else str.split for language in languages]
+    split = [list if base_code(language) in WITHOUT_SPACES else str.split for language in languages]
     for sides in zip(*columns, strict=True):
         found: list[bytes] = []
         for name, text, units in zip("st", sides, split, strict=True):

@@ -60,4 +60,4 @@ class ScoreConfig:
     """Compute the quality and the diversity of all hypotheses of a sentence."""
 
 
-STAGE: Stage[ScoreInputs, ScoreConfig, Scores] = Stage(name="score", version=2, run=Implementation(__name__), output=Scores)
+STAGE: Stage[ScoreInputs, ScoreConfig, Scores] = Stage(name="score", version=3, run=Implementation(__name__), output=Scores)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from stages.languages import base_code
 from stages.ngram.counts import OVER, UNDER, otem, utem
 from stages.score import rouge
 from stages.score.tokenizers import bleu_metric, sacrebleu_tokenizer, tokenizer_of
@@ -54,7 +55,7 @@ def preparation(name: str, language: str) -> tuple[Callable[[str], str], str]:
         return sacrebleu_tokenizer(tokenizer), f"pre:{tokenizer}"
     import sacremoses
 
-    moses = sacremoses.MosesTokenizer(lang=re.split("[-_]", language.lower())[0])
+    moses = sacremoses.MosesTokenizer(lang=base_code(language))
     compounds = name == "compound_split_bleu"
 
     def tokenize(text: str) -> str:

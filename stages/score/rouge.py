@@ -10,6 +10,7 @@ from importlib import metadata
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from stages.languages import base_code
 from stages.score.tokenizers import sacrebleu_tokenizer
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def tokens_name(language: str, tokenizer: str) -> str:
     """
     if tokenizer != "13a":
         return tokenizer
-    return "english" if re.split("[-_]", language.lower())[0] == "en" else "words"
+    return "english" if base_code(language) == "en" else "words"
 
 
 def tokens_of(signature: str) -> str:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from stages.errors import DataError
+from stages.languages import WITHOUT_SPACES, base_code
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
-TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
-"""Tokenisers by target language; 13a for all other languages."""
+TOKENIZERS = dict.fromkeys(WITHOUT_SPACES, "char") | {"zh": "zh", "yue": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+"""Tokenisers by target language; 13a for all other languages. To 13a a sentence without spaces would be a single word."""
 
 EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
 """Optional dependencies of sacreBLEU by tokeniser."""
 
 
 def tokenizer_of(language: str) -> str:
-    """Return the name of sacreBLEU's tokeniser for a language code such as `de`, `zh-CN` or `ja`."""
-    return TOKENIZERS.get(re.split("[-_]", language.lower())[0], "13a")
+    """Return the name of sacreBLEU's tokeniser for a language code such as `de`, `zh-CN` or `jpn`."""
+    return TOKENIZERS.get(base_code(language), "13a")
 
 
 def tokenizer_for(choice: str, language: str) -> str:

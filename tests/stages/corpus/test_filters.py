@@ -108,7 +108,8 @@ def test_reasons(filters: dict[str, Any], pair: tuple[str, str], reason: str | N
 
 def test_lengths_are_in_characters_for_languages_without_spaces() -> None:
     pair = ("I like it very much", "我非常喜欢它")
-    assert clean(pairs(pair), languages=("en", "zh"), min_length=5, max_ratio=4.0)[1] == [pair]
+    for language in ("zh", "zh_CN", "zho"):
+        assert clean(pairs(pair), languages=("en", language), min_length=5, max_ratio=4.0)[1] == [pair]
     assert clean(pairs(pair), languages=("en", "de"), min_length=5, max_ratio=4.0)[1] == []
 
 

@@ -13,10 +13,30 @@ GERMAN = Comparison(language="de", tokenizer="13a", lowercase=False)
 
 @pytest.mark.parametrize(
     ("language", "tokenizer"),
-    [("de", "13a"), ("zh", "zh"), ("zh-CN", "zh"), ("ZH_tw", "zh"), ("ja", "ja-mecab"), ("ko", "ko-mecab"), ("en", "13a")],
+    [
+        ("de", "13a"),
+        ("zh", "zh"),
+        ("zh-CN", "zh"),
+        ("ZH_tw", "zh"),
+        ("ja", "ja-mecab"),
+        ("ko", "ko-mecab"),
+        ("en", "13a"),
+        ("yue", "zh"),
+        ("th", "char"),
+        ("km-KH", "char"),
+        ("jpn", "ja-mecab"),
+        ("zho_Hant", "zh"),
+        ("deu", "13a"),
+    ],
 )
 def test_the_tokeniser_follows_the_language(language: str, tokenizer: str) -> None:
     assert tokenizer_of(language) == tokenizer
+
+
+def test_a_sentence_without_spaces_is_more_than_one_word() -> None:
+    how = Comparison(language="th", tokenizer=tokenizer_of("th"), lowercase=False)
+    for metric in ("bleu", "tokenized_bleu"):
+        assert 60 < score(metric, ["ฉันชอบแมวดำ"], [["ฉันชอบแมวขาว"]], how)["score"] < 100
 
 
 def test_bleu_by_hand() -> None:
