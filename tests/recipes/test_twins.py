@@ -15,7 +15,7 @@ from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
 from pipeline.store.downloads import RemoteFile
 from tests.recipes import page
-from tests.recipes.twins import PAPERS, RECIPES, RESULTS, run_twin, twin
+from tests.recipes.twins import PAPERS, RECIPES, RESULTS, VARIANTS, Twin, run_twin, twin
 from tests.synthetic_text import LETTERS
 
 SCRIPTS = {language: LETTERS[language] for language in ("ja", "zh", "ru")}
@@ -48,7 +48,17 @@ def test_a_tiny_twin_of_the_recipe_ends_in_a_report(name: str, folder: Path, tmp
     plan = build_plan(found.config, Store(store))
     done = {step.name: step.directory for step in plan.steps}
     assert found.steps == recorded[name]["steps"]
-    results = json.loads((done["report:run"] / "results.json").read_text())
+    check_results(found, done["report:run"])
+    stages = {step.stage.name for step in plan.steps}
+    assert {stage for key, stage in ANALYSES.items() if getattr(found.config.evaluation, key)} <= stages
+    if script := SCRIPTS.get(found.config.languages.target):
+        html = (done["report:run"] / "records/report.html").read_text(encoding="utf-8")
+        assert any(letter in html for letter in script)
+
+
+def check_results(found: Twin, report: Path) -> None:
+    """Check that the report has a result of each test set by each system and search."""
+    results = json.loads((report / "results.json").read_text())
     expected = {
         (test, system, label)
         for test in found.config.corpus.test
@@ -56,11 +66,16 @@ def test_a_tiny_twin_of_the_recipe_ends_in_a_report(name: str, folder: Path, tmp
         for label in settings.search
     }
     assert {(row["test"], row["system"], row["search"]) for row in results["rows"]} == expected
-    stages = {step.stage.name for step in plan.steps}
-    assert {stage for key, stage in ANALYSES.items() if getattr(found.config.evaluation, key)} <= stages
-    if script := SCRIPTS.get(found.config.languages.target):
-        html = (done["report:run"] / "records/report.html").read_text(encoding="utf-8")
-        assert any(letter in html for letter in script)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_recipe_with_an_imported_network_ends_in_a_report(name: str, folder: Path) -> None:
+    found = run_twin(name, folder, folder / "store")
+    assert found.report.failed == {}
+    steps = {step.name: step.directory for step in build_plan(found.config, Store(folder / "store")).steps}
+    assert "import_network:teacher" in steps
+    check_results(found, steps["report:run"])
 
 
 @pytest.mark.parametrize("name", RECIPES)

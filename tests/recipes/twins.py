@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
@@ -30,11 +30,14 @@ from pipeline.run.execute import RunReport
 from pipeline.store.artifacts import Store
 from stages.corpus.embedded import documents, pairs
 from stages.corpus.embedded.contrast import contrasts
+from tests.models.imports.bart_networks import write_bart
 from tests.synthetic_text import LETTERS, translated
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPERS = ROOT / "configs/papers"
 RECIPES = sorted(path.stem for path in PAPERS.glob("*.yaml"))
+VARIANTS = sorted(f"verifiers/{path.stem}" for path in PAPERS.glob("verifiers/*.yaml"))
+"""Recipes with an imported network in place of one that they train."""
 OVERLAY: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("tiny.yaml").read_text(encoding="utf-8"))
 NAMES = {"sacrebleu", "mtdata", "opus"}
 """Keys of texts that name data sets."""
@@ -62,7 +65,7 @@ def run_twin(name: str, folder: Path, store: Path) -> Twin:
     os.chdir(folder)
     values = twin(name)
     write_text(values)
-    path = folder / f"{name}.yaml"
+    path = folder / f"{PurePath(name).name}.yaml"
     path.write_text(yaml.safe_dump({**values, "store": {"path": str(store)}}, sort_keys=False), encoding="utf-8")
     config = load_config(path)
     place = Store(config.store.path)
@@ -88,7 +91,9 @@ def twin(name: str) -> dict[str, Any]:
     if values.get("pretraining"):
         values["pretraining"] = merged(values["pretraining"], OVERLAY["pretraining"])
     values["defaults"] = shrunk(values["defaults"])
-    if values.get("teacher"):
+    if imports_bart(values):
+        del values["vocabulary"]["size"]  # the vocabulary is the network's
+    elif values.get("teacher"):
         values["teacher"] = merged(shrunk(values["teacher"]), OVERLAY["teacher"])
     trained = {name: system for name, system in values["systems"].items() if "use" not in system}
     values["systems"].update({name: shrunk(system) for name, system in trained.items()})
@@ -113,6 +118,11 @@ def is_remote(text: dict[str, Any]) -> bool:
     """Return whether a text names data sets or URLs."""
     files = [file for side in ("source", "target") for file in listed(text.get(side, []))]
     return not NAMES.isdisjoint(text) or any(isinstance(file, dict) for file in files)
+
+
+def imports_bart(values: dict[str, Any]) -> bool:
+    """Return whether the teacher of a config is an imported BART, in place of which a twin has a small random one."""
+    return "bart" in (values.get("teacher") or {})
 
 
 def shrunk(system: dict[str, Any]) -> dict[str, Any]:
@@ -141,6 +151,8 @@ def write_text(values: dict[str, Any]) -> None:
     ]
     if "contrastive_pairs" in values["evaluation"]:
         Path(CONTRASTS).write_text(json.dumps(list(contrastive_pairs())), encoding="utf-8")
+    if imports_bart(values):
+        write_bart(Path(values["teacher"]["bart"]), end_bias=6.0, max_position_embeddings=values["defaults"]["max_positions"] + 1)
     written: set[str] = set()
     for part, text in parts:
         for number, (source, target) in enumerate(zip(listed(text["source"]), listed(text["target"]), strict=True)):
