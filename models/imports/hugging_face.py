@@ -37,6 +37,15 @@ def network_of(kind: Literal["marian", "bart"], directory: Path) -> StepwiseConf
         return None
 
 
+def vocabulary_size(directory: Path) -> int:
+    """Return the number of target pieces by the `config.json` of a directory; 0 if it states none."""
+    try:
+        values = read_object(directory / "config.json")
+        return whole(values, "decoder_vocab_size", whole(values, "vocab_size", 0, least=0))
+    except ForeignModelError:
+        return 0
+
+
 def bart_network(values: Mapping[str, Any]) -> StepwiseConfig:
     """Return the network of a BART. Raises ForeignModelError for another architecture."""
     expect(values, "model_type", "bart")

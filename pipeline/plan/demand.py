@@ -16,13 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from fewstep.config.network import NetworkConfig
+from models.imports import hugging_face
 from models.stepwise.system import StepwiseTeacher
 from models.training.config import TrainingConfig
 from models.training.recipe import TrainedSystem
 from pipeline.config.pretraining import PRETRAINING
-from pipeline.config.schema import RunConfig
+from pipeline.config.schema import Pinned, RunConfig
+from pipeline.config.systems import BartTeacher, FairseqTeacher, MarianTeacher, TeacherVocabulary
+from pipeline.store.files import read_json
 from stages.vocabulary import VocabularyConfig
 
 SUSTAINED_FLOPS = 30e12
@@ -48,11 +52,32 @@ class Demand:
 
 
 def demands(config: RunConfig, steps: Collection[str] | None = None) -> list[Demand]:
-    """Return the demand of every training of a config, or of those whose steps are named. A vocabulary that the run does not train
-    counts as empty."""
-    size = config.vocabulary.size if isinstance(config.vocabulary, VocabularyConfig) else 0
+    """Return the demand of every training of a config, or of those whose steps are named."""
+    size = vocabulary_size(config)
     found = [Demand(step, training.updates, flops(network, training, size)) for step, network, training in _trainings(config)]
     return [one for one in found if steps is None or one.step in steps]
+
+
+def vocabulary_size(config: RunConfig) -> int:
+    """Return the number of pieces of the target: as it is trained, or as the files of one that was trained elsewhere state it; 0
+    for SentencePiece models, which planning does not read."""
+    vocabulary, teacher = config.vocabulary, config.teacher
+    if isinstance(vocabulary, VocabularyConfig):
+        return vocabulary.size
+    if isinstance(vocabulary, Pinned):
+        return int(read_json(vocabulary.path / "vocabulary.json").get("target_size", 0))
+    if isinstance(vocabulary, TeacherVocabulary) and isinstance(teacher, MarianTeacher | BartTeacher):
+        return hugging_face.vocabulary_size(teacher.marian if isinstance(teacher, MarianTeacher) else teacher.bart)
+    named = teacher if isinstance(teacher, FairseqTeacher) and isinstance(vocabulary, TeacherVocabulary) else vocabulary
+    dictionary = getattr(named, "target_dictionary", None) or getattr(named, "source_dictionary", None)
+    return _lines(dictionary) if isinstance(dictionary, Path) else 0
+
+
+def _lines(path: Path) -> int:
+    try:
+        return sum(1 for _ in path.open("rb"))
+    except OSError:
+        return 0
 
 
 def flops(network: NetworkConfig, training: TrainingConfig, vocabulary: int) -> float:

@@ -59,9 +59,9 @@ reports; an H100 is several times as fast. `fewstep plan --estimate` adds times 
 ## Tiny twins
 
 `make test-recipes` runs every recipe from text to report as a tiny twin, those of `verifiers` with a small random BART: all its
-systems, searches and analyses, with networks of 32 units, four updates, and synthetic text in the script of each language. The tables state the steps of a twin and its seconds of
-CPU time on one core. The twins of recipes on the same text share a store, so that later ones reuse the texts and trainings of
-earlier ones.
+systems, searches and analyses, with networks of 32 units, four updates, and synthetic text in the script of each language. The
+tables state the steps of a twin and its seconds of CPU time on one core. The twins of recipes on the same text share a store, so
+that later ones reuse the texts and trainings of earlier ones.
 """
 
 

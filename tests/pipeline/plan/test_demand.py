@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.__main__ import main
 from pipeline.config.load import load_config
-from pipeline.plan.demand import SUSTAINED_FLOPS, Demand, demands, summary
+from pipeline.plan.demand import SUSTAINED_FLOPS, Demand, demands, summary, vocabulary_size
 
 SMALL = Path(__file__).resolve().parents[2] / "end_to_end/small.yaml"
 PAPERS = Path(__file__).resolve().parents[3] / "configs/papers"
@@ -49,6 +49,24 @@ def test_every_network_of_an_ensemble_counts() -> None:
     one, three = of("wmt14-en-de-aggressive"), of("wmt14-en-de-aggressive-ensemble")
     assert three.keys() - one.keys() == {"train:teacher/2", "train:teacher/3"}
     assert "train:autoregressive" not in one  # the teacher under another name
+
+
+def test_a_vocabulary_that_was_trained_elsewhere_counts_by_its_files(tmp_path: Path) -> None:
+    def size(vocabulary: str, teacher: str = "{}") -> int:
+        text = f"base: {SMALL}\nreplace: [vocabulary, teacher]\nvocabulary: {vocabulary}\nteacher: {teacher}\n"
+        (tmp_path / "mine.yaml").write_text(text)
+        return vocabulary_size(load_config(tmp_path / "mine.yaml"))
+
+    (tmp_path / "config.json").write_text('{"model_type": "marian", "vocab_size": 50265}')
+    (tmp_path / "vocabulary.json").write_text('{"joint": false, "source_size": 300, "target_size": 400}')
+    (tmp_path / "dict.en.txt").write_text("a 3\nb 2\n")
+    assert size("{size: 120}") == 120
+    assert size("{use: teacher}", f"{{marian: {tmp_path}}}") == 50265
+    assert size("{use: teacher}", f"{{bart: {tmp_path / 'none'}}}") == 0
+    assert size(f"{{from: {tmp_path}}}") == 400
+    assert size(f"{{source_pieces: spm.model, source_dictionary: {tmp_path / 'dict.en.txt'}}}") == 2
+    fairseq = f"{{fairseq: a.pt, source_dictionary: {tmp_path / 'dict.en.txt'}, source_pieces: spm.model}}"
+    assert size("{use: teacher}", fairseq) == 2
 
 
 def test_the_summary_counts_and_adds() -> None:
