@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, Tag
 
 from fewstep.config.bounds import Ge, Gt, MinLen
 from fewstep.config.network import NetworkConfig
+from fewstep.config.search import SearchConfig
 from fewstep.families.stepwise.config import StepwiseConfig
 from models.imports import hugging_face
 from models.stepwise.system import StepwiseSystem, StepwiseTeacher
@@ -171,6 +172,10 @@ class Evaluation:
     one, and systems keep it. Empty: the searches' own."""
     batch_tokens: Annotated[int, Ge(1)] = 4000
     """Padded source tokens in a batch of decoding."""
+
+    def tunes(self, search: SearchConfig) -> bool:
+        """Return whether the validation text is decoded to choose the length penalty or the shortlist of a search."""
+        return search.unmeasured_shortlist is not None or (bool(self.length_penalties) and search.penalises_length)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -161,9 +161,4 @@ def tune_searches(
 
 
 def _tuned_searches(config: RunConfig, settings: TrainedSystem | UsedSystem) -> dict[str, SearchConfig]:
-    penalties = config.evaluation.length_penalties
-    return {
-        label: search
-        for label, search in settings.search.items()
-        if search.unmeasured_shortlist or (penalties and search.penalises_length)
-    }
+    return {label: search for label, search in settings.search.items() if config.evaluation.tunes(search)}

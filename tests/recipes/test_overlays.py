@@ -17,7 +17,7 @@ from tests.recipes.twins import PAPERS, RECIPES, VARIANTS, twin, write_text
 
 CLUSTERS = {"one-gpu": [1], "one-node": [8], "two-nodes": [8, 8]}
 """GPUs of the machines of each cluster."""
-ON_GPUS = {"train", "distill", "decode", "benchmark"}
+ON_GPUS = {"train", "distill", "decode", "tune", "benchmark"}
 
 
 @pytest.fixture

@@ -105,6 +105,8 @@ def _distillation(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule
     parts = SystemParts(ngram=False, tables=False, networks=_teachers(config))
     network = None if _is_wrong(("teacher",), pruned) else teacher_network(config)
     yield from _search(path, settings.search, network, parts)
+    if not isinstance(config.teacher, ExternalTeacher):
+        yield from _gpu(path, settings.search, config, ("distill",))
 
 
 def _use(path: KeyPath, system: UsedSystem, config: RunConfig) -> Iterator[Rule]:
@@ -217,7 +219,8 @@ def _searches(path: KeyPath, config: RunConfig, pruned: Sequence[KeyPath]) -> It
         if _is_wrong(place, pruned):
             continue
         yield from _search(place, search, network, parts)
-        yield from _gpu(place, search, config)
+        tuned = ("tune",) if config.evaluation.tunes(search) else ()
+        yield from _gpu(place, search, config, ("decode", *tuned, *(("benchmark",) if config.benchmark.enabled else ())))
         model = config.ngram
         if search.needs_ngram and isinstance(model, NgramConfig) and (model.unit, model.side) != ("pieces", "target"):
             got = f"{model.unit} of the {model.side}"
@@ -230,10 +233,10 @@ def _search(path: KeyPath, search: SearchConfig, network: NetworkConfig | None, 
         yield broken((*path, "engine"), missing, "none installed")
 
 
-def _gpu(path: KeyPath, search: SearchConfig, config: RunConfig) -> Iterator[Rule]:
-    """Yield a rule for half precision in torch, which is for GPUs, where a step that runs the search has none."""
+def _gpu(path: KeyPath, search: SearchConfig, config: RunConfig, stages: Sequence[str]) -> Iterator[Rule]:
+    """Yield a rule for half precision in torch, which is for GPUs, where one of the stages that run the search has none."""
     half = {key: value for key, value in search.precisions.items() if value in HALF_PRECISIONS}
-    for stage in ("decode", "benchmark") if half and search.workload.engine == "torch" else ():
+    for stage in stages if half and search.workload.engine == "torch" else ():
         resources = config.cluster.resources.get(stage)
         if resources is None or not resources.gpus:
             place: KeyPath = ("cluster", "resources", stage, "gpus")

@@ -76,6 +76,15 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(tmp_path, monke
             "c.yaml:1: systems.a.search.viterbi.precision: expected float32 with engine torch and no GPU for decode, got bfloat16",
         ),
         (
+            "evaluation: {length_penalties: [0.8, 1]}\nsystems: {a: {search: {beam: {precision: float16, engine: torch}}}}\n"
+            "cluster: {resources: {decode: {gpus: 1}, benchmark: {gpus: 1}}}",
+            "c.yaml:2: systems.a.search.beam.precision: expected float32 with engine torch and no GPU for tune, got float16",
+        ),
+        (
+            TEACHER + "distillation: {precision: bfloat16, engine: torch}",
+            "c.yaml:2: distillation.precision: expected float32 with engine torch and no GPU for distill, got bfloat16",
+        ),
+        (
             TEACHER + "distillation: {precision: float16}",
             "c.yaml:2: distillation.precision: expected float32, bfloat16 or int8 unless engine is torch or ctranslate2, "
             "got float16",

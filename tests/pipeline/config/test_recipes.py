@@ -30,7 +30,7 @@ def test_every_recipe_asks_for_gpus(name: str) -> None:
     train = resources["train"]
     expected = 1 if name.startswith("iwslt14") else next(count for method, count in GPUS.items() if f"-{method}" in name)
     assert (train.workers or 1) * train.gpus == expected
-    assert all(resources[stage].gpus == 1 for stage in ("distill", "decode", "benchmark"))
+    assert all(resources[stage].gpus == 1 for stage in ("distill", "decode", "tune", "benchmark"))
     assert recipe(name).cluster.microbatch_tokens
 
 
