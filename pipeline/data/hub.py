@@ -51,17 +51,28 @@ def _resolve(name: HubName) -> dict[str, Any]:
     """Return {commit, licence, files}: the licence of the card, if it states one, and the digest of each file that is stored as a
     large file."""
     about_repository = f"{endpoint()}/api/datasets/{name.repository}"
-    (found,) = read_json_pages(f"{about_repository}/revision/{quote(name.revision, safe='')}")
-    commit = str(found["sha"])
-    pages = read_json_pages(f"{about_repository}/tree/{commit}?recursive=true")
-    listed = {entry["path"]: entry for page in pages for entry in page if entry.get("type") == "file"}
+    try:
+        (found,) = read_json_pages(f"{about_repository}/revision/{quote(name.revision, safe='')}")
+        commit, licence = str(found["sha"]), stated((found.get("cardData") or {}).get("license"))
+        pages = read_json_pages(f"{about_repository}/tree/{commit}?recursive=true")
+        listed = {
+            entry["path"]: (entry.get("lfs") or {}).get("oid", "")
+            for page in pages
+            for entry in page
+            if entry.get("type") == "file"
+        }
+    except (AttributeError, KeyError, TypeError) as error:
+        raise DataError(
+            f"expected the commit and the files of a data set from {about_repository}, got other JSON ({error!r}); check "
+            "HF_ENDPOINT and the name"
+        ) from error
     paths = _matching(name.path, sorted(listed))
     partial = [path for path in paths if any(folder.startswith(PARTIAL) for folder in path.split("/"))]
     if partial:
         raise DataError(f"expected a whole data set, got the beginning of one: {partial[0]}; name files of the author's revision")
     base = f"{endpoint()}/datasets/{name.repository}/resolve/{commit}"
-    files = [{"url": f"{base}/{quote(path)}", "sha256": (listed[path].get("lfs") or {}).get("oid", "")} for path in paths]
-    return {"commit": commit, "licence": stated((found.get("cardData") or {}).get("license")), "files": files}
+    files = [{"url": f"{base}/{quote(path)}", "sha256": listed[path]} for path in paths]
+    return {"commit": commit, "licence": licence, "files": files}
 
 
 def _matching(pattern: str, paths: list[str]) -> list[str]:

@@ -315,6 +315,10 @@ def test_the_hub_when_it_fails_or_is_forbidden(hub: Hub, access: DataAccess, mon
     hub.site.put("/api/datasets/org/set/revision/main", b"<html>")
     with pytest.raises(DataError, match="expected JSON, got something else"):
         rows(from_hub("hf:org/set/de-en"), access)
+    for answer in ({"error": "gone"}, [], {"sha": COMMIT, "cardData": "none"}):
+        hub.site.put("/api/datasets/org/set/revision/main", json.dumps(answer).encode())
+        with pytest.raises(DataError, match="hf:org/set/de-en: expected the commit and the files of a data set from http"):
+            rows(from_hub("hf:org/set/de-en"), access)
     asked = len(hub.site.requests)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(DataError, match="not in the store"):
