@@ -121,8 +121,9 @@ class Evaluation:
     """Result that the others are compared with: a system with its default search, or `system/label` with another of its searches.
     Empty: the first system."""
     tokenizer: Literal["auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none"] = "auto"
-    """The tokeniser of sacreBLEU; auto selects it by the target language. ROUGE uses the same tokeniser, except that it has its own
-    word segmentation in place of 13a."""
+    """The tokeniser of sacreBLEU; auto selects it by the target language: `zh`, `ja-mecab`, `ko-mecab`, `char` for other languages
+    without spaces such as Thai, and 13a for all others. Validations of trainings always do so. ROUGE uses the same tokeniser,
+    except that it has its own word segmentation in place of 13a."""
     lowercase: bool = False
     """Compare without case (`-lc`); ROUGE always does."""
     decode_entities: bool = False
