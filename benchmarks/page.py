@@ -52,6 +52,7 @@ ASIDE = (
     "weight_bits",
     "parallel_order",
     "parallel_multi30k",
+    "parallel_multi30k_small",
     "gpu",
 )
 """Names of files that the page links to, of details that few readers ask for."""
@@ -71,7 +72,8 @@ INTRODUCTION = """\
   [path sums](../benchmarks/results/dag_log_likelihood.json), [memory](../benchmarks/results/serving_memory.json),
   [profiles](../benchmarks/results/base_size_profile.json), [rooflines](../benchmarks/results/base_size_roofline.json),
   [4 bits](../benchmarks/results/weight_bits.json), [one-shot](../benchmarks/results/parallel_order.json),
-  [Multi30k](../benchmarks/results/parallel_multi30k.json), [GPU](../benchmarks/results/gpu.json).
+  [Multi30k](../benchmarks/results/parallel_multi30k.json), [small](../benchmarks/results/parallel_multi30k_small.json),
+  [GPU](../benchmarks/results/gpu.json).
 """
 
 
