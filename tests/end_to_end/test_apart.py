@@ -8,8 +8,8 @@ import pytest
 
 from pipeline.store.artifacts import Store
 from tests.end_to_end.nodes import Nodes, cluster
+from tests.end_to_end.object_storage import S3
 from tests.end_to_end.runs import ALONE, Watched, end
-from tests.end_to_end.test_storage import S3, s3  # noqa: F401  (a fixture)
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
@@ -17,12 +17,12 @@ SLOWLY = ("--set", "defaults.training.updates=600", "--until", "encode:distilled
 
 
 @pytest.fixture
-def nodes(s3: S3) -> Iterator[Nodes]:  # noqa: F811
+def nodes(s3: S3) -> Iterator[Nodes]:
     with cluster() as nodes:  # its processes find the object storage by their environment
         yield nodes
 
 
-def test_machines_without_a_shared_disk_make_the_same_artifacts(nodes: Nodes, s3: S3, tmp_path: Path) -> None:  # noqa: F811
+def test_machines_without_a_shared_disk_make_the_same_artifacts(nodes: Nodes, s3: S3, tmp_path: Path) -> None:
     """The first machine is lost with its disk in a training; the second one continues from the checkpoint in the mirror."""
     undisturbed = Watched(tmp_path / "undisturbed", *ALONE, *SLOWLY)
     undisturbed.finish()

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,11 @@ def on_nodes(log: str) -> set[str]:
     return set(re.findall(r"worker (?:ready|\d+ of \d+) on node (\w+)", log))
 
 
+def has_reached(run: Watched, step: str, units: int) -> bool:
+    """Return whether a running step has finished this number of units."""
+    return run.progress(step) >= units
+
+
 def is_lost(run: Watched, step: str) -> bool:
     """Return whether a run has noticed that a process of a step is gone: that of the step itself, or a worker on a shard."""
     retried = any(e["step"] == step for e in run.events("step_retried"))
@@ -64,9 +70,9 @@ def test_a_run_survives_the_loss_of_every_node_it_works_on(nodes: Nodes, tmp_pat
     alive, process = [nodes.add(1)], run.start()
     try:
         for step, ready in killed.items():
-            run.wait(lambda: run.progress(step) >= ready, process)  # noqa: B023
+            run.wait(partial(has_reached, run, step, ready), process)
             nodes.kill(alive.pop())
-            run.wait(lambda: is_lost(run, step), process)  # noqa: B023
+            run.wait(partial(is_lost, run, step), process)
             alive.append(nodes.add(1))
         run.ends(process)
     finally:

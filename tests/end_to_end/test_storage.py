@@ -1,6 +1,5 @@
 """Stores on object storage and on two machines, killed transfers, and full disks."""
 
-import hashlib
 import json
 import os
 import resource
@@ -21,60 +20,12 @@ from pipeline.store.attempts import partial_directory
 from pipeline.store.manifest import Manifest
 from pipeline.store.marker import open_store
 from pipeline.store.mirror import Mirror
+from tests.end_to_end.object_storage import S3, SECRET
 from tests.end_to_end.runs import ROOT, Watched, end
 
 pytestmark = [pytest.mark.slow]
-SECRET = "wJalrXUtnFEMI-not-to-be-found-anywhere"
 FAST = ("--in-process", "--set", "defaults.training.updates=600")
 """Options for the shortest run whose checkpoints can be seen: fifty updates a second, and a look at them every five seconds."""
-
-
-class S3:
-    """An S3 server on loopback and its contents."""
-
-    def __init__(self, address: str) -> None:
-        import boto3
-
-        self.client = boto3.client("s3", endpoint_url=address)
-        self.client.create_bucket(Bucket="fewstep")
-
-    def objects(self, prefix: str = "") -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
-        for page in self.client.get_paginator("list_objects_v2").paginate(Bucket="fewstep", Prefix=prefix):
-            for item in page.get("Contents", []):
-                found[item["Key"]] = self.client.get_object(Bucket="fewstep", Key=item["Key"])["Body"].read()
-        return found
-
-    def check(self) -> int:
-        """Check that every artifact with a manifest is complete, and return the number of artifacts."""
-        found = self.objects()
-        manifests = [name for name in found if name.endswith("/manifest.json") and name.count("/") == 3]
-        for name in manifests:
-            manifest, place = json.loads(found[name]), name.removesuffix("/manifest.json")
-            for file, entry in manifest["files"].items():
-                data = found[f"{place}/{manifest['attempt']}/{file}"]
-                assert {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} == entry
-        return len(manifests)
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3]:
-    server = pytest.importorskip("moto.server")
-    running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    running.start()
-    host, port = running.get_host_and_port()
-    environment = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "AKIANOTTOBEFOUND",
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        yield S3(environment["AWS_ENDPOINT_URL"])
-    running.stop()
 
 
 @pytest.fixture(scope="module")

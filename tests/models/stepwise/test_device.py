@@ -34,12 +34,14 @@ SEARCHES = [
 ]
 
 
-def compare(model, rows, search, lexicon=None):
-    decoder = StepwiseDecoder(model, lexicon=lexicon)
+def compare(model, rows, search, lexicon=None, ngram=None):
+    """Compare a program of fixed shapes with the search of shrinking batches."""
+    decoder, device = StepwiseDecoder(model, ngram, lexicon=lexicon), DeviceSearch(Precisions(model, frozen=True), lexicon, ngram)
+    assert device.supports(search)
     prepared = decoder.prepare(rows)
     limits = max_output_lengths(search.output_limits, prepared.lengths, model.config.max_positions)
     with inference_mode(model):
-        found = DeviceSearch(Precisions(model, frozen=True), lexicon).decode(prepared, search, limits)
+        found = device.decode(prepared, search, limits)
     expected = decoder.engines["torch"].decode(prepared, search, limits, 1)
     for one, other in zip(found, expected, strict=True):
         assert [hypothesis.ids for hypothesis in one] == [hypothesis.ids for hypothesis in other]

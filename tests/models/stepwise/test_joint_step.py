@@ -15,20 +15,17 @@ from fewstep.config.network import Sizes
 from fewstep.config.options import OutputLimits
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.families.stepwise.options import coupling, joint_step
-from fewstep.sources import max_output_lengths
 from fewstep.vocabulary import EOS
 from kernels import NgramModel
 from models.common.device_batch import Size, buffers
-from models.common.inference import inference_mode
-from models.common.precision import Precisions
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.device.beam import Beam
 from models.stepwise.device.greedy import Greedy
 from models.stepwise.device.joint_choice import JointChoice
-from models.stepwise.device.run import DeviceSearch
 from models.stepwise.model import build
 from models.stepwise.search.joint_choice import choose_jointly
 from tests.models.common.device_alone import DeviceAlone
+from tests.models.stepwise.test_device import compare
 from tests.models.stepwise.test_native import SMALL, one_thread, sources
 
 frozen = partial(StepwiseDecoder, frozen=True)
@@ -88,27 +85,13 @@ def test_native_code_and_torch_choose_the_same_steps(name, options, ngram):
     assert [one.ids for one in fast] != [ranked[0].ids for ranked in native.decode(native.prepare(inputs), apart)]
 
 
-def compare(name, search, ngram, counts):
-    """Compare a program of fixed shapes with the search of shrinking batches, for the first sentences of these numbers."""
-    model, inputs = FLAT[name], [source for source in sources(40) if source]
-    decoder, device = StepwiseDecoder(model, ngram), DeviceSearch(Precisions(model, frozen=True), None, ngram)
-    assert device.supports(search)
-    for count in counts:
-        prepared = decoder.prepare(inputs[:count])
-        limits = max_output_lengths(search.output_limits, prepared.lengths, model.config.max_positions)
-        with inference_mode(model):
-            found = device.decode(prepared, search, limits)
-        expected = decoder.engines["torch"].decode(prepared, search, limits, 1)
-        for one, other in zip(found, expected, strict=True):
-            assert [hypothesis.ids for hypothesis in one] == [hypothesis.ids for hypothesis in other]
-            assert [hypothesis.steps for hypothesis in one] == [hypothesis.steps for hypothesis in other]
-            assert [hypothesis.score for hypothesis in one] == pytest.approx([hypothesis.score for hypothesis in other], abs=1e-4)
-
-
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", FLAT)
 def test_a_program_of_fixed_shapes_chooses_the_same_steps(name, options, ngram):
-    compare(name, StepwiseSearch(**{"output_limits": OutputLimits(max_extra_tokens=6), **options}), ngram, (40, 3))
+    rows = [source for source in sources(40) if source]
+    search = StepwiseSearch(**{"output_limits": OutputLimits(max_extra_tokens=6), **options})
+    for some in (rows, rows[:3]):
+        compare(FLAT[name], some, search, ngram=ngram)
 
 
 @settings(max_examples=30)
@@ -121,7 +104,8 @@ def test_a_program_of_fixed_shapes_chooses_the_same_steps(name, options, ngram):
 )
 def test_a_beam_on_a_device_ranks_coupled_slots_as_native_code_does(name, beam_size, weight, limits, beam_threshold, ngram):
     options = {"beam_size": beam_size, "n_best": beam_size, "beam_threshold": beam_threshold, "output_limits": limits}
-    compare(name, StepwiseSearch(strategy="beam", ngram_weight=weight, **options), ngram, (4,))
+    rows = [source for source in sources(40) if source][:4]
+    compare(FLAT[name], rows, StepwiseSearch(strategy="beam", ngram_weight=weight, **options), ngram=ngram)
 
 
 @settings(max_examples=100)
