@@ -75,7 +75,8 @@ def vocabulary_size(config: RunConfig) -> int:
 
 def _lines(path: Path) -> int:
     try:
-        return sum(1 for _ in path.open("rb"))
+        with path.open("rb") as file:
+            return sum(1 for _ in file)
     except OSError:
         return 0
 
