@@ -113,13 +113,14 @@ corpus:
   test:
     test: {files["test"]}
 
-# `auto` follows from the number of training pairs; `fewstep plan` prints the numbers.
+# `auto` follows from the number of training pairs, and the precision from the device; `fewstep plan` prints the numbers.
 vocabulary: {{size: auto}}  # pieces of the SentencePiece vocabulary
 
 defaults:
   size: auto  # tiny: 4 + 4 layers of width 128; base and big: those of Vaswani et al. (2017)
   dropout: auto
-  training: {{updates: auto, batch_tokens: auto, learning_rate: auto, warmup_updates: auto, validate_every: auto}}
+  training:
+    {{updates: auto, batch_tokens: auto, learning_rate: auto, warmup_updates: auto, validate_every: auto, precision: auto}}
 
 # The teacher learns from your text and translates it again; its translations train the students below.
 teacher: {{}}
