@@ -186,8 +186,7 @@ class ParallelSearch(SearchConfig):
             yield Problem(("ngram_weight",), "0 for a system without an n-gram model (`ngram: {}`)", self.ngram_weight)
         if self.rescoring == "system" and parts.rescorer is False:
             yield Problem(("rescoring",), "self for a system without a `rescorer`", self.rescoring)
-        if self.shortlist is not None and parts.tables is False:
-            yield Problem(("shortlist",), "none for a system without candidate tables", self.shortlist)
+        yield from self.shortlist_problems(parts)
 
     def _own_problems(self) -> Iterator[Problem]:
         if self.strategy == "prefix-beam":

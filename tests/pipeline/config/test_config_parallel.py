@@ -46,6 +46,11 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
             "rescoring: expected self for a system without a `rescorer`",
         ),
         (", search: {prefix-beam: {ngram_weight: 0.1}}}}", "expected 0 for a system without an n-gram model"),
+        (", search: {greedy: {shortlist: {}}}}}", "search.greedy.shortlist: expected tokens or recall, got neither"),
+        (
+            ", search: {greedy: {shortlist: {tokens: 50, recall: 0.9}}}}}",
+            "search.greedy.shortlist.recall: expected empty where tokens states the size, got 0.9",
+        ),
     ],
 )
 def test_mistakes(tmp_path: Path, text: str, problem: str) -> None:
