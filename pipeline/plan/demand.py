@@ -8,8 +8,9 @@ A training computes 6 floating-point operations for each weight and token, 2 for
 
 E and D are the weights of the matrices of all encoder and decoder layers, V the size of the vocabulary and d the width, whose
 product is the output layer. r is the number of decoder rows that are computed for a token (`NetworkConfig.training_rows`): 1 for a
-Transformer; the graph factor times 4/3 for a Directed Acyclic Transformer, whose glancing needs one more pass forward.
-`batch_tokens` counts the longer side of each pair, for encoder and decoder alike, and the scores of attention are left out.
+Transformer; the graph factor times 4/3 for a Directed Acyclic Transformer, whose glancing needs one more pass forward; and 1 for a
+one-shot decoder or `upsampling` with CTC, times 4/3 with glancing. `batch_tokens` counts the longer side of each pair, for encoder
+and decoder alike, and the scores of attention are left out.
 """
 
 from __future__ import annotations

@@ -52,9 +52,10 @@ takes six floating-point operations for each weight and token (Kaplan et al. 202
 
 GPU-hours. E and D are the weights of all encoder and decoder layers, V the size of the vocabulary and d the width. r is the number
 of decoder rows for a token: 1 for a Transformer, the graph factor times 4/3 for a Directed Acyclic Transformer (glancing needs one
-more pass forward), and 4/3 (1/2 + k / 25) for a parallel drafter with blocks of k tokens, which reads half a target of 25 tokens on
-average. {tflops:.0f} TFLOP/s is the speed at which the Directed Acyclic Transformer takes the 32 hours on 16 V100 that its paper
-reports; an H100 is several times as fast. `fewstep plan --estimate` adds times of steps as soon as the store holds finished ones.
+more pass forward), 1 for a one-shot decoder or `upsampling` with CTC, times 4/3 with glancing, and 4/3 (1/2 + k / 25) for a
+parallel drafter with blocks of k tokens, which reads half a target of 25 tokens on average. {tflops:.0f} TFLOP/s is the speed at
+which the Directed Acyclic Transformer takes the 32 hours on 16 V100 that its paper reports; an H100 is several times as fast.
+`fewstep plan --estimate` adds times of steps as soon as the store holds finished ones.
 
 ## Tiny twins
 

@@ -84,6 +84,12 @@ class ParallelConfig(NetworkConfig):
         return self.slot_input or INPUTS[self.objective][0]
 
     @property
+    def training_rows(self) -> float:
+        """Slots for each token, with one more pass forward for glancing."""
+        slots = self.upsampling if self.uses_ctc else 1.0
+        return slots * 4 / 3 if self.glances else slots
+
+    @property
     def max_slots(self) -> int:
         """The largest number of slots."""
         return math.ceil(self.upsampling * self.max_positions - SLOT_TOLERANCE) if self.uses_ctc else self.max_positions

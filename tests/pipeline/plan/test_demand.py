@@ -33,6 +33,16 @@ def test_a_graph_counts_its_vertices_and_the_pass_of_glancing() -> None:
     assert rows["train:factor-8"] == pytest.approx(4 / 3 * rows["train:sum-none"])
 
 
+def test_slots_count_their_number_for_a_token_and_the_pass_of_glancing() -> None:
+    found = of("wmt14-en-de-parallel")
+    encoder = 6 * (4 * 512**2 + 2 * 512 * 2048)
+    rows = {name: one.flops / (300_000 * 65_536 * 6) - encoder for name, one in found.items()}
+    assert rows["train:cmlm"] == rows["train:nat"]
+    assert rows["train:glat"] == pytest.approx(4 / 3 * rows["train:nat"])
+    assert rows["train:ctc"] == pytest.approx(3 * rows["train:nat"])
+    assert rows["train:ctc-glat"] == pytest.approx(2 * 4 / 3 * rows["train:nat"])
+
+
 def test_the_paper_reports_as_many_gpu_hours_of_its_graphs() -> None:
     """Huang et al. (2022): 32 hours on 16 V100, from which the sustained speed of a GPU is taken."""
     assert of("wmt14-en-de-dag")["train:dag"].gpu_hours == pytest.approx(32 * 16, rel=0.4)
