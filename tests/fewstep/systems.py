@@ -65,6 +65,11 @@ DRAFTS = {
     "short": AggressiveSearch(shortlist=SHORTLIST, draft_shortlist=SHORTLIST, draft_precision="int8", output_limits=LIMITS),
     "int8": AggressiveSearch(verifier_precision="int8", adaptive=True, output_limits=LIMITS),
 }
+TREES = {
+    "tree": AggressiveSearch(tree_nodes=6, output_limits=LIMITS),
+    "wide": AggressiveSearch(tree_nodes=50, tree_branches=100, output_limits=LIMITS),
+}
+"""Trees of drafts; the second has more branches than the vocabulary has tokens."""
 SLOTS = {
     "greedy": ParallelSearch(),
     "lengths": ParallelSearch(length_candidates=3, n_best=2),
@@ -117,13 +122,18 @@ SYSTEMS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "aggressive": (
         "aggressive",
         AggressiveConfig(**SMALL, draft_width=4),
-        DRAFTS | {"system": AggressiveSearch(drafter="system", output_limits=LIMITS)},
+        DRAFTS | TREES | {"system": AggressiveSearch(drafter="system", output_limits=LIMITS)},
     ),
     "shared": ("aggressive", AggressiveConfig(**SMALL, encoder="shared", draft_width=3, prefix_attention="causal"), DRAFTS),
     "head": (
         "aggressive",
         AggressiveConfig(**SMALL, drafting="autoregressive", encoder="shared", draft_width=4),
         DRAFTS | {"confident": AggressiveSearch(confidence=0.2, output_limits=LIMITS)},
+    ),
+    "medusa": (
+        "aggressive",
+        AggressiveConfig(**SMALL, drafting="medusa", encoder="shared", draft_width=3),
+        {label: search for label, search in DRAFTS.items() if label != "draft"} | TREES,
     ),
     "glat": ("parallel", ParallelConfig(**SMALL, objective="glat"), SLOTS),
     "ctc": ("parallel", ParallelConfig(**SMALL, objective="ctc"), ALIGNMENTS),
