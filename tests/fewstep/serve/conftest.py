@@ -15,6 +15,7 @@ from fewstep.config.options import OutputLimits
 from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
 from fewstep.families.dag.config import DagConfig, DagSearch
 from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
+from fewstep.families.parallel.config import ParallelConfig, ParallelSearch
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from tests.architecture import ROOT
 from tests.fewstep.systems import SMALL, count_tables, train, train_pieces, write
@@ -41,6 +42,13 @@ SYSTEMS = {
         {"viterbi": LatticeSearch(candidates=4, token_bonus=4.0)},
     ),
     "drafts": ("aggressive", AggressiveConfig(**SMALL, draft_width=4), {"gad": AggressiveSearch()}),
+    "trees": ("aggressive", AggressiveConfig(**SMALL, draft_width=4), {"gad": AggressiveSearch(tree_nodes=6)}),
+    "passes": (
+        "parallel",
+        ParallelConfig(**SMALL, objective="cmlm"),
+        {"mask-predict": ParallelSearch(strategy="mask-predict", iterations=3, length_candidates=2)},
+    ),
+    "alignments": ("parallel", ParallelConfig(**SMALL, objective="ctc"), {"prefix-beam": ParallelSearch(strategy="prefix-beam")}),
 }
 
 
@@ -50,7 +58,8 @@ def made(tmp_path_factory):
     root = tmp_path_factory.mktemp("systems")
     pieces = train_pieces(root / "joint")
     count_tables(root / "tables", pieces)
-    more = {"lattice": {"tables": root / "tables"}, "drafts": {"companions": {"verifier": root / "small"}}}
+    verified = {"companions": {"verifier": root / "small"}}
+    more = {"lattice": {"tables": root / "tables"}, "drafts": verified, "trees": verified}
     for name, (family, config, searches) in SYSTEMS.items():
         weights = train(root / f"{name}-trained", family, config, 3)
         write(root / name, family, config, searches, weights, pieces, **more.get(name, {}))
