@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         dag_max_log_likelihood,
         dense_transitions,
     )
+    from kernels.dropout import dropout_
     from kernels.fused_attention import AttentionInputs, fused_attention_, fused_attention_gradients_
     from kernels.lattice import LatticePaths, lattice_max_marginals, lattice_n_best, lattice_viterbi
     from kernels.ngram import NgramModel
@@ -63,6 +64,7 @@ __all__ = [
     "dag_sample",
     "dag_viterbi",
     "dense_transitions",
+    "dropout_",
     "fast_align",
     "fused_attention_",
     "fused_attention_gradients_",
@@ -96,6 +98,7 @@ _MODULES = {
     "dag_log_likelihood": "kernels.dag",
     "dag_max_log_likelihood": "kernels.dag",
     "dense_transitions": "kernels.dag",
+    "dropout_": "kernels.dropout",
     "AttentionInputs": "kernels.fused_attention",
     "fused_attention_": "kernels.fused_attention",
     "fused_attention_gradients_": "kernels.fused_attention",

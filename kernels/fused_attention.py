@@ -3,8 +3,10 @@
 Queries q [B,H,T,d], keys k and values v [B,H,S,d] are float32 or bfloat16 with any strides between rows of d values. `seen` [B,S]
 bool marks the visible keys (None: all); with `causal` query t sees keys up to t only. For each sentence and head
 
-    o_t = sum_s p_ts v_s        p_ts = exp(q_t k_s / sqrt(d) - n_t), which sum to 1 over the keys that query t sees
+    o_t = sum_s m_ts p_ts v_s        p_ts = exp(q_t k_s / sqrt(d) - n_t), which sum to 1 over the keys that query t sees
 
+m is the mask of dropout: 0 with its probability p and otherwise 1 / (1 - p), by a hash of the seed and the numbers of sentence,
+head, query and key; the gradients need the same probability and seed.
 Products and sums are float32. A query that sees no key gives zeros. Results do not depend on `threads` (None: as many as torch
 uses). Raises TypeError and ValueError for tensors that do not fit together.
 
@@ -36,6 +38,10 @@ class AttentionInputs(NamedTuple):
     seen: Tensor | None = None
     """[B,S] bool, True for visible keys; None: all keys are visible."""
     causal: bool = False
+    dropout: float = 0.0
+    """The probability p, from 0 to below 1, with which a weight is dropped."""
+    seed: int = 0
+    """The seed of dropout, from 0 to 2^64 - 1."""
 
 
 def fused_attention_(inputs: AttentionInputs, mixed: Tensor, *, threads: int | None = None) -> Tensor:
@@ -46,6 +52,8 @@ def fused_attention_(inputs: AttentionInputs, mixed: Tensor, *, threads: int | N
         tensor_bits(mixed, "mixed"),
         normalisers.numpy(),
         causal=inputs.causal,
+        dropout=inputs.dropout,
+        seed=inputs.seed,
         threads=threads or torch.get_num_threads(),
     )
     return normalisers
@@ -69,6 +77,8 @@ def fused_attention_gradients_(
         tensor_bits(upstream, "upstream"),
         *(tensor_bits(gradient, "gradients") for gradient in gradients),
         causal=inputs.causal,
+        dropout=inputs.dropout,
+        seed=inputs.seed,
         threads=threads or torch.get_num_threads(),
     )
 

@@ -19,6 +19,7 @@ void bind_candidates(nanobind::module_& module);
 void bind_ngram(nanobind::module_& module);
 void bind_dag_paths(nanobind::module_& module);
 void bind_dag_search(nanobind::module_& module);
+void bind_dropout(nanobind::module_& module);
 void bind_fused_attention(nanobind::module_& module);
 void bind_dag_network(nanobind::module_& module);
 void bind_parallel_network(nanobind::module_& module);

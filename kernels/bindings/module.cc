@@ -7,7 +7,7 @@
 namespace nb = nanobind;
 
 // Incremented when a signature changes; fewstep/native.py expects the same number.
-constexpr int ABI = 29;
+constexpr int ABI = 30;
 
 namespace {
 
@@ -44,6 +44,7 @@ NB_MODULE(FEWSTEP_MODULE, module) {
     fewstep::bind_ngram(module);
     fewstep::bind_dag_paths(module);
     fewstep::bind_dag_search(module);
+    fewstep::bind_dropout(module);
     fewstep::bind_fused_attention(module);
     fewstep::bind_dag_network(module);
     fewstep::bind_parallel_network(module);

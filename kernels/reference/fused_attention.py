@@ -19,17 +19,18 @@ def weights(query: Floats, keys: Floats, allowed: Mask) -> Floats:
     return found
 
 
-def attention(queries: Floats, keys: Floats, values: Floats, seen: Mask, causal: bool) -> Floats:
-    """Return attention outputs [B,H,T,d]."""
+def attention(queries: Floats, keys: Floats, values: Floats, seen: Mask, causal: bool, factors: Floats) -> Floats:
+    """Return attention outputs [B,H,T,d] with the factors [B,H,T,S] of dropout."""
     mixed = np.zeros(queries.shape)
     for sentence, head, slot in np.ndindex(*queries.shape[:3]):
         allowed = seen[sentence] & ((np.arange(keys.shape[2]) <= slot) | (not causal))
-        mixed[sentence, head, slot] = weights(queries[sentence, head, slot], keys[sentence, head], allowed) @ values[sentence, head]
+        at, here = (sentence, head), (sentence, head, slot)
+        mixed[here] = (factors[here] * weights(queries[here], keys[at], allowed)) @ values[at]
     return mixed
 
 
 def gradients(
-    queries: Floats, keys: Floats, values: Floats, seen: Mask, causal: bool, upstream: Floats
+    queries: Floats, keys: Floats, values: Floats, seen: Mask, causal: bool, factors: Floats, upstream: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Return the gradients of sum(upstream x attention) with respect to queries, keys and values."""
     found = np.zeros(queries.shape), np.zeros(keys.shape), np.zeros(values.shape)
@@ -38,9 +39,9 @@ def gradients(
         at, here = (sentence, head), (sentence, head, slot)
         allowed = seen[sentence] & ((np.arange(keys.shape[2]) <= slot) | (not causal))
         share = weights(queries[here], keys[at], allowed)
-        by_share = values[at] @ upstream[here]
+        by_share = factors[here] * (values[at] @ upstream[here])
         by_score = share * (by_share - share @ by_share) * scale
         found[0][here] = by_score @ keys[at]
         found[1][at] += by_score[:, None] * queries[here]
-        found[2][at] += share[:, None] * upstream[here]
+        found[2][at] += (factors[here] * share)[:, None] * upstream[here]
     return found

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from kernels import AttentionInputs, fused_attention_, fused_attention_gradients_
 from kernels.reference import fused_attention as slow
+from kernels.reference.dropout import factor
 
 
 def heads_of(rows, heads):
@@ -32,6 +33,13 @@ def exact(inputs):
     return [part.double().numpy() for part in inputs[:3]]
 
 
+def factors_of(inputs):
+    """Return the factors [B,H,T,S] of dropout."""
+    rows, keys = inputs.queries.shape[:3], inputs.keys.shape[2]
+    found = [[factor(inputs.dropout, inputs.seed, row, key) for key in range(keys)] for row in range(rows.numel())]
+    return np.array(found).reshape(*rows, keys)
+
+
 @settings(max_examples=60)
 @given(
     sizes=st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 20), st.integers(1, 40)),
@@ -39,20 +47,21 @@ def exact(inputs):
     dtype=st.sampled_from([torch.float32, torch.bfloat16]),
     causal=st.booleans(),
     masked=st.booleans(),
+    dropout=st.sampled_from([0.0, 0.3, 0.9]),
     threads=st.sampled_from([1, 2]),
-    seed=st.integers(0, 2**32),
+    seed=st.integers(0, 2**63),
 )
-def test_is_the_reference(sizes, size, dtype, causal, masked, threads, seed):
+def test_is_the_reference(sizes, size, dtype, causal, masked, dropout, threads, seed):
     inputs, upstream = batch(*sizes, size, dtype, seed, causal)
-    inputs = inputs if masked else inputs._replace(seen=None)
+    inputs = (inputs if masked else inputs._replace(seen=None))._replace(dropout=dropout, seed=seed)
     seen = inputs.seen.numpy() if masked else np.ones((sizes[0], sizes[3]), dtype=bool)
     mixed, given_back = torch.full_like(upstream, 7.0), heads_of(upstream, sizes[1])
     normalisers = fused_attention_(inputs, heads_of(mixed, sizes[1]), threads=threads)
-    expected = slow.attention(*exact(inputs), seen, causal)
+    expected = slow.attention(*exact(inputs), seen, causal, factors_of(inputs))
     error = 2e-5 if dtype == torch.float32 else 2.0**-8  # half the distance of two numbers of bfloat16
     np.testing.assert_allclose(heads_of(mixed, sizes[1]).double().numpy(), expected, rtol=error, atol=2e-5)
     found = gradients_of(inputs, normalisers, given_back, threads=threads)
-    wanted = slow.gradients(*exact(inputs), seen, causal, given_back.double().numpy())
+    wanted = slow.gradients(*exact(inputs), seen, causal, factors_of(inputs), given_back.double().numpy())
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one.double().numpy(), other, rtol=error, atol=1e-4)
 
@@ -60,11 +69,13 @@ def test_is_the_reference(sizes, size, dtype, causal, masked, threads, seed):
 @pytest.mark.parametrize("causal", [False, True])
 def test_queries_whose_weights_are_not_held_together(causal):
     inputs, upstream = batch(2, 1, 1100, 1500, 4, torch.float32, 5, causal)
+    inputs = inputs._replace(dropout=0.1, seed=7)
     mixed, given_back = torch.full_like(upstream, 7.0), heads_of(upstream, 1)
     normalisers = fused_attention_(inputs, heads_of(mixed, 1), threads=1)
-    expected = slow.attention(*exact(inputs), inputs.seen.numpy(), causal)
+    factors = factors_of(inputs)
+    expected = slow.attention(*exact(inputs), inputs.seen.numpy(), causal, factors)
     np.testing.assert_allclose(heads_of(mixed, 1).double().numpy(), expected, rtol=1e-4, atol=2e-5)
-    wanted = slow.gradients(*exact(inputs), inputs.seen.numpy(), causal, given_back.double().numpy())
+    wanted = slow.gradients(*exact(inputs), inputs.seen.numpy(), causal, factors, given_back.double().numpy())
     for one, other in zip(gradients_of(inputs, normalisers, given_back, threads=1), wanted, strict=True):
         np.testing.assert_allclose(one.double().numpy(), other, rtol=1e-4, atol=1e-4)
 
@@ -116,5 +127,7 @@ def test_bad_input_is_named():
         fused_attention_(inputs, torch.empty(2, 1, 5, 4))
     with pytest.raises(ValueError, match=r"seen: expected \[B,S\]"):
         fused_attention_(inputs._replace(seen=inputs.seen[:, :4].contiguous()), mixed)
+    with pytest.raises(ValueError, match=r"dropout: expected a probability from 0 to below 1, got 1\.0"):
+        fused_attention_(inputs._replace(dropout=1.0), mixed)
     with pytest.raises(ValueError, match="queries: expected the values of a row side by side"):
         fused_attention_(inputs._replace(queries=torch.empty(2, 1, 4, 3).transpose(2, 3)), mixed)

@@ -551,6 +551,7 @@ def dag_walk(
     no_consecutive_repeat: int,
     threads: int,
 ) -> tuple[I64, I64, F64]: ...
+def dropout(x: F32 | U16, dropped: F32 | U16, *, probability: float, seed: int, threads: int) -> None: ...
 def fused_attention(
     queries: F32 | U16,
     keys: F32 | U16,
@@ -560,6 +561,8 @@ def fused_attention(
     normalisers: F32,
     *,
     causal: bool,
+    dropout: float,
+    seed: int,
     threads: int,
 ) -> None: ...
 def fused_attention_gradients(
@@ -574,6 +577,8 @@ def fused_attention_gradients(
     of_values: F32 | U16,
     *,
     causal: bool,
+    dropout: float,
+    seed: int,
     threads: int,
 ) -> None: ...
 def token_scores(

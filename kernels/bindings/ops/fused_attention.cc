@@ -7,6 +7,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/ops/dropout.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -34,14 +35,10 @@ HeadRows<Value> rows_of(const char* name, const Rows<Value>& rows, const Attenti
 
 template <typename Value>
 AttentionShape shape_of(const Rows<const Value>& queries, const Rows<const Value>& keys, const std::optional<KeyMask>& visible,
-                        std::size_t normalisers, bool causal, int threads) {
-    const AttentionShape shape{queries.shape(0),
-                               queries.shape(1),
-                               queries.shape(2),
-                               keys.shape(2),
-                               queries.shape(3),
-                               visible ? visible->data() : nullptr,
-                               causal};
+                        std::size_t normalisers, bool causal, const Dropout& dropout, int threads) {
+    const AttentionShape shape{queries.shape(0), queries.shape(1), queries.shape(2),
+                               keys.shape(2),    queries.shape(3), visible ? visible->data() : nullptr,
+                               causal,           dropout};
     require(!visible || (visible->shape(0) == shape.sentences && visible->shape(1) == shape.keys), "seen: expected [B,S]");
     require(normalisers == shape.sentences * shape.heads * shape.queries, "normalisers: expected [B,H,T]");
     require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
@@ -51,8 +48,9 @@ AttentionShape shape_of(const Rows<const Value>& queries, const Rows<const Value
 template <typename Value>
 void attention(const Rows<const Value>& queries, const Rows<const Value>& keys, const Rows<const Value>& values,
                const std::optional<KeyMask>& visible, const Rows<Value>& outputs, const Normalisers<float>& normalisers,
-               bool causal, int threads) {
-    const AttentionShape shape = shape_of<Value>(queries, keys, visible, normalisers.size(), causal, threads);
+               bool causal, double probability, std::uint64_t seed, int threads) {
+    const AttentionShape shape =
+        shape_of<Value>(queries, keys, visible, normalisers.size(), causal, dropout_of(probability, seed), threads);
     const auto query_rows = rows_of("queries", queries, shape, shape.queries), key_rows = rows_of("keys", keys, shape, shape.keys),
                value_rows = rows_of("values", values, shape, shape.keys);
     const auto target = rows_of("mixed", outputs, shape, shape.queries);
@@ -64,8 +62,9 @@ template <typename Value>
 void gradients(const Rows<const Value>& queries, const Rows<const Value>& keys, const Rows<const Value>& values,
                const std::optional<KeyMask>& visible, const Normalisers<const float>& normalisers,
                const Rows<const Value>& upstream, const Rows<Value>& of_queries, const Rows<Value>& of_keys,
-               const Rows<Value>& of_values, bool causal, int threads) {
-    const AttentionShape shape = shape_of<Value>(queries, keys, visible, normalisers.size(), causal, threads);
+               const Rows<Value>& of_values, bool causal, double probability, std::uint64_t seed, int threads) {
+    const AttentionShape shape =
+        shape_of<Value>(queries, keys, visible, normalisers.size(), causal, dropout_of(probability, seed), threads);
     const auto query_rows = rows_of("queries", queries, shape, shape.queries), key_rows = rows_of("keys", keys, shape, shape.keys),
                value_rows = rows_of("values", values, shape, shape.keys),
                upstream_rows = rows_of("upstream", upstream, shape, shape.queries);
@@ -80,10 +79,10 @@ template <typename Value>
 void bind(nb::module_& module) {
     const auto rows = [](const char* name) { return nb::arg(name).noconvert(); };
     module.def("fused_attention", attention<Value>, rows("queries"), rows("keys"), rows("values"), rows("seen").none(),
-               rows("mixed"), rows("normalisers"), nb::kw_only(), "causal"_a, "threads"_a);
+               rows("mixed"), rows("normalisers"), nb::kw_only(), "causal"_a, "dropout"_a, "seed"_a, "threads"_a);
     module.def("fused_attention_gradients", gradients<Value>, rows("queries"), rows("keys"), rows("values"), rows("seen").none(),
                rows("normalisers"), rows("upstream"), rows("of_queries"), rows("of_keys"), rows("of_values"), nb::kw_only(),
-               "causal"_a, "threads"_a);
+               "causal"_a, "dropout"_a, "seed"_a, "threads"_a);
 }
 
 }  // namespace

@@ -60,12 +60,9 @@ def attend(
     return drop(scores.softmax(-1), dropout) @ values
 
 
-def _is_trained(module: nn.Module, projected: Tensor, dropout: float) -> bool:
-    """Return whether a pass belongs to training without dropout of attention weights.
-
-    A training pass without gradients takes the same path as one with gradients, so that both compute the same values.
-    """
-    return not dropout and (module.training or projected.requires_grad)
+def _is_trained(module: nn.Module, projected: Tensor) -> bool:
+    """Return whether a pass belongs to training, also without gradients: both take the same path and compute the same values."""
+    return module.training or projected.requires_grad
 
 
 class SelfAttention(nn.Module):
@@ -81,8 +78,8 @@ class SelfAttention(nn.Module):
         """Apply self-attention to x [B,T,D]. `mask` broadcasts to [B,H,T,T]; `causal` stands for the lower triangle."""
         projected = self.projection(x)
         dropout = self.dropout if self.training else 0.0
-        if cache is None and _is_trained(self, projected, dropout) and fused_attention.applies(projected, mask):
-            mixed = fused_attention.self_attention(projected, self.heads, mask, causal=causal)
+        if cache is None and _is_trained(self, projected) and fused_attention.applies(projected, mask):
+            mixed = fused_attention.self_attention(projected, self.heads, mask, causal=causal, dropout=dropout)
         else:
             queries, keys, values = split(projected, 3, self.heads)
             if cache is not None:
@@ -111,8 +108,8 @@ class CrossAttention(nn.Module):
         """Apply cross-attention to x [B,T,D], which may have K adjacent rows for each sentence of `memory`; they share it."""
         grouped = self.queries(x).reshape(memory.keys.size(0), -1, x.size(-1))
         dropout = self.dropout if self.training else 0.0
-        if _is_trained(self, grouped, dropout) and fused_attention.applies(grouped, memory.mask):
-            mixed = fused_attention.cross_attention(grouped, memory.keys, memory.values, memory.mask)
+        if _is_trained(self, grouped) and fused_attention.applies(grouped, memory.mask):
+            mixed = fused_attention.cross_attention(grouped, memory.keys, memory.values, memory.mask, dropout=dropout)
         else:
             (queries,) = split(grouped, 1, self.heads)
             mixed = attend(queries, memory.keys, memory.values, memory.mask, dropout=dropout).transpose(1, 2)

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kernels import dropout_
+
 
 def dropout(x: Tensor, probability: float) -> Tensor:
-    """Zero each unit with this probability (on a CPU rounded to 1/65536), and scale the others so that the mean is preserved.
+    """Zero each unit with this probability, and scale the others so that the mean is preserved.
 
-    On a CPU PyTorch draws one number per unit sequentially; here one draw of 64 bits serves four units.
+    On a CPU PyTorch draws one number per unit sequentially and keeps the mask; here a hash of a seed and the unit's position
+    decides, which the gradient computes again. The seed is drawn from torch's generator.
     """
     if probability <= 0.0:
         return x
-    if x.device.type != "cpu":
+    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.bfloat16):
         return F.dropout(x, probability)
-    bits = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    threshold = round(probability * 65536) - 32768
-    kept = torch.empty(x.shape, dtype=x.dtype)
-    torch.ge(bits.view(torch.int16)[: x.numel()].view(x.shape), threshold, out=kept)
-    return x * kept.mul_(1.0 / (1.0 - probability))
+    dropped: Tensor = _Dropout.apply(x, probability, draw_seed())  # type: ignore[no-untyped-call]
+    return dropped
+
+
+def draw_seed() -> int:
+    """Return 63 random bits of torch's generator."""
+    return int(torch.empty((), dtype=torch.int64).random_())
 
 
 class Dropout(nn.Module):
@@ -33,3 +40,22 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Apply dropout to x [...]."""
         return dropout(x, self.probability) if self.training else x
+
+
+class _Dropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, probability: float, seed: int) -> Tensor:
+        ctx.mask = probability, seed
+        return _drop(x, probability, seed)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
+        return _drop(upstream[0], *ctx.mask), None, None
+
+
+def _drop(x: Tensor, probability: float, seed: int) -> Tensor:
+    x = x.detach().contiguous()
+    dropped = torch.empty_like(x)
+    dropout_(x.view(-1), dropped.view(-1), probability, seed)
+    return dropped

@@ -1,13 +1,14 @@
-"""Attention without dropout of its weights for training on a CPU, without a tensor of weights and without copies per head."""
+"""Attention for training on a CPU, without a tensor of weights and without copies per head."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from kernels import AttentionInputs, fused_attention_, fused_attention_gradients_
+from models.common.layers.dropout import draw_seed
 
 
 def split(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
@@ -21,15 +22,27 @@ def applies(queries: Tensor, mask: Tensor | None) -> bool:
     return by_keys and queries.device.type == "cpu" and queries.dtype in (torch.float32, torch.bfloat16)
 
 
-def self_attention(projected: Tensor, heads: int, mask: Tensor | None, *, causal: bool) -> Tensor:
-    """Return attention outputs [B,T,D] of concatenated queries, keys and values [B,T,3D] with the mask [B,1,1,T]."""
-    mixed: Tensor = _SelfAttention.apply(projected, heads, _visible(mask, projected.size(0)), causal)  # type: ignore[no-untyped-call]
+class _Options(NamedTuple):
+    """Options of `AttentionInputs`."""
+
+    causal: bool = False
+    dropout: float = 0.0
+    seed: int = 0
+
+
+def self_attention(projected: Tensor, heads: int, mask: Tensor | None, *, causal: bool, dropout: float) -> Tensor:
+    """Return attention outputs [B,T,D] of concatenated queries, keys and values [B,T,3D] with the mask [B,1,1,T] and dropout of the
+    weights."""
+    seen, options = _visible(mask, projected.size(0)), _Options(causal, dropout, draw_seed() if dropout else 0)
+    mixed: Tensor = _SelfAttention.apply(projected, heads, seen, options)  # type: ignore[no-untyped-call]
     return mixed
 
 
-def cross_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """Return attention outputs [B,T,D] of queries [B,T,D] over keys and values [B,H,S,D/H] with the mask [B,1,1,S]."""
-    mixed: Tensor = _CrossAttention.apply(queries, keys, values, _visible(mask, queries.size(0)))  # type: ignore[no-untyped-call]
+def cross_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, *, dropout: float) -> Tensor:
+    """Return attention outputs [B,T,D] of queries [B,T,D] over keys and values [B,H,S,D/H] with the mask [B,1,1,S] and dropout of
+    the weights."""
+    seen, options = _visible(mask, queries.size(0)), _Options(False, dropout, draw_seed() if dropout else 0)
+    mixed: Tensor = _CrossAttention.apply(queries, keys, values, seen, options)  # type: ignore[no-untyped-call]
     return mixed
 
 
@@ -46,11 +59,11 @@ def _mix(inputs: AttentionInputs) -> tuple[Tensor, Tensor]:
 
 class _SelfAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, projected: Tensor, heads: int, seen: Tensor | None, causal: bool) -> Tensor:
+    def forward(ctx: Any, projected: Tensor, heads: int, seen: Tensor | None, options: _Options) -> Tensor:
         queries, keys, values = split(projected, 3, heads)
-        mixed, normalisers = _mix(AttentionInputs(queries, keys, values, seen, causal))
+        mixed, normalisers = _mix(AttentionInputs(queries, keys, values, seen, *options))
         ctx.save_for_backward(projected, seen, normalisers)
-        ctx.heads, ctx.causal = heads, causal
+        ctx.heads, ctx.options = heads, options
         return mixed
 
     @staticmethod
@@ -60,7 +73,7 @@ class _SelfAttention(torch.autograd.Function):
         gradient = torch.empty_like(projected)
         of_queries, of_keys, of_values = split(gradient, 3, ctx.heads)
         queries, keys, values = split(projected, 3, ctx.heads)
-        inputs = AttentionInputs(queries, keys, values, seen, ctx.causal)
+        inputs = AttentionInputs(queries, keys, values, seen, *ctx.options)
         given = split(upstream[0].contiguous(), 1, ctx.heads)[0]
         fused_attention_gradients_(inputs, normalisers, given, (of_queries, of_keys, of_values))
         return gradient, None, None, None
@@ -68,9 +81,10 @@ class _SelfAttention(torch.autograd.Function):
 
 class _CrossAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None) -> Tensor:
-        mixed, normalisers = _mix(AttentionInputs(split(queries, 1, keys.size(1))[0], keys, values, seen))
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None, options: _Options) -> Tensor:
+        mixed, normalisers = _mix(AttentionInputs(split(queries, 1, keys.size(1))[0], keys, values, seen, *options))
         ctx.save_for_backward(queries, keys, values, seen, normalisers)
+        ctx.options = options
         return mixed
 
     @staticmethod
@@ -80,7 +94,7 @@ class _CrossAttention(torch.autograd.Function):
         heads = keys.size(1)
         gradient = torch.empty_like(queries)
         of_keys, of_values = torch.empty_like(keys), torch.empty_like(values)
-        inputs = AttentionInputs(split(queries, 1, heads)[0], keys, values, seen)
+        inputs = AttentionInputs(split(queries, 1, heads)[0], keys, values, seen, *ctx.options)
         given = split(upstream[0].contiguous(), 1, heads)[0]
         fused_attention_gradients_(inputs, normalisers, given, (split(gradient, 1, heads)[0], of_keys, of_values))
-        return gradient, of_keys, of_values, None
+        return gradient, of_keys, of_values, None, None

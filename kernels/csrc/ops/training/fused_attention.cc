@@ -10,6 +10,7 @@
 #include "csrc/base/bfloat16.h"
 #include "csrc/base/buffer.h"
 #include "csrc/base/parallel.h"
+#include "csrc/ops/training/dropout_mask.h"
 
 namespace fewstep {
 
@@ -89,8 +90,10 @@ void multiply(const Gemm& gemm, std::size_t rows, std::size_t columns) {
 // One head of one sentence. Rows of d floats are padded with zeros to whole vectors.
 class Head {
   public:
-    Head(const AttentionShape& shape, std::size_t sentence)
-        : queries_(shape.queries),
+    Head(const AttentionShape& shape, std::size_t sentence, std::size_t number)
+        : first_row_((sentence * shape.heads + number) * shape.queries),
+          dropout_(shape.dropout),
+          queries_(shape.queries),
           size_(shape.size),
           width_(up(shape.size)),
           causal_(shape.causal),
@@ -117,12 +120,17 @@ class Head {
         }
     }
 
-    // Transpose rows [keys,width] to [size,padded_keys].
+    // Transpose rows [keys,width] to [size,padded_keys], in blocks of F32_LANES keys and units.
     void transpose(const float* rows, float* to) const {
-        for (std::size_t unit = 0; unit < size_; ++unit, to += padded_keys_) {
-            for (std::size_t key = 0; key < keys_; ++key) to[key] = rows[key * width_ + unit];
-            std::fill(to + keys_, to + padded_keys_, 0.0F);
-        }
+        for (std::size_t key = 0; key < padded_keys_; key += STEP)
+            for (std::size_t unit = 0; unit < size_; unit += STEP) {
+                F32Vector block[STEP];
+                for (std::size_t lane = 0; lane < STEP; ++lane)
+                    block[lane] = key + lane < keys_ ? load(rows + (key + lane) * width_ + unit) : F32Vector{};
+                fewstep::transpose(block);
+                const std::size_t units = std::min(STEP, size_ - unit);
+                for (std::size_t lane = 0; lane < units; ++lane) store(to + (unit + lane) * padded_keys_ + key, block[lane]);
+            }
     }
 
     template <typename Value>
@@ -149,7 +157,11 @@ class Head {
         }
     }
 
+    DropoutMask mask(std::size_t query) const { return {dropout_, first_row_ + query}; }
+
   private:
+    std::size_t first_row_;
+    Dropout dropout_;
     std::size_t queries_, size_, width_;
     bool causal_;
     const bool* visible_;
@@ -175,7 +187,7 @@ ExpSum exponentiate(float* scores, std::size_t padded_keys) {
 }
 
 struct Workspace {
-    Buffer queries, keys, values, upstream, transposed, transposed_values, weights, products, output, of_keys, of_values;
+    Buffer queries, keys, values, upstream, transposed, transposed_values, weights, kept, products, output, of_keys, of_values;
 };
 
 template <typename Body>
@@ -183,7 +195,7 @@ void for_each_head(const AttentionShape& shape, int threads, const Body& body) {
     std::vector<Workspace> workspaces(static_cast<std::size_t>(threads));
     parallel_for(static_cast<std::int64_t>(shape.sentences * shape.heads), threads, [&](std::int64_t item, int thread) {
         const auto sentence = static_cast<std::size_t>(item) / shape.heads, head = static_cast<std::size_t>(item) % shape.heads;
-        body(sentence, head, Head(shape, sentence), workspaces[static_cast<std::size_t>(thread)]);
+        body(sentence, head, Head(shape, sentence, head), workspaces[static_cast<std::size_t>(thread)]);
     });
 }
 
@@ -232,26 +244,28 @@ void score(const AttentionShape& shape, const Head& head, const Part& part, cons
 void add_gradients(const AttentionShape& shape, const Head& head, const Part& part, const float* normaliser, Workspace& workspace) {
     const std::size_t width = head.width(), padded_keys = head.padded_keys(), count = part.count();
     float *const weights = workspace.weights.data(), *const products = workspace.products.data(),
-                 *const output = workspace.output.data();
+                 *const kept = workspace.kept.data(), *const output = workspace.output.data();
     multiply(
         {workspace.upstream.data(), width, 1, workspace.transposed_values.data(), padded_keys, products, padded_keys, shape.size},
         count, padded_keys);
     for (std::size_t query = 0; query < count; ++query) {
-        float *const weight = weights + query * padded_keys, *const product = products + query * padded_keys;
+        float *const weight = weights + query * padded_keys, *const product = products + query * padded_keys,
+                     *const dropped = kept + query * padded_keys;
         const float shift = normaliser[query] == MINUS_INFINITY ? 0.0F : normaliser[query];
+        const DropoutMask mask = head.mask(part.first + query);
         F32Vector sums{};
         for (std::size_t position = 0; position < padded_keys; position += STEP) {
-            const F32Vector here = vector_exp(load(weight + position) - shift);
-            store(weight + position, here);
-            sums = multiply_add(here, load(product + position), sums);
+            const F32Vector here = vector_exp(load(weight + position) - shift), left = here * mask.factors(position);
+            store(weight + position, here), store(dropped + position, left);
+            sums = multiply_add(left, load(product + position), sums);
         }
         const float sum = horizontal_sum(sums);
         for (std::size_t position = 0; position < padded_keys; position += STEP)
-            store(product + position, load(weight + position) * (load(product + position) - sum));
+            store(product + position, load(dropped + position) * load(product + position) - load(weight + position) * sum);
     }
     const bool adds = part.first > 0;
-    multiply({weights, 1, padded_keys, workspace.upstream.data(), width, workspace.of_values.data(), width, count, adds},
-             head.keys(), width);
+    multiply({kept, 1, padded_keys, workspace.upstream.data(), width, workspace.of_values.data(), width, count, adds}, head.keys(),
+             width);
     multiply({products, 1, padded_keys, workspace.queries.data(), width, workspace.of_keys.data(), width, count, adds}, head.keys(),
              width);
     multiply({products, padded_keys, 1, workspace.keys.data(), width, output, width, head.keys()}, count, width);
@@ -275,8 +289,9 @@ void fused_attention(const AttentionShape& shape, const HeadRows<const Value>& q
                 const auto [logarithm, sum] = exponentiate(weights, padded_keys);
                 normaliser[query] = logarithm;
                 const float factor = sum == 0.0F ? 0.0F : 1.0F / sum;
+                const DropoutMask mask = head.mask(part.first + query);
                 for (std::size_t position = 0; position < padded_keys; position += STEP)
-                    store(weights + position, load(weights + position) * factor);
+                    store(weights + position, load(weights + position) * factor * mask.factors(position));
             }
             multiply({workspace.weights.data(), padded_keys, 1, workspace.values.data(), width, workspace.output.data(), width,
                       head.keys()},
@@ -299,7 +314,8 @@ void fused_attention_gradients(const AttentionShape& shape, const HeadRows<const
         head.transpose(workspace.values.data(), workspace.transposed_values.data());
         for_each_part(shape, head, [&](const Part& part) {
             score(shape, head, part, part.of(queries, sentence, number), queries.row_stride, workspace);
-            workspace.upstream.reserve(part.count() * width), workspace.products.reserve(part.count() * head.padded_keys());
+            workspace.upstream.reserve(part.count() * width), workspace.products.reserve(part.count() * head.padded_keys()),
+                workspace.kept.reserve(part.count() * head.padded_keys());
             head.read(part.of(upstream, sentence, number), upstream.row_stride, part.count(), 1.0F, workspace.upstream.data());
             const float* const normaliser = normalisers + (sentence * shape.heads + number) * shape.queries + part.first;
             add_gradients(shape, head, part, normaliser, workspace);

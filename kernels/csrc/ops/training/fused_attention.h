@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "csrc/ops/training/dropout.h"
+
 namespace fewstep {
 
 // [B,H,rows,d] with arbitrary strides of the rows: float32, or bfloat16 as bits.
@@ -22,10 +24,11 @@ struct AttentionShape {
     std::size_t sentences, heads, queries, keys, size;  // B, H, T, S, d
     const bool* visible;                                // [B,S] visible keys; null: all
     bool causal;                                        // query t sees keys up to t
+    Dropout dropout;                                    // of the weights; query t of head h of sentence b has row (b H + h) T + t
 };
 
-// o_t = sum_s p_ts v_s with p_ts = exp(q_t k_s / sqrt(d) - n_t), where n_t is the log of the normaliser; `normalisers` [B,H,T]
-// receives n. A query without visible keys gets zeros.
+// o_t = sum_s m_ts p_ts v_s with p_ts = exp(q_t k_s / sqrt(d) - n_t), where n_t is the log of the normaliser and m the mask of
+// dropout; `normalisers` [B,H,T] receives n. A query without visible keys gets zeros.
 template <typename Value>
 void fused_attention(const AttentionShape& shape, const HeadRows<const Value>& queries, const HeadRows<const Value>& keys,
                      const HeadRows<const Value>& values, const HeadRows<Value>& output_rows, float* normalisers, int threads);
@@ -35,8 +38,8 @@ struct AttentionGradients {
     HeadRows<Value> queries, keys, values;
 };
 
-// With the gradient g_t of o_t and u_ts = p_ts (g_t v_s - sum_r p_tr g_t v_r) / sqrt(d)
-//     d/dq_t = sum_s u_ts k_s      d/dk_s = sum_t u_ts q_t      d/dv_s = sum_t p_ts g_t
+// With the gradient g_t of o_t and u_ts = p_ts (m_ts g_t v_s - sum_r m_tr p_tr g_t v_r) / sqrt(d)
+//     d/dq_t = sum_s u_ts k_s      d/dk_s = sum_t u_ts q_t      d/dv_s = sum_t m_ts p_ts g_t
 template <typename Value>
 void fused_attention_gradients(const AttentionShape& shape, const HeadRows<const Value>& queries, const HeadRows<const Value>& keys,
                                const HeadRows<const Value>& values, const float* normalisers, const HeadRows<const Value>& upstream,

@@ -78,3 +78,30 @@ def test_training_mixes_alike_with_and_without_the_fused_kernel(causal, monkeypa
         found.append([mixed, *torch.autograd.grad((mixed * weights).sum(), leaves)])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_the_fused_kernel_drops_weights_by_the_state_of_the_generator():
+    torch.manual_seed(0)
+    queries, keys = torch.zeros(1, 1, 1000), torch.zeros(1, 1, 1000, 1000)
+    values = torch.eye(1000)[None, None].requires_grad_()
+    found = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        found.append(fused_attention.cross_attention(queries, keys, values, None, dropout=0.25)[0, 0])
+    mixed, again = found
+    assert torch.equal(mixed, again)
+    assert not torch.equal(mixed, fused_attention.cross_attention(queries, keys, values, None, dropout=0.25)[0, 0])
+    assert abs((mixed != 0).float().mean().item() - 0.75) < 0.05
+    torch.testing.assert_close(mixed[mixed != 0], torch.full_like(mixed[mixed != 0], 1e-3 / 0.75))
+    (gradient,) = torch.autograd.grad(mixed.sum(), values)
+    torch.testing.assert_close(gradient[0, 0].mean(1), mixed.detach())
+
+
+@pytest.mark.parametrize("mask", [None, padding_mask(torch.tensor([6, 4]), 6)])
+def test_self_attention_in_training_drops_weights(mask):
+    torch.manual_seed(0)
+    own, plain = SelfAttention(8, 2, 0.5), SelfAttention(8, 2, 0.0)
+    plain.load_state_dict(own.state_dict())
+    x = torch.randn(2, 6, 8)
+    assert not torch.allclose(own(x, mask), plain(x, mask))
+    torch.testing.assert_close(own.eval()(x, mask), plain(x, mask), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,13 @@
+// Arguments of dropout.
+#pragma once
+
+#include <cstdint>
+
+#include "csrc/ops/training/dropout.h"
+
+namespace fewstep {
+
+// Raises ValueError unless the probability is from 0 to below 1.
+Dropout dropout_of(double probability, std::uint64_t seed);
+
+}  // namespace fewstep
