@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kernels import AttentionInputs, fused_attention_, fused_attention_gradients_
 from kernels.reference import fused_attention as slow
-from kernels.reference.dropout import factor
+from kernels.reference.dropout import factors
 
 
 def heads_of(rows, heads):
@@ -35,9 +35,8 @@ def exact(inputs):
 
 def factors_of(inputs):
     """Return the factors [B,H,T,S] of dropout."""
-    rows, keys = inputs.queries.shape[:3], inputs.keys.shape[2]
-    found = [[factor(inputs.dropout, inputs.seed, row, key) for key in range(keys)] for row in range(rows.numel())]
-    return np.array(found).reshape(*rows, keys)
+    rows, keys = inputs.queries.shape[:3], np.arange(inputs.keys.shape[2])
+    return np.array([factors(inputs.dropout, inputs.seed, row, keys) for row in range(rows.numel())]).reshape(*rows, len(keys))
 
 
 @settings(max_examples=60)
@@ -72,10 +71,10 @@ def test_queries_whose_weights_are_not_held_together(causal):
     inputs = inputs._replace(dropout=0.1, seed=7)
     mixed, given_back = torch.full_like(upstream, 7.0), heads_of(upstream, 1)
     normalisers = fused_attention_(inputs, heads_of(mixed, 1), threads=1)
-    factors = factors_of(inputs)
-    expected = slow.attention(*exact(inputs), inputs.seen.numpy(), causal, factors)
+    mask = factors_of(inputs)
+    expected = slow.attention(*exact(inputs), inputs.seen.numpy(), causal, mask)
     np.testing.assert_allclose(heads_of(mixed, 1).double().numpy(), expected, rtol=1e-4, atol=2e-5)
-    wanted = slow.gradients(*exact(inputs), inputs.seen.numpy(), causal, factors, given_back.double().numpy())
+    wanted = slow.gradients(*exact(inputs), inputs.seen.numpy(), causal, mask, given_back.double().numpy())
     for one, other in zip(gradients_of(inputs, normalisers, given_back, threads=1), wanted, strict=True):
         np.testing.assert_allclose(one.double().numpy(), other, rtol=1e-4, atol=1e-4)
 

@@ -12,9 +12,10 @@ using namespace nb::literals;
 namespace fewstep {
 
 Dropout dropout_of(double probability, std::uint64_t seed) {
-    require(probability >= 0.0 && probability < 1.0,
+    const auto rounded = static_cast<float>(probability);
+    require(rounded >= 0.0F && rounded < 1.0F,
             "dropout: expected a probability from 0 to below 1, got " + std::to_string(probability));
-    return {static_cast<float>(probability), seed};
+    return {rounded, seed};
 }
 
 namespace {

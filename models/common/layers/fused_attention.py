@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,18 +22,14 @@ def applies(queries: Tensor, mask: Tensor | None) -> bool:
     return by_keys and queries.device.type == "cpu" and queries.dtype in (torch.float32, torch.bfloat16)
 
 
-class _Options(NamedTuple):
-    """Options of `AttentionInputs`."""
-
-    causal: bool = False
-    dropout: float = 0.0
-    seed: int = 0
+_Options = tuple[bool, float, int]
+"""The last fields of `AttentionInputs`: causal, dropout, seed."""
 
 
 def self_attention(projected: Tensor, heads: int, mask: Tensor | None, *, causal: bool, dropout: float) -> Tensor:
     """Return attention outputs [B,T,D] of concatenated queries, keys and values [B,T,3D] with the mask [B,1,1,T] and dropout of the
     weights."""
-    seen, options = _visible(mask, projected.size(0)), _Options(causal, dropout, draw_seed() if dropout else 0)
+    seen, options = _visible(mask, projected.size(0)), _options(dropout, causal=causal)
     mixed: Tensor = _SelfAttention.apply(projected, heads, seen, options)  # type: ignore[no-untyped-call]
     return mixed
 
@@ -41,9 +37,13 @@ def self_attention(projected: Tensor, heads: int, mask: Tensor | None, *, causal
 def cross_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, *, dropout: float) -> Tensor:
     """Return attention outputs [B,T,D] of queries [B,T,D] over keys and values [B,H,S,D/H] with the mask [B,1,1,S] and dropout of
     the weights."""
-    seen, options = _visible(mask, queries.size(0)), _Options(False, dropout, draw_seed() if dropout else 0)
+    seen, options = _visible(mask, queries.size(0)), _options(dropout, causal=False)
     mixed: Tensor = _CrossAttention.apply(queries, keys, values, seen, options)  # type: ignore[no-untyped-call]
     return mixed
+
+
+def _options(dropout: float, *, causal: bool) -> _Options:
+    return causal, dropout, draw_seed() if dropout else 0
 
 
 def _visible(mask: Tensor | None, batch: int) -> Tensor | None:

@@ -13,9 +13,9 @@ namespace fewstep {
 
 typedef std::uint32_t U32Vector __attribute__((vector_size(F32_LANES * sizeof(std::uint32_t))));
 
-// Unit i of a row is kept if its 32 bits are at least 2^32 times the probability. The bits are a hash of i, the two halves of the
-// row's key added before and between the rounds of lowbias32 (https://github.com/skeeto/hash-prospector); the key is the state of
-// SplitMix64 (Steele et al. 2014) after `row` steps from the seed.
+// Unit i of a row is kept if its 32 bits are at least 2^32 times the probability. The bits are the hash lowbias32 of i
+// (https://github.com/skeeto/hash-prospector), with one half of the row's key added to i and the other mixed in between the rounds.
+// The key is number `row` of those that SplitMix64 (Steele et al. 2014) draws from the seed.
 class DropoutMask {
   public:
     DropoutMask(const Dropout& options, std::uint64_t row)

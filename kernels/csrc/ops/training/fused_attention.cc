@@ -255,13 +255,14 @@ void add_gradients(const AttentionShape& shape, const Head& head, const Part& pa
         const DropoutMask mask = head.mask(part.first + query);
         F32Vector sums{};
         for (std::size_t position = 0; position < padded_keys; position += STEP) {
-            const F32Vector here = vector_exp(load(weight + position) - shift), left = here * mask.factors(position);
-            store(weight + position, here), store(dropped + position, left);
-            sums = multiply_add(left, load(product + position), sums);
+            const F32Vector here = vector_exp(load(weight + position) - shift), factors = mask.factors(position),
+                            masked = load(product + position) * factors;
+            store(weight + position, here), store(dropped + position, here * factors), store(product + position, masked);
+            sums = multiply_add(here, masked, sums);
         }
         const float sum = horizontal_sum(sums);
         for (std::size_t position = 0; position < padded_keys; position += STEP)
-            store(product + position, load(dropped + position) * load(product + position) - load(weight + position) * sum);
+            store(product + position, load(weight + position) * (load(product + position) - sum));
     }
     const bool adds = part.first > 0;
     multiply({kept, 1, padded_keys, workspace.upstream.data(), width, workspace.of_values.data(), width, count, adds}, head.keys(),
