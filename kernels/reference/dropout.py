@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,7 +19,7 @@ def factors(probability: float, seed: int, row: int, positions: NDArray[np.int64
     key = (key ^ key >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     key = (key ^ key >> 27) * 0x94D049BB133111EB % 2**64
     key ^= key >> 31
-    bits = (positions.astype(np.uint64) + key % WORD) % WORD
+    bits: NDArray[Any] = (positions.astype(np.uint64) + key % WORD) % WORD
     bits = (bits ^ bits >> 16) * 0x7FEB352D % WORD ^ key // WORD
     bits = (bits ^ bits >> 15) * 0x846CA68B % WORD
     bits ^= bits >> 16
