@@ -53,6 +53,7 @@ ASIDE = (
     "parallel_order",
     "parallel_multi30k",
     "parallel_multi30k_small",
+    "dropout",
     "gpu",
 )
 """Names of files that the page links to, of details that few readers ask for."""
@@ -73,7 +74,7 @@ INTRODUCTION = """\
   [profiles](../benchmarks/results/base_size_profile.json), [rooflines](../benchmarks/results/base_size_roofline.json),
   [4 bits](../benchmarks/results/weight_bits.json), [one-shot](../benchmarks/results/parallel_order.json),
   [Multi30k](../benchmarks/results/parallel_multi30k.json), [small](../benchmarks/results/parallel_multi30k_small.json),
-  [GPU](../benchmarks/results/gpu.json).
+  [dropout](../benchmarks/results/dropout.json), [GPU](../benchmarks/results/gpu.json).
 """
 
 
