@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 KILLS = 3
 TEACHER = (*ALONE, "--set", "corpus.shard_rows=48", "--set", "teacher.ensemble=2")
-TRAINED = (*TEACHER, "--set", "defaults.training.updates=100", "--until", "system:teacher")
+TRAINED = (*TEACHER, "--until", "system:teacher")
 SEARCH = "distillation={strategy: beam, beam_size: 8, n_best: 8, choose: reference}"
 
 
