@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 from pipeline.errors import FewstepError, exit_code
 from stages.errors import FULL, unwritable
@@ -70,5 +71,17 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _end(code: int) -> NoReturn:
+    """End this process, at once if Ray still waits for the head of a cluster that is lost."""
+    from pipeline.run.ray_cluster.head import is_leaving
+
+    if is_leaving():
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _end(main())

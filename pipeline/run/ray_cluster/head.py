@@ -20,6 +20,10 @@ ANSWER_SECONDS = 5.0
 """Time that a head may take for an answer."""
 STUCK_SECONDS = 15.0
 """Further time after which the process of a driver is ended, since calls of Ray wait for the head and cannot be interrupted."""
+LEAVE_SECONDS = 5.0
+"""Time that Ray may take to disconnect from a cluster whose head does not answer."""
+LEAVING = "leaving"
+"""Name of the thread that disconnects from such a cluster."""
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """The first bytes of a client of HTTP/2: a fixed text, and a frame of settings without any."""
 
@@ -79,6 +83,18 @@ class Head:
             if self._silence == 0.0:
                 log.warning("the head of the Ray cluster at %s does not answer (%s)", self._cluster, error)
             self._silence += 1.0 + min(time.monotonic() - begun, ANSWER_SECONDS)
+
+
+def leave(disconnect: Callable[[], object]) -> None:
+    """Call a function that may wait without end for a head that is lost, and go on after `LEAVE_SECONDS` at the latest."""
+    thread = threading.Thread(target=disconnect, name=LEAVING, daemon=True)
+    thread.start()
+    thread.join(LEAVE_SECONDS)
+
+
+def is_leaving() -> bool:
+    """Return whether Ray still waits for a head that is lost. The usual end of Python, beside Ray's threads, would crash then."""
+    return any(thread.name == LEAVING for thread in threading.enumerate())
 
 
 def check_answers(address: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import threading
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from pipeline.run.apart import resources_apart, run_apart, runs_apart, send_inpu
 from pipeline.run.attempt import StepAttempt, run_attempt
 from pipeline.run.lost_work import deaths_file
 from pipeline.run.machines import Outcome
-from pipeline.run.ray_cluster.head import Head, check_answers
+from pipeline.run.ray_cluster.head import Head, check_answers, leave
 from pipeline.run.ray_cluster.nodes import NodeWatch
 from pipeline.run.ray_cluster.settings import cluster_variables
 from pipeline.store.attempts import partial_directory
@@ -29,8 +28,6 @@ from stages.workers.ray_workers import RayWorkers, options
 
 log = logging.getLogger("fewstep")
 
-SHUTDOWN_SECONDS = 5.0
-"""Time that Ray may take to disconnect from a cluster whose head does not answer."""
 STARTS = 3
 """Attempts to start a local cluster: Ray gives its processes 30 seconds, which may be too little on a loaded machine."""
 INIT: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "fewstep"}
@@ -191,9 +188,7 @@ class RayMachines:
             ray.shutdown()
             return
         atexit.unregister(ray.shutdown)
-        thread = threading.Thread(target=ray.shutdown, name="disconnect", daemon=True)
-        thread.start()
-        thread.join(SHUTDOWN_SECONDS)
+        leave(ray.shutdown)
 
 
 def _attempt(attempt: StepAttempt) -> None:
