@@ -76,9 +76,10 @@ def _end(code: int) -> NoReturn:
     from pipeline.run.ray_cluster.head import is_leaving
 
     if is_leaving():
-        logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(OSError, ValueError):  # a reader that has gone away, a closed file
+            logging.shutdown()
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
 
