@@ -14,9 +14,8 @@ from tests.end_to_end.runs import ALONE, Watched
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 KILLS = 3
-TEACHER = (*ALONE, "--set", "corpus.shard_rows=48", "--set", "teacher.ensemble=2")
-TRAINED = (*TEACHER, "--until", "system:teacher")
 SEARCH = "distillation={strategy: beam, beam_size: 8, n_best: 8, choose: reference}"
+OPTIONS = (*ALONE, "--set", "corpus.shard_rows=48", "--set", "teacher.ensemble=2", "--set", SEARCH)
 
 
 def decoded(run: Watched) -> Counter[str]:
@@ -26,12 +25,13 @@ def decoded(run: Watched) -> Counter[str]:
 
 
 def test_killed_three_times_at_random_moments(tmp_path: Path) -> None:
-    options = (*TRAINED[:-1], "distill:train", "--set", SEARCH)
-    first, *runs = [Watched(tmp_path / name, *options) for name in ("trained", "undisturbed", "killed")]
-    Watched(first.store, *TRAINED, "--set", SEARCH).finish()
-    undisturbed, killed = runs
+    trained = Watched(tmp_path / "trained", *OPTIONS, "--until", "system:teacher")
+    trained.finish()
+    undisturbed, killed = runs = [
+        Watched(tmp_path / name, *OPTIONS, "--until", "distill:train") for name in ("undisturbed", "killed")
+    ]
     for run in runs:
-        shutil.copytree(first.store, run.store, symlinks=True)
+        shutil.copytree(trained.store, run.store, symlinks=True)
     undisturbed.finish()
     shards = len(list((undisturbed.store / "shards").glob("*.arrow")))
     assert shards > 25
