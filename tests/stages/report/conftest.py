@@ -6,6 +6,7 @@ import pytest
 
 from stages.context import StepContext
 from stages.report import STAGE, ReportInputs
+from tests.stages.report.made_analyses import make_analysed_report
 from tests.stages.report.made_report import CONFIG, Maker, make_work
 
 
@@ -19,3 +20,8 @@ def report(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> St
     context = make_work(tmp_path_factory.mktemp("report") / "out")
     STAGE.run(inputs, CONFIG, context)
     return context
+
+
+@pytest.fixture(scope="session")
+def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> StepContext:
+    return make_analysed_report(tmp_path_factory.mktemp("analysed"), inputs)

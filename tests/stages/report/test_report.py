@@ -1,21 +1,19 @@
+"""The page, the Markdown and the results of a report."""
+
 from __future__ import annotations
 
 import json
-import math
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from stages.artifacts import Contrasted, DagAnalysis, Likelihood, ParallelAnalysis, Scores, Tokens
+from stages.artifacts import Tokens
 from stages.context import StepContext
 from stages.errors import DataError, StageError
-from stages.report import STAGE, ReportInputs, SystemPair
-from stages.report.figures.dag_drawing import Drawing, Vertex, draw
+from stages.report import STAGE, ReportInputs
 from stages.report.findings.analyses import mutual_information
-from stages.score import ScoreConfig, ScoreInputs
-from stages.score.run import run as score
 from stages.score.tasks import SUMMARIZATION
 from tests.stages.report.made_report import CONFIG, ENTRIES, Maker, heads, make_work, outline, page_of
 
@@ -130,196 +128,6 @@ def test_every_metric_and_its_signature_is_in_the_markdown(report: StepContext, 
     names = {"BLEU": "bleu", "chrF++": "chrf", "TER": "ter", "tok. BLEU": "tokenized_bleu"}
     listed = "\n".join(f"- {name}: `{scores[metric]['signature']}`" for name, metric in names.items())
     assert f"\n\nSignatures:\n\n{listed}\n" in markdown
-
-
-@pytest.fixture(scope="module")
-def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> StepContext:
-    """A report with all optional analyses."""
-    root = tmp_path_factory.mktemp("analysed")
-
-    def likelihood(system: str, log_probability: float) -> Likelihood:
-        context = make_work(root / f"likelihood.{system}")
-        found = {"rows": 60, "left_out": {"over_long": 2}, "tokens": 1000, "log_probability": log_probability, "vocabulary": "ab12"}
-        context.write_json(context.directory / "likelihood.json", {**found, "perplexity": math.exp(-log_probability / 1000)})
-        return Likelihood(context.directory, f"likelihood-{system}")
-
-    def contrasted(system: str, correct: list[int]) -> Contrasted:
-        context = make_work(root / f"contrastive.{system}")
-        bands = [{"distance": name, "pairs": 20, "correct": n} for name, n in zip(["1", "2", "3-4"], correct, strict=True)]
-        counts = {"pairs": 60, "correct": sum(correct), "correct_by_mean": 30}
-        types = [{"type": "subj_verb_agreement", **counts}, {"type": "compound", "pairs": 4, "correct": 3, "correct_by_mean": 3}]
-        frequencies = [{"frequency": "3-5", "pairs": 8, "correct": 2, "correct_by_mean": 2}]
-        found = {"pairs": 64, "left_out": 0, "correct": sum(correct) + 3, "correct_by_mean": 33, "bands": bands, "types": types}
-        found |= {"distances": bands, "frequencies": frequencies}
-        context.write_json(context.directory / "contrastive.json", found)
-        return Contrasted(context.directory, f"contrastive-{system}")
-
-    def dag_analysis(text: str, drawn: int) -> DagAnalysis:
-        context = make_work(root / f"dag.{text}")
-        one = {
-            "sentences": 60,
-            "impossible": 2,
-            "aligned": 58,
-            "tokens": 1000,
-            "correct": 250,
-            "correct_ends": 100,
-            "spread": 3.456,
-        }
-        vertices = {"vertices": 400, "likely": 80, "confident": 100, "vague": 40, "joint": [[4] * 10] * 10}
-        found = {**one, **vertices, "out_degrees": {"1": 30, "2": 90}}
-        context.write_json(
-            context.directory / "dag_analysis.json", {**found, "left_out": {}, "early": {**found, "correct": 50, "update": 1500}}
-        )
-        for number in range(drawn):
-            drawing = Drawing([Vertex(0, 1.0, [("<s>", 1.0)]), Vertex(3, 1.0, [("</s>", 1.0)])], [(0, 3, 1.0)])
-            context.write_text(context.records("figures", f"0{number}-dag.svg"), draw(drawing))
-            context.write_json(context.records("figures", f"0{number}-dag.json"), {"caption": f"drawing {number} & more"})
-        return DagAnalysis(context.directory, f"dag-{text}")
-
-    def parallel_analysis() -> ParallelAnalysis:
-        context = make_work(root / "slots")
-        found = {"sentences": 60, "impossible": 2, "tokens": 800, "correct": 250.0, "choices": 3.456, "candidates": [1, 2]}
-        recall = {"recall": [0.25, 0.5], "recall_predicted_length": [0.125, 0.375]}
-        context.write_json(context.directory / "parallel_analysis.json", {**found, **recall, "left_out": {}})
-        return ParallelAnalysis(context.directory, "slots")
-
-    evaluated = []
-    for item in inputs.evaluated:
-        context = make_work(root / f"{item.system}.{item.search}")
-        config = ScoreConfig(
-            target_language="de",
-            metrics=("bleu", "otem", "utem"),
-            head_and_tail=True,
-            long_sentences=5,
-            length_bins=(12, 13),
-        )
-        score(ScoreInputs(item.hypotheses, inputs.tests["demo"]), config, context)
-        if item.search == "greedy":
-            found = {
-                "samples": 3,
-                "sentences": 60,
-                "left_out": 0,
-                "bleu_by_rank": [50, 40, 30],
-                "bleu": 40.0,
-                "pairwise_bleu": 71.5,
-                "oracle_bleu": 61.25,
-                "matched": {"references": 2.5, "bleu": 44.75, "covered": 1.5},
-            }
-            context.write_json(context.directory / "diversity.json", found)
-            parts = {"tokens": (3, 400), "words": (2, 300), "reference_tokens": (5, 1250), "reference_words": (1, 1000)}
-            repetition = {unit: {"repeated": part, "total": whole} for unit, (part, whole) in parts.items()}
-            context.write_json(context.directory / "repetition.json", repetition)
-        evaluated.append(replace(item, scores=Scores(context.directory, "again")))
-    systems = {"autoregressive": -1200.0, "interleaved": -1300.0, "graph": -1250.0}
-    asked = replace(
-        inputs,
-        evaluated=tuple(evaluated),
-        likelihoods={"demo": {system: likelihood(system, value) for system, value in systems.items()}},
-        contrasts={"autoregressive": contrasted("autoregressive", [20, 19, 11]), "graph": contrasted("graph", [18, 13, 9])},
-        dag_analyses={"train": {"graph": dag_analysis("train", 0)}, "demo": {"graph": dag_analysis("demo", 2)}},
-        parallel_analyses={"demo": {"graph": parallel_analysis()}},
-    )
-    pairs = {"l2r": SystemPair(parallel="interleaved", sequential="autoregressive", step_size=2)}
-    STAGE.run(asked, replace(CONFIG, system_pairs=pairs), context := make_work(root / "out"))
-    return context
-
-
-def test_perplexity_is_reported_for_each_system_and_lower_is_better(analysed: StepContext) -> None:
-    rows = json.loads((analysed.directory / "results.json").read_text())["rows"]
-    found = {row["system"]: row["metrics"]["perplexity"] for row in rows}
-    assert found["autoregressive"]["score"] == pytest.approx(math.exp(1.2), abs=1e-4)
-    assert found["graph"]["signature"] == "sentences:58 of 60|tokens:subwords+eos|vocabulary:ab12"
-    markdown = analysed.records("report.md").read_text(encoding="utf-8")
-    assert "Other scores (lower OTEM, UTEM, perplexity is better):" in markdown
-    assert re.search(r"\| graph +\| beam5 +\| +[\d.]+ \| +[\d.]+ \| +3\.49 \|", markdown)
-    html = analysed.records("report.html").read_text(encoding="utf-8")
-    for head in ("OTEM ↓", "UTEM ↓", "perplexity ↓"):
-        assert f">{head}</th>" in html
-    assert re.search(r'<td data-value="3.32\d*" class="best">3.32<', html)
-    assert not re.search(r'class="best">3.67<', html)
-
-
-def test_mutual_information_is_in_nats_per_step_and_in_the_unit_of_the_paper(analysed: StepContext) -> None:
-    (pair,) = json.loads((analysed.directory / "results.json").read_text())["analyses"]["mutual_information"]["demo"]
-    assert pair["nats_per_step"] == pytest.approx(2 * 0.1)
-    assert pair["log10_ratio"] == pytest.approx(math.log10(math.exp(1.3) / math.exp(1.2)), abs=1e-6)
-    row = r"\| l2r +\| interleaved +\| autoregressive +\| +2 \| +3\.669 \| +3\.320 \| +0\.200 \| +0\.043 \|"
-    assert re.search(row, analysed.records("report.md").read_text(encoding="utf-8"))
-
-
-def test_agreement_is_reported_by_distance_in_a_table_and_a_figure(analysed: StepContext) -> None:
-    markdown = analysed.records("report.md").read_text(encoding="utf-8")
-    assert re.search(r"\| autoregressive +\| +83\.3 \| +50\.0 \| +100\.0 \| +95\.0 \| +55\.0 \|", markdown)
-    assert re.search(r"\| compound +\| +4 \| +75\.0 \|", markdown)
-    assert re.search(r"\| all +\| +64 \| +\d+\.\d \|", markdown)
-    assert re.search(r"\| 3-5 +\| +8 \| +25\.0 \|", markdown)
-    assert "Pairs: 1: 20, 2: 20, 3-4: 20." in markdown.replace("\n", " ")
-    assert "<svg" in analysed.records("figures", "agreement.svg").read_text()
-    page = outline(analysed)
-    assert page.open == []
-    assert len(page.images) == 2 + 4 + 1 + 1 + 2 + 2, "speed, curves, speed over sentences, agreement; lengths, samples; two graphs"
-    assert len(page.ids) == len(set(page.ids))
-    assert "contrastive:graph" in page.words
-
-
-def test_speed_up_over_sentences_is_drawn_for_all_entries_except_the_baseline(analysed: StepContext) -> None:
-    svg = analysed.records("figures", "speed_spread.demo.svg").read_text()
-    assert "autoregressive/greedy" in svg
-    assert "graph/beam5" in svg
-    assert "autoregressive/beam5" not in svg
-    assert "Speed-up of each entry over autoregressive/beam5" in analysed.records("report.html").read_text(encoding="utf-8")
-
-
-def test_bleu_by_length_and_diversity_have_tables_and_figures(analysed: StepContext) -> None:
-    analyses = json.loads((analysed.directory / "results.json").read_text())["analyses"]
-    bins = analyses["by_length"]["demo"]["graph/beam5"]["bins"]
-    assert [part["sentences"] for part in bins] == [0, 60, 0], "twelve words and a full stop"
-    markdown = analysed.records("report.md").read_text(encoding="utf-8")
-    assert re.search(rf"\| graph/beam5 +\| +- \| +{bins[1]['bleu']:.2f} \| +- \|", markdown)
-    assert "| 1-12 | 13-13 | 14+ |" in re.sub(" +", " ", markdown)
-    assert list(analyses["diversity"]["demo"]) == ["autoregressive/greedy", "interleaved/greedy"]
-    assert re.search(r"\| interleaved/greedy +\| +3 \| +40\.00 \| +71\.50 \| +61\.25 \|", markdown)
-    assert re.search(r"\| interleaved/greedy +\| +44\.75 \| +2\.50 \| +1\.50 \|", markdown)
-    for name in ("by_length.demo", "diversity.demo"):
-        assert "<svg" in analysed.records("figures", f"{name}.svg").read_text()
-
-
-def test_slots_and_repetition_have_tables(analysed: StepContext) -> None:
-    markdown = analysed.records("report.md").read_text(encoding="utf-8")
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in markdown.splitlines() if line.startswith("|")]
-    assert ["graph", "demo", "60", "2", "31.2", "3.46"] in cells
-    assert ["graph", "demo", "true", "25.0", "50.0"] in cells
-    assert ["graph", "demo", "predicted", "12.5", "37.5"] in cells
-    assert ["autoregressive/greedy", "0.75", "0.40", "0.67"] in cells
-    page = outline(analysed)
-    assert any("In the first references it is 0.10 % of the words." in words for words in page.words)
-    assert "parallel_analysis:graph:demo" in page.words
-
-
-def test_dag_analyses_have_tables_and_drawings(analysed: StepContext) -> None:
-    markdown = analysed.records("report.md").read_text(encoding="utf-8")
-    early, late = re.findall(r"\| graph[^|]*\| train +\| +60 \|.*", markdown)
-    assert heads(early) == ["graph, update 1,500", "train", "60", "2", "5.0", "13.4", "3.46"]
-    assert heads(late) == ["graph", "train", "60", "2", "25.0", "31.4", "3.46"]
-    assert re.search(r"\| graph +\| demo +\| +400 \| +20\.0 \| +25\.0 \| +10\.0 \| +25\.0 \|", markdown)
-    page = outline(analysed)
-    assert {"dag-graph-demo-00-dag-1-vertex-3", "dag-graph-demo-01-dag-1-vertex-3"} <= set(page.ids)
-    assert "drawing 1 & more" in page.words
-    assert "DAGs of graph on demo" in page.words
-    assert "DAGs of graph on train" not in page.words, "it has no drawings"
-    assert "dag_analysis:graph:train" in page.words
-
-
-def test_precision_of_head_and_tail_has_a_row_for_each_entry_and_order(analysed: StepContext) -> None:
-    results = json.loads((analysed.directory / "results.json").read_text())
-    ends = results["analyses"]["head_and_tail"]["demo"]["autoregressive/beam5"]
-    markdown = analysed.records("report.md").read_text(encoding="utf-8")
-    rows = [line for line in markdown.splitlines() if re.match(r"\| \w+/\w+ +\| +[14] \|", line)]
-    assert len(rows) == 2 * len(ENTRIES)
-    assert heads(rows[0])[2] == f"{ends['precision']['1']['all']:.1f}"
-    assert "60 sentences whose reference has more than 5 words" in markdown.replace("\n", " ")
-    assert "| n-grams |  all | first 5 | first 10 | first 15 | last 5 | last 10 | last 15 |" in markdown
-    assert markdown.isascii()
 
 
 def test_results_without_analyses_have_no_such_key(report: StepContext) -> None:
