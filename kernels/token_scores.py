@@ -1,4 +1,4 @@
-"""Scores of a few tokens from logits, and their gradient, without another tensor of the logits' size; on a CPU.
+"""Scores of a few tokens from logits, and their gradient, without another tensor of the logits' size.
 
 Rows of logits [R,V] belong to vertices of B graphs of up to L vertices, whose sentences have M tokens y [B,M]: `rows` [R] int64
 holds b L + j for vertex j of sentence b. With e the label smoothing and n = log sum_v exp(x_v) of a row x,
@@ -8,6 +8,7 @@ holds b L + j for vertex j of sentence b. With e the label smoothing and n = log
 Logits are float32 or bfloat16; sums and results are float32. Exponentials are within 2 units in the last place. Results do not
 depend on `threads` (None: as many as torch uses). Raises TypeError and ValueError for tensors that do not fit together.
 
+Tensors on a GPU are processed there (`kernels.gpu.token_scores`, which needs triton); `threads` applies to the CPU.
 `kernels.reference.token_scores` is the slow twin.
 """
 
@@ -38,6 +39,10 @@ def token_scores_(
 
     The first token with the highest logit is written into `best` [B,L] int64, if given. Other vertices are not changed.
     """
+    if logits.is_cuda:
+        from kernels.gpu import token_scores as gpu
+
+        return gpu.token_scores_(logits, targets, rows, scores, best, smoothing=smoothing)
     normalisers = torch.empty(len(logits))
     fewstep_native.token_scores(
         _logits(logits),
@@ -67,6 +72,11 @@ def token_gradients_(
 
     `upstream` is [B,M,L] float32; `normalisers` [R] are those of `token_scores_`.
     """
+    if logits.is_cuda:
+        from kernels.gpu import token_scores as gpu
+
+        gpu.token_gradients_(logits, targets, rows, upstream, normalisers, smoothing=smoothing, penalty=penalty)
+        return
     fewstep_native.token_gradients(
         _logits(logits),
         targets.numpy(),

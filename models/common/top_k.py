@@ -2,11 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 BLOCK = 64
 """The number of values whose maximum is examined first."""
+CPU_LOGITS, GPU_LOGITS = 2**24, 2**26
+"""Numbers of logits that are ranked at a time."""
+
+
+class Ranked(NamedTuple):
+    """The best tokens of rows, best first, and the scores of given tokens, as log-probabilities."""
+
+    scores: Tensor
+    """[R,count], float32; minus infinity where there are fewer tokens."""
+    ids: Tensor
+    """[R,count], int64."""
+    given: Tensor
+    """[R,G], float32."""
+
+
+def rows_to_rank(device: torch.device, vocabulary: int) -> int:
+    """Return the number of rows whose logits are held at a time."""
+    return max(1, (CPU_LOGITS if device.type == "cpu" else GPU_LOGITS) // vocabulary)
+
+
+def rank(logits: Tensor, count: int, never: Tensor, given: Sequence[int]) -> Ranked:
+    """Return the best `count` tokens of logits [R,V] without those that `never` [V] is True for, and the scores of the tokens
+    `given`. Probabilities are normalised over all tokens. A GPU finds single best tokens in one sweep over the logits."""
+    if count == 1 and logits.is_cuda:
+        from kernels.gpu.token_scores import best_tokens
+
+        normalisers, highest, ids = best_tokens(logits, ~never)
+        values = [logits[:, token].float() - normalisers for token in given]
+        return Ranked((highest - normalisers)[:, None], ids[:, None], _columns(values, highest))
+    log_probs = logits.float().log_softmax(1)
+    values = [log_probs[:, token].clone() for token in given]
+    return Ranked(*top_k(log_probs.masked_fill_(never, -torch.inf), count), _columns(values, log_probs[:, 0]))
+
+
+def _columns(values: list[Tensor], like: Tensor) -> Tensor:
+    return torch.stack(values, 1) if values else like.new_empty(len(like), 0)
 
 
 def top_k(values: Tensor, count: int) -> tuple[Tensor, Tensor]:

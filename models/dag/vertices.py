@@ -10,10 +10,7 @@ from torch import Tensor
 
 from fewstep.vocabulary import BOS, EOS, RESERVED, UNK
 from models.common.layers.linear import TokenTable
-from models.common.top_k import top_k
-
-LOGITS = 2**24
-"""The number of logits that are held at a time."""
+from models.common.top_k import rank, rows_to_rank
 
 
 class TopTokens(NamedTuple):
@@ -66,13 +63,11 @@ def top_k_tokens(
     never = banned_mask(size, flat.device, allow_unknown=allow_unknown)
     scores, ends = (flat.new_empty(len(flat), width, dtype=torch.float32) for width in (count, 2))
     ids = torch.empty((len(flat), count), dtype=torch.int64, device=flat.device)
-    rows = max(1, LOGITS // size)
+    rows = rows_to_rank(flat.device, size)
     sentence_of = torch.arange(len(states), device=flat.device).repeat_interleave(states.size(1))
     for part in (slice(start, start + rows) for start in range(0, len(flat), rows)):
         logits = table.logits(flat[part]) if shortlist is None else shortlist.logits(flat[part], sentence_of[part])
-        log_probs = logits.float().log_softmax(1)
-        ends[part] = torch.stack((log_probs[:, BOS], log_probs[:, EOS]), 1)
-        scores[part], ids[part] = top_k(log_probs.masked_fill_(never, -torch.inf), count)
+        scores[part], ids[part], ends[part] = rank(logits, count, never, (BOS, EOS))
     if shortlist is not None:
         ids = shortlist.ids[ids]
     top = TopTokens(scores.view(*states.shape[:2], count), ids.view(*states.shape[:2], count))

@@ -7,11 +7,8 @@ from torch import Tensor
 
 from fewstep.families.parallel.tokens import impossible, separator
 from fewstep.vocabulary import UNK
-from models.common.top_k import top_k
+from models.common.top_k import Ranked, rank, rows_to_rank
 from models.parallel.model import ParallelModel
-
-LOGITS = 2**24
-"""The number of logits that are held at a time."""
 
 
 class Ranking:
@@ -29,20 +26,19 @@ class Ranking:
         """Return the log-probabilities and ids of the best `count` tokens [R,count] of slots with states [R,D] of `sentences` [R],
         best first and the lower id first among equal ones, and the log-probabilities [R] of the token `without`, which is then not
         among them."""
-        count = min(count, self._model.target_embedding.num_embeddings)
-        found: list[tuple[Tensor, Tensor, Tensor]] = []
-        rows = max(1, LOGITS // self._model.target_embedding.num_embeddings)
+        size = self._model.target_embedding.num_embeddings
+        tokens, count, rows = torch.arange(size, device=states.device), min(count, size), rows_to_rank(states.device, size)
+        barred = torch.zeros(size, dtype=torch.bool, device=states.device)
+        for token in (without, None if self._allow_unknown else UNK):
+            if token is not None:
+                barred |= tokens == token
+        found: list[Ranked] = []
         for part, at in zip(torch.split(states, rows), torch.split(sentences, rows), strict=True):
-            logits = self._model.logits(part).float()
+            logits = self._model.logits(part)
             for token in self._never:  # not a list of them, which would be copied to a GPU
                 logits[:, token] = -torch.inf
             if self._allowed is not None:
                 logits = logits.masked_fill(~self._allowed[at], -torch.inf)
-            log_probs = logits.log_softmax(1)
-            given = log_probs[:, without or 0].clone()
-            for other in (without, None if self._allow_unknown else UNK):
-                if other is not None:
-                    log_probs[:, other] = -torch.inf
-            found.append((*top_k(log_probs, count), given))
+            found.append(rank(logits, count, barred, (without or 0,)))
         scores, ids, given = (torch.cat(parts) for parts in zip(*found, strict=True))
-        return scores, ids, given
+        return scores, ids, given[:, 0]

@@ -80,20 +80,20 @@ def product_type(states: Tensor) -> torch.dtype:
 
 def is_native(x: Tensor) -> bool:
     """Return whether there is a kernel for logits of this tensor's device and type."""
-    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16)
+    return x.device.type in ("cpu", "cuda") and x.dtype in (torch.float32, torch.bfloat16)
 
 
 def _natively(logits: Tensor, labels: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor, Tensor]:
     """Return the sums of -log p(y), of tokens ranked first and of (log Z)^2, and the logits, which become the gradient if
     requested."""
-    count = len(logits)
-    rows, label = torch.arange(count), labels[:, None]
-    scores, best = torch.empty(count, 1, 1), torch.empty((count, 1), dtype=torch.int64)
+    count, device = len(logits), logits.device
+    rows, label = torch.arange(count, device=device), labels[:, None]
+    scores, best = torch.empty((count, 1, 1), device=device), torch.empty((count, 1), dtype=torch.int64, device=device)
     normalisers = token_scores_(logits, label, rows, scores, best)
     first = logits.gather(1, label) >= logits.gather(1, best)
     sums = torch.stack((-scores.sum(), first.sum().float(), normalisers.square().sum()))
     if with_gradient:
-        token_gradients_(logits, label, rows, torch.full((count, 1, 1), -1.0), normalisers, **terms._asdict())
+        token_gradients_(logits, label, rows, torch.full_like(scores, -1.0), normalisers, **terms._asdict())
     return sums, logits
 
 
