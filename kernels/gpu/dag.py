@@ -25,8 +25,6 @@ TILE, BEFORE, STEPS = {torch.float32: 64, torch.float64: 32}, 32, 32
 are multiplied together."""
 ROWS, COLUMNS, CELLS = 32, 64, 1024
 """A tile of transitions, and the cells of a program without tiles."""
-MANY, FEW = 64, {torch.float32: 64, torch.float64: 32}
-"""The vertices of a step of `best_alignment` that are processed together, and the predecessors that are compared at a time."""
 WARPS = 8
 """The warps of a program; with fewer, tiles do not fit into registers."""
 TINY = {torch.float32: 1e-28, torch.float64: 1e-280}
@@ -51,7 +49,7 @@ def best_alignment(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, 
     vertices = torch.full((batch, most), -1, device=tokens.device)
     if scores.numel():
         arrays = tokens, transitions, target_lengths, graph_lengths, best, predecessors, vertices, scores
-        sizes = {"many": MANY, "few": FEW[tokens.dtype], "num_warps": WARPS}
+        sizes = {"many": TILE[tokens.dtype], "few": BEFORE, "num_warps": WARPS}
         dag_programs.best_paths[(batch,)](*arrays, most, size, transitions.size(2), **sizes)
     return vertices, scores
 

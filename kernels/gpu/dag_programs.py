@@ -358,6 +358,16 @@ def transition_gradients(
 
 
 @triton.jit
+def _step_cells(transitions, q, p, m, n, band):
+    """Return the transitions [Q,P] that paths take from vertices q to p, and whether all are numbers below infinity."""
+    gap = p[None, :] - q[:, None] - 1
+    leads = (gap < band) & _on_path(q[:, None], p[None, :], m, n)
+    cells = tl.load(transitions + q[:, None] * band + gap, mask=leads, other=float("-inf"))
+    sound = cells < float("inf")
+    return tl.where(sound, cells, float("-inf")), tl.min(tl.min(sound.to(tl.int32), 1), 0)
+
+
+@triton.jit
 def best_paths(
     tokens,
     transitions,
@@ -373,7 +383,11 @@ def best_paths(
     many: tl.constexpr,
     few: tl.constexpr,
 ):
-    """Run the recurrence of alpha with max, storing the lowest of the best predecessors; then follow them back."""
+    """Run the recurrence of alpha with max, storing the lowest of the best predecessors; then follow them back.
+
+    Tiles of vertices follow each other, as in `sums`: a tile of transitions is read once for all tokens. `best` and `predecessors`
+    first hold the best of earlier tiles.
+    """
     b = tl.program_id(0).to(tl.int64)
     m, n = tl.load(target_lengths + b), tl.load(graph_lengths + b)
     if _possible(m, n, max_tokens, max_vertices):
@@ -384,33 +398,40 @@ def best_paths(
         transitions += b * max_vertices * band
         tl.store(best, tl.load(tokens))
         sound = (tl.load(tokens) < float("inf")).to(tl.int32)  # until a path meets NaN or plus infinity
-        for t in range(1, m):
+        for start in range(0, n, many):
+            p = start + tl.arange(0, many)
+            first, past = tl.maximum(1, start - (n - m)), tl.minimum(m, start + many)
+            for place in range(tl.maximum(0, start - band) // few * few, start, few):
+                q = place + tl.arange(0, few)
+                cells, numbers = _step_cells(transitions, q, p, m, n, band)
+                sound = tl.minimum(sound, numbers)
+                tl.debug_barrier()
+                for t in range(first, past):
+                    before = tl.load(best + (t - 1) * max_vertices + q, mask=q < n, other=float("-inf"))
+                    scores = before[:, None] + cells
+                    top = tl.max(scores, 0)
+                    origin = tl.min(tl.where(scores == top[None, :], q[:, None], 2147483647), 0)
+                    at = t * max_vertices + p
+                    higher = top > tl.load(best + at, mask=p < n, other=float("inf"))
+                    tl.store(best + at, top, mask=higher)
+                    tl.store(predecessors + at, origin, mask=higher)
+            q = p
+            cells, numbers = _step_cells(transitions, q, p, m, n, band)
+            sound = tl.minimum(sound, numbers)
             tl.debug_barrier()
-            first = tl.where(t == m - 1, n - 1, t)
-            last = n - m + t
-            last_before = tl.where(t == 1, 0, last - 1)
-            for start in range(first, last + 1, many):
-                j = start + tl.arange(0, many)
-                tops = tl.full([few, many], float("-inf"), tokens.dtype.element_ty)
-                origins = tl.zeros([few, many], tl.int32)
-                finite = tl.full([few, many], 1, tl.int32)
-                for place in range(tl.maximum(t - 1, start - band), tl.minimum(last_before, start + many - 2) + 1, few):
-                    i = place + tl.arange(0, few)
-                    before = tl.load(best + (t - 1) * max_vertices + i, mask=i <= last_before, other=float("-inf"))
-                    gap = j[None, :] - i[:, None] - 1
-                    leads = (i <= last_before)[:, None] & (j <= last)[None, :] & (gap >= 0) & (gap < band)
-                    edges = tl.load(transitions + i[:, None] * band + gap, mask=leads, other=float("-inf"))
-                    finite = tl.minimum(finite, (edges < float("inf")).to(tl.int32))
-                    scores = before[:, None] + edges
-                    origins = tl.where(scores > tops, i[:, None], origins).to(tl.int32)
-                    tops = tl.where(scores > tops, scores, tops)
-                top = tl.max(tops, 0)
-                origin = tl.min(tl.where(tops == top[None, :], origins, 2147483647), 0)
-                sound = tl.minimum(sound, tl.min(tl.min(finite, 1), 0))
-                emitted = tl.load(tokens + t * max_vertices + j, mask=j <= last, other=float("-inf"))
+            before = tl.load(best + (first - 1) * max_vertices + p, mask=p < n, other=float("-inf"))
+            for t in range(first, past):
+                can = (p >= t) & (p <= n - m + t) & ((p == n - 1) == (t == m - 1))
+                at = t * max_vertices + p
+                emitted = tl.load(tokens + at, mask=can, other=float("-inf"))
+                earlier = tl.load(best + at, mask=p < n, other=float("-inf"))
+                scores = before[:, None] + cells
+                top = tl.max(scores, 0)
+                origin = tl.min(tl.where(scores == top[None, :], q[:, None], 2147483647), 0)
                 sound = tl.minimum(sound, tl.min((emitted < float("inf")).to(tl.int32), 0))
-                tl.store(best + t * max_vertices + j, top + emitted, mask=j <= last)
-                tl.store(predecessors + t * max_vertices + j, origin, mask=j <= last)
+                before = tl.where(can, tl.maximum(top, earlier) + emitted, float("-inf"))
+                tl.store(best + at, before, mask=p < n)
+                tl.store(predecessors + at, origin, mask=top > earlier)
         tl.debug_barrier()
         score = tl.load(best + (m - 1) * max_vertices + n - 1)
         tl.store(result + b, tl.where(sound == 1, score, float("nan")))

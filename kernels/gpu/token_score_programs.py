@@ -10,15 +10,17 @@ import triton.language as tl
 
 
 @triton.jit
-def _read(row, allowed, size, block: tl.constexpr, restricted: tl.constexpr):
-    """Return the normaliser log sum_v exp(x_v), the sum of x_v, and the first highest of the allowed x_v with its place.
+def _read(row, allowed, size, block: tl.constexpr, restricted: tl.constexpr, two: tl.constexpr):
+    """Return the normaliser log sum_v exp(x_v), the sum of x_v, and the first highest of the allowed x_v with its place, twice; if
+    `two`, then the second time that of the others.
 
-    Each lane keeps its own sum, relative to the highest logit so far, and its own best.
+    Each lane keeps its own sum, relative to the highest logit so far, and its own best ones.
     """
     lane = tl.arange(0, block)
     top = tl.full([], float("-inf"), tl.float32)
     total, plain = tl.zeros([block], tl.float32), tl.zeros([block], tl.float32)
     best, places = tl.full([block], float("-inf"), tl.float32), tl.full([block], 2147483647, tl.int32)
+    next_best, next_places = best, places
     for start in range(0, size, block):
         v = start + lane
         x = tl.load(row + v, mask=v < size, other=float("-inf")).to(tl.float32)
@@ -30,11 +32,25 @@ def _read(row, allowed, size, block: tl.constexpr, restricted: tl.constexpr):
         if restricted:
             x = tl.where(tl.load(allowed + v, mask=v < size, other=0) != 0, x, float("-inf"))
         better = (x > best) | ((places == 2147483647) & (v < size))
+        if two:
+            second = (x > next_best) | ((next_places == 2147483647) & (v < size))
+            next_best = tl.where(better, best, tl.where(second, x, next_best))
+            next_places = tl.where(better, places, tl.where(second, v, next_places))
         best, places = tl.where(better, x, best), tl.where(better, v, places)
-    highest = tl.max(best, 0)
-    place = tl.minimum(tl.min(tl.where(best == highest, places, 2147483647), 0), size - 1)  # NaN has none
+    highest, place = _first_highest(best, places, size)
     normaliser = tl.where(top == float("-inf"), 0.0, top) + tl.log(tl.sum(total, 0))
-    return normaliser, tl.sum(plain, 0), highest, place
+    next_highest, next_place = highest, place
+    if two:
+        taken = places == place
+        next_highest, next_place = _first_highest(tl.where(taken, next_best, best), tl.where(taken, next_places, places), size)
+    return normaliser, tl.sum(plain, 0), highest, place, next_highest, next_place
+
+
+@triton.jit
+def _first_highest(values, places, size):
+    """Return the highest value and the lowest place that has it; a place below `size` for NaN, which has none."""
+    highest = tl.max(values, 0)
+    return highest, tl.minimum(tl.min(tl.where(values == highest, places, 2147483647), 0), size - 1)
 
 
 @triton.jit
@@ -58,7 +74,7 @@ def scores(
     at = tl.load(rows + r)
     sentence, vertex = at // vertices, at % vertices
     row = logits + r * size
-    normaliser, plain, _, place = _read(row, row, size, block, False)
+    normaliser, plain, _, place, _, _ = _read(row, row, size, block, False, False)
     tl.store(normalisers + r, normaliser)
     if with_best:
         tl.store(best + at, place)
@@ -112,10 +128,13 @@ def gradients(
 
 
 @triton.jit
-def best_tokens(logits, allowed, normalisers, highest, best, size, block: tl.constexpr):
-    """Compute the normaliser of a row, and its highest allowed logit and the first token that has it."""
+def best_tokens(logits, allowed, normalisers, highest, best, size, count: tl.constexpr, block: tl.constexpr):
+    """Compute the normaliser of a row, and its `count` (one or two) highest allowed logits and the first tokens that have them."""
     r = tl.program_id(0).to(tl.int64)
-    normaliser, _, top, place = _read(logits + r * size, allowed, size, block, True)
+    normaliser, _, top, place, next_top, next_place = _read(logits + r * size, allowed, size, block, True, count == 2)
     tl.store(normalisers + r, normaliser)
-    tl.store(highest + r, top)
-    tl.store(best + r, place)
+    tl.store(highest + r * count, top)
+    tl.store(best + r * count, place)
+    if count == 2:
+        tl.store(highest + r * count + 1, next_top)
+        tl.store(best + r * count + 1, next_place)

@@ -17,7 +17,7 @@ except ImportError as error:
         "kernels.gpu.token_scores: expected the package triton, got none; install it with `pip install triton`"
     ) from error
 
-BLOCK, MANY, WARPS = 4096, 64, 8
+BLOCK, MANY, WARPS = 2048, 64, 8
 """The most logits and tokens that a program processes together, and its warps."""
 
 
@@ -52,15 +52,18 @@ def token_gradients_(
         token_score_programs.gradients[(len(logits),)](*arrays, *sizes, **_blocks(logits), many=many)
 
 
-def best_tokens(logits: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return, for logits [R,V] of any precision, their normalisers log sum_v exp(x_v) over all tokens, and the highest of the
-    `allowed` [V] ones, all [R] float32, and the lowest token that has it, [R] int64; token 0 if none is finite."""
+def best_tokens(logits: Tensor, allowed: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return, for logits [R,V] of any precision, their normalisers log sum_v exp(x_v) [R] over all tokens, and the `count` highest
+    of the `allowed` [V] ones [R,count], both float32, and the tokens that have them [R,count], the lowest one first of those that
+    have the same. `count` is 1, or 2 of at least 2 tokens; where fewer are finite, any token stands for a missing one."""
     _check_contiguous(logits=logits)
-    normalisers, highest = (torch.empty(len(logits), device=logits.device) for _ in range(2))
-    best = torch.empty(len(logits), dtype=torch.int64, device=logits.device)
+    if count not in (1, 2) or count > logits.size(1):
+        raise ValueError(f"count: expected 1, or 2 of at least 2 tokens, got {count} of {logits.size(1)}")
+    normalisers, highest = (torch.empty(shape, device=logits.device) for shape in (len(logits), (len(logits), count)))
+    best = torch.empty(highest.shape, dtype=torch.int64, device=logits.device)
     if len(logits):
         arrays = logits, allowed.view(torch.uint8), normalisers, highest, best
-        token_score_programs.best_tokens[(len(logits),)](*arrays, logits.size(1), **_blocks(logits))
+        token_score_programs.best_tokens[(len(logits),)](*arrays, logits.size(1), count, **_blocks(logits))
     return normalisers, highest, best
 
 

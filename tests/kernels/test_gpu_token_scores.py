@@ -32,7 +32,7 @@ from kernels.gpu import token_score_programs
 
 TYPES = {"targets": "*i64", "rows": "*i64", "best": "*i64", "allowed": "*u8", "smoothing": "fp32", "penalty": "fp32"}
 TYPES |= {"size": "i32", "most": "i32", "vertices": "i32"}
-SIZES = {"block": 4096, "many": 64, "with_best": True}
+SIZES = {"block": 2048, "many": 64, "with_best": True, "count": 2}
 for name in ("scores", "gradients", "best_tokens"):
     program = getattr(token_score_programs, name)
     for logits in ("*fp32", "*bf16", "*fp16"):
@@ -85,26 +85,36 @@ def test_is_the_reference(sizes, vocabulary, dtype, smoothing, penalty, seed):
     shares=st.floats(0, 1),
     seed=st.integers(0, 2**32),
 )
-def test_the_best_token_is_the_lowest_allowed_one_of_the_highest_logit(rows, vocabulary, dtype, shares, seed):
+def test_the_best_tokens_are_the_lowest_allowed_ones_of_the_highest_logits(rows, vocabulary, dtype, shares, seed):
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randint(-4, 5, (rows, vocabulary), generator=generator).to(dtype)
     logits[torch.rand(rows, vocabulary, generator=generator) < 0.2] = -math.inf
     allowed = torch.rand(vocabulary, generator=generator) < shares
-    normalisers, highest, best = (part.cpu() for part in gpu.best_tokens(logits.to(DEVICE), allowed.to(DEVICE)))
     exact = logits.double()
-    torch.testing.assert_close(normalisers.double(), exact.logsumexp(1), atol=1e-6, rtol=1e-6)
-    masked = exact.masked_fill(~allowed, -math.inf)
-    assert torch.equal(highest.double(), masked.amax(1))
-    assert torch.equal(best, masked.argmax(1))
+    wanted, order = exact.masked_fill(~allowed, -math.inf).sort(dim=1, descending=True, stable=True)
+    for count in (1, 2):
+        normalisers, highest, best = (part.cpu() for part in gpu.best_tokens(logits.to(DEVICE), allowed.to(DEVICE), count))
+        torch.testing.assert_close(normalisers.double(), exact.logsumexp(1), atol=1e-6, rtol=1e-6)
+        assert torch.equal(highest.double(), wanted[:, :count])
+        finite = wanted[:, :count] > -math.inf
+        assert torch.equal(best[finite], order[:, :count][finite])
 
 
-def test_rows_without_a_number_have_a_token_of_the_vocabulary():
-    logits = torch.full((2, 70), -math.inf, device=DEVICE)
+def test_rows_without_a_number_have_tokens_of_the_vocabulary():
+    logits = torch.full((3, 70), -math.inf, device=DEVICE)
     logits[1] = math.nan
-    normalisers, _, best = gpu.best_tokens(logits, torch.ones(70, dtype=torch.bool, device=DEVICE))
+    logits[2, 69] = 1.0
+    normalisers, highest, best = gpu.best_tokens(logits, torch.ones(70, dtype=torch.bool, device=DEVICE), 2)
     assert normalisers[0] == -math.inf
     assert normalisers[1].isnan()
     assert ((best >= 0) & (best < 70)).all()
+    assert best[2, 0] == 69
+    assert highest[2].tolist() == [1.0, -math.inf]
+
+
+def test_three_best_tokens_are_refused():
+    with pytest.raises(ValueError, match="count: expected 1, or 2 of at least 2 tokens, got 3 of 70"):
+        gpu.best_tokens(torch.zeros(1, 70, device=DEVICE), torch.ones(70, dtype=torch.bool, device=DEVICE), 3)
 
 
 def test_the_programs_compile_for_a_gpu(tmp_path):
