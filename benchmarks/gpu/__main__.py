@@ -1,6 +1,6 @@
 """Correctness and speed on a GPU, in one command that needs neither Ray, MLflow nor a network.
 
-    python -m benchmarks.gpu [--device cuda] [--size base] [--precision float16] [--seconds 150] [--only checks graph] [--json FILE]
+    python -m benchmarks.gpu [--device cuda] [--size base] [--precision float16] [--seconds 300] [--only checks graph] [--json FILE]
 
 It measures the device's limits, checks kernels and engines against references on the CPU, decodes with every family at batch 1, 32
 and 128, as do transformers and CTranslate2 where they are installed, compares the time of the loss of graphs (native and the
@@ -67,7 +67,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--updates", type=int, default=5, help="Updates of a side in a round.")
     parser.add_argument("--graphs", nargs=3, type=int, default=[32, 40, 320], metavar=("B", "M", "L"))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=150.0, help="Time of the whole run, imports included.")
+    parser.add_argument("--seconds", type=float, default=300.0, help="Time of the whole run, imports included.")
     parser.add_argument("--only", nargs="+", default=[""], metavar="WORDS", help="Tasks whose part or name contains one of these.")
     parser.add_argument("--json", type=Path, help="Write the results to this file.")
     return parser.parse_args()
