@@ -20,7 +20,7 @@ try:
 except ImportError as error:
     raise ImportError("kernels.gpu.dag: expected the package triton, got none; install it with `pip install triton`") from error
 
-TILE, BEFORE, STEPS = {torch.float32: 64, torch.float64: 32}, 32, 32
+TILE, BEFORE, STEPS = {torch.float32: 64, torch.float64: 32}, 32, 16
 """The vertices of a tile, whose own transitions the registers of a program hold; the vertices of earlier tiles and the tokens that
 are multiplied together."""
 ROWS, COLUMNS, CELLS = 32, 64, 1024
