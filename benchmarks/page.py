@@ -55,6 +55,7 @@ ASIDE = (
     "parallel_multi30k_small",
     "dropout",
     "gpu",
+    "gpu_graphs",
 )
 """Names of files that the page links to, of details that few readers ask for."""
 INTRODUCTION = """\
@@ -70,11 +71,12 @@ INTRODUCTION = """\
   token, `ngram_weight` the weight of an n-gram model over coupled slots (bigram coupling). Without others a beam has 5 outputs.
 - Only in files: [orders](../benchmarks/results/training_orders.json), [orders](../benchmarks/results/orders_by_engine.json) and
   [graphs](../benchmarks/results/dag_by_engine.json) by engine, [two layers](../benchmarks/results/two_decoder_layers.json),
-  [path sums](../benchmarks/results/dag_log_likelihood.json), [memory](../benchmarks/results/serving_memory.json),
-  [profiles](../benchmarks/results/base_size_profile.json), [rooflines](../benchmarks/results/base_size_roofline.json),
-  [4 bits](../benchmarks/results/weight_bits.json), [one-shot](../benchmarks/results/parallel_order.json),
-  [Multi30k](../benchmarks/results/parallel_multi30k.json), [small](../benchmarks/results/parallel_multi30k_small.json),
-  [dropout](../benchmarks/results/dropout.json), [GPU](../benchmarks/results/gpu.json).
+  [small](../benchmarks/results/parallel_multi30k_small.json), [path sums](../benchmarks/results/dag_log_likelihood.json),
+  [rooflines](../benchmarks/results/base_size_roofline.json), [profiles](../benchmarks/results/base_size_profile.json),
+  [Multi30k](../benchmarks/results/parallel_multi30k.json), [one-shot](../benchmarks/results/parallel_order.json),
+  [4 bits](../benchmarks/results/weight_bits.json), [memory](../benchmarks/results/serving_memory.json),
+  [dropout](../benchmarks/results/dropout.json), [GPU](../benchmarks/results/gpu.json),
+  [graphs on a GPU](../benchmarks/results/gpu_graphs.json).
 """
 
 
