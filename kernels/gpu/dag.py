@@ -87,7 +87,7 @@ class _LogLikelihood(torch.autograd.Function):
             dag_programs.token_gradients[grid](tokens, values, found, given, of_tokens, most * size, tokens.numel(), block=CELLS)
         if of_transitions.numel():
             arrays = transitions, highest, scaled, target_lengths, graph_lengths, values, found, given, of_transitions
-            grid = (batch, triton.cdiv(size, ROWS), triton.cdiv(ROWS - 1 + band, COLUMNS))
-            tile = {"rows": ROWS, "columns": COLUMNS, "steps": STEPS, "num_warps": WARPS}
-            dag_programs.transition_gradients[grid](*arrays, most, size, band, **tile)
+            tiles = (batch, triton.cdiv(size, ROWS), triton.cdiv(ROWS - 1 + band, COLUMNS))
+            shape = {"rows": ROWS, "columns": COLUMNS, "steps": STEPS, "num_warps": WARPS}
+            dag_programs.transition_gradients[tiles](*arrays, most, size, band, **shape)
         return of_tokens, of_transitions, None, None, None

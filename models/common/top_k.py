@@ -32,16 +32,21 @@ def rows_to_rank(device: torch.device, vocabulary: int) -> int:
 
 def rank(logits: Tensor, count: int, never: Tensor, given: Sequence[int]) -> Ranked:
     """Return the best `count` tokens of logits [R,V] without those that `never` [V] is True for, and the scores of the tokens
-    `given`. Probabilities are normalised over all tokens. A GPU finds one or two tokens in one sweep over the logits."""
+    `given`. Probabilities are normalised over all tokens."""
     if count <= 2 and logits.is_cuda:
-        from kernels.gpu.token_scores import best_tokens
-
-        normalisers, highest, ids = best_tokens(logits, ~never, count)
-        values = [logits[:, token].float() - normalisers for token in given]
-        return Ranked(highest - normalisers[:, None], ids, _columns(values, normalisers))
+        return rank_in_one_sweep(logits, count, never, given)
     log_probs = logits.float().log_softmax(1)
     values = [log_probs[:, token].clone() for token in given]
     return Ranked(*top_k(log_probs.masked_fill_(never, -torch.inf), count), _columns(values, log_probs[:, 0]))
+
+
+def rank_in_one_sweep(logits: Tensor, count: int, never: Tensor, given: Sequence[int]) -> Ranked:
+    """Return `rank` of one or two tokens on a GPU, whose kernel reads the logits once."""
+    from kernels.gpu.token_scores import best_tokens
+
+    normalisers, highest, ids = best_tokens(logits, ~never, count)
+    values = [logits[:, token].float() - normalisers for token in given]
+    return Ranked(highest - normalisers[:, None], ids, _columns(values, normalisers))
 
 
 def _columns(values: list[Tensor], like: Tensor) -> Tensor:

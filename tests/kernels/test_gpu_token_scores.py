@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.reference import token_scores as slow
+from models.common import top_k
 from tests.kernels.test_token_scores import batch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -98,6 +99,20 @@ def test_the_best_tokens_are_the_lowest_allowed_ones_of_the_highest_logits(rows,
         assert torch.equal(highest.double(), wanted[:, :count])
         finite = wanted[:, :count] > -math.inf
         assert torch.equal(best[finite], order[:, :count][finite])
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_ranks_tokens_as_torch_does(count):
+    logits = torch.randn(4, 70, generator=torch.Generator().manual_seed(1), dtype=torch.float32) * 3
+    logits[:, 5] = -math.inf
+    never = torch.arange(70) == logits.argmax(1)[0]
+    wanted = top_k.rank(logits, count, never, (3, 5))
+    found = top_k.rank_in_one_sweep(logits.to(DEVICE), count, never.to(DEVICE), (3, 5))
+    assert torch.equal(found.ids.cpu(), wanted.ids)
+    for one, other in ((found.scores, wanted.scores), (found.given, wanted.given)):
+        torch.testing.assert_close(one.cpu(), other, atol=1e-5, rtol=1e-5)
+    assert not found.ids.eq(logits.argmax(1)[0]).any()
+    assert (found.given[:, 1] == -math.inf).all()
 
 
 def test_rows_without_a_number_have_tokens_of_the_vocabulary():
