@@ -72,7 +72,7 @@ def exponentials(
 
 @triton.jit
 def _cells(array, q, p, n, band, reverse: tl.constexpr, other: tl.constexpr):
-    """Return [Q,P], the steps from places q to places p of a chain, `other` where there is none."""
+    """Return [Q,P], the steps from places q to places p of a chain, `other` in places without one."""
     if reverse:  # consecutive threads read consecutive cells
         gap = p[:, None] - q[None, :] - 1
         leads = (gap >= 0) & (gap < band) & (p[:, None] < n)
