@@ -16,7 +16,7 @@ from torch import Tensor
 try:
     import triton
 
-    from kernels.gpu import dag_programs
+    from kernels.gpu import dag_path_programs, dag_programs
 except ImportError as error:
     raise ImportError("kernels.gpu.dag: expected the package triton, got none; install it with `pip install triton`") from error
 
@@ -50,7 +50,7 @@ def best_alignment(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, 
     if scores.numel():
         arrays = tokens, transitions, target_lengths, graph_lengths, best, predecessors, vertices, scores
         sizes = {"many": TILE[tokens.dtype], "few": BEFORE, "num_warps": WARPS}
-        dag_programs.best_paths[(batch,)](*arrays, most, size, transitions.size(2), **sizes)
+        dag_path_programs.best_paths[(batch,)](*arrays, most, size, transitions.size(2), **sizes)
     return vertices, scores
 
 

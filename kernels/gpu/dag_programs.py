@@ -1,6 +1,6 @@
 """The Triton programs of `kernels.gpu.dag`, which documents and calls them.
 
-A program of `sums` or `best_paths` processes one sentence; its threads synchronise at a barrier and communicate through memory. m
+A program of `sums` processes one sentence; its threads synchronise at a barrier and communicate through memory. m
 and n are the sentence's own M and L: token t can only be at t <= j <= L - M + t, and at the ends only at 0 and L - 1; arrays hold
 minus infinity elsewhere. A transition from i to j is cell j - i - 1 of row i, which has `band` cells. Where all values are minus
 infinity, 0 is subtracted instead of the highest, so that no NaN arises.
@@ -13,13 +13,13 @@ import triton.language as tl
 
 
 @triton.jit
-def _possible(m, n, max_tokens, max_vertices):
+def possible(m, n, max_tokens, max_vertices):
     """Return whether a path of the right length exists and the arrays contain it."""
     return (m >= 1) & (m <= n) & (m <= max_tokens) & (n <= max_vertices) & ((m > 1) | (n == 1))
 
 
 @triton.jit
-def _on_path(i, j, m, n):
+def on_path(i, j, m, n):
     """Return whether some path of m tokens from 0 to n - 1 takes the step from i to j: one of its tokens can be at both ends."""
     from_start = (i == 0) & (j <= n - m + 1) & ((j == n - 1) == (m == 2))
     to_end = (i > 0) & (j == n - 1) & (m > 2) & (i >= m - 2)
@@ -47,21 +47,21 @@ def exponentials(
     """
     b = tl.program_id(0).to(tl.int64)
     m, n = tl.load(target_lengths + b), tl.load(graph_lengths + b)
-    if _possible(m, n, max_tokens, max_vertices):
+    if possible(m, n, max_tokens, max_vertices):
         i = tl.program_id(1) * rows + tl.arange(0, rows)
         rows_of_cells = (b * max_vertices + i)[:, None] * band
         top = tl.full([rows], float("-inf"), transitions.dtype.element_ty)
         broken = tl.zeros([rows], tl.int32)
         for start in range(0, tl.minimum(band, n), columns):
             gap = (start + tl.arange(0, columns))[None, :]
-            leads = (gap < band) & _on_path(i[:, None], i[:, None] + 1 + gap, m, n)
+            leads = (gap < band) & on_path(i[:, None], i[:, None] + 1 + gap, m, n)
             edges = tl.load(transitions + rows_of_cells + gap, mask=leads, other=float("-inf"))
             broken = tl.maximum(broken, tl.max(tl.where(edges < float("inf"), 0, 1), 1))
             top = tl.maximum(top, tl.max(tl.where(edges < float("inf"), edges, float("-inf")), 1))
         top = tl.where(top == float("-inf"), 0.0, top)
         for start in range(0, tl.minimum(band, n), columns):
             gap = (start + tl.arange(0, columns))[None, :]
-            leads = (gap < band) & _on_path(i[:, None], i[:, None] + 1 + gap, m, n)
+            leads = (gap < band) & on_path(i[:, None], i[:, None] + 1 + gap, m, n)
             edges = tl.load(transitions + rows_of_cells + gap, mask=leads, other=float("-inf"))
             inside = (i < max_vertices)[:, None] & (gap < band)
             tl.store(scaled + rows_of_cells + gap, tl.where(edges < float("inf"), tl.exp(edges - top[:, None]), 0.0), mask=inside)
@@ -241,7 +241,7 @@ def sums(
     """
     b = tl.program_id(0).to(tl.int64)
     m, n = tl.load(target_lengths + b), tl.load(graph_lengths + b)
-    if _possible(m, n, max_tokens, max_vertices):
+    if possible(m, n, max_tokens, max_vertices):
         side = tl.program_id(1).to(tl.int64) * tl.num_programs(0) + b
         here, corner = b * max_tokens * max_vertices, b * max_vertices * band
         tokens += here
@@ -319,10 +319,10 @@ def transition_gradients(
     cells = (b * max_vertices + i)[:, None] * band + gap
     log_z = tl.load(result + b)
     total = tl.zeros([rows, columns], transitions.dtype.element_ty)
-    if _possible(m, n, max_tokens, max_vertices) & (log_z > float("-inf")) & (log_z < float("inf")):
+    if possible(m, n, max_tokens, max_vertices) & (log_z > float("-inf")) & (log_z < float("inf")):
         alpha = values + b * max_tokens * max_vertices
         beta = alpha + tl.num_programs(0).to(tl.int64) * max_tokens * max_vertices
-        leads = inside & _on_path(i[:, None], j[None, :], m, n)
+        leads = inside & on_path(i[:, None], j[None, :], m, n)
         raise_by = tl.load(highest + b * max_vertices + i, mask=i < n, other=0.0)
         products = tl.zeros([rows, columns], transitions.dtype.element_ty)
         first = tl.maximum(tl.program_id(1) * rows - (n - m), 0)
@@ -355,88 +355,3 @@ def transition_gradients(
         total += tl.where(products > 0.0, products * weights_of_cells, 0.0)
         total *= tl.load(upstream + b)
     tl.store(gradients + cells, total, mask=inside)
-
-
-@triton.jit
-def _step_cells(transitions, q, p, m, n, band):
-    """Return the transitions [Q,P] that paths take from vertices q to p, and whether all are numbers below infinity."""
-    gap = p[None, :] - q[:, None] - 1
-    leads = (gap < band) & _on_path(q[:, None], p[None, :], m, n)
-    cells = tl.load(transitions + q[:, None] * band + gap, mask=leads, other=float("-inf"))
-    sound = cells < float("inf")
-    return tl.where(sound, cells, float("-inf")), tl.min(tl.min(sound.to(tl.int32), 1), 0)
-
-
-@triton.jit
-def best_paths(
-    tokens,
-    transitions,
-    target_lengths,
-    graph_lengths,
-    best,
-    predecessors,
-    vertices,
-    result,
-    max_tokens,
-    max_vertices,
-    band,
-    many: tl.constexpr,
-    few: tl.constexpr,
-):
-    """Run the recurrence of alpha with max, storing the lowest of the best predecessors; then follow them back.
-
-    Tiles of vertices follow each other, as in `sums`: a tile of transitions is read once for all tokens. `best` and `predecessors`
-    first hold the best of earlier tiles.
-    """
-    b = tl.program_id(0).to(tl.int64)
-    m, n = tl.load(target_lengths + b), tl.load(graph_lengths + b)
-    if _possible(m, n, max_tokens, max_vertices):
-        here = b * max_tokens * max_vertices
-        tokens += here
-        best += here
-        predecessors += here
-        transitions += b * max_vertices * band
-        tl.store(best, tl.load(tokens))
-        sound = (tl.load(tokens) < float("inf")).to(tl.int32)  # until a path meets NaN or plus infinity
-        for start in range(0, n, many):
-            p = start + tl.arange(0, many)
-            first, past = tl.maximum(1, start - (n - m)), tl.minimum(m, start + many)
-            for place in range(tl.maximum(0, start - band) // few * few, start, few):
-                q = place + tl.arange(0, few)
-                cells, numbers = _step_cells(transitions, q, p, m, n, band)
-                sound = tl.minimum(sound, numbers)
-                tl.debug_barrier()
-                for t in range(first, past):
-                    before = tl.load(best + (t - 1) * max_vertices + q, mask=q < n, other=float("-inf"))
-                    scores = before[:, None] + cells
-                    top = tl.max(scores, 0)
-                    origin = tl.min(tl.where(scores == top[None, :], q[:, None], 2147483647), 0)
-                    at = t * max_vertices + p
-                    higher = top > tl.load(best + at, mask=p < n, other=float("inf"))
-                    tl.store(best + at, top, mask=higher)
-                    tl.store(predecessors + at, origin, mask=higher)
-            q = p
-            cells, numbers = _step_cells(transitions, q, p, m, n, band)
-            sound = tl.minimum(sound, numbers)
-            tl.debug_barrier()
-            before = tl.load(best + (first - 1) * max_vertices + p, mask=p < n, other=float("-inf"))
-            for t in range(first, past):
-                can = (p >= t) & (p <= n - m + t) & ((p == n - 1) == (t == m - 1))
-                at = t * max_vertices + p
-                emitted = tl.load(tokens + at, mask=can, other=float("-inf"))
-                earlier = tl.load(best + at, mask=p < n, other=float("-inf"))
-                scores = before[:, None] + cells
-                top = tl.max(scores, 0)
-                origin = tl.min(tl.where(scores == top[None, :], q[:, None], 2147483647), 0)
-                sound = tl.minimum(sound, tl.min((emitted < float("inf")).to(tl.int32), 0))
-                before = tl.where(can, tl.maximum(top, earlier) + emitted, float("-inf"))
-                tl.store(best + at, before, mask=p < n)
-                tl.store(predecessors + at, origin, mask=top > earlier)
-        tl.debug_barrier()
-        score = tl.load(best + (m - 1) * max_vertices + n - 1)
-        tl.store(result + b, tl.where(sound == 1, score, float("nan")))
-        if (score > float("-inf")) & (sound == 1):
-            vertex = n - 1
-            for step in range(1, m + 1):
-                tl.store(vertices + b * max_tokens + m - step, vertex)
-                vertex = tl.load(predecessors + (m - step) * max_vertices + vertex).to(tl.int64)
