@@ -190,7 +190,7 @@ def _fold(state: RunState, event: dict[str, Any]) -> None:
     kind = event["event"]
     if kind.startswith("run_") and not event.get("first", True):
         return  # of a second driver, which does not own the run
-    state.retried += len(event.get("lost", ())) + (kind == "step_retried")
+    state.retried += len(event.get("lost", ()))
     state.deaths += event.get("deaths", 0)
     state.lost_seconds += event.get("lost_seconds", 0.0)
     if kind == "run_started":
@@ -202,7 +202,17 @@ def _fold(state: RunState, event: dict[str, Any]) -> None:
     elif kind == "run_finished":
         state.status, state.finished = event["status"], event["time"]
     elif kind in _STATUS and event["step"] in state.steps:
-        _fold_step(state.steps[event["step"]], _STATUS[kind], event)
+        step = state.steps[event["step"]]
+        if not _is_outdated(step, event):
+            state.retried += step.status == "running" and kind in ("step_started", "step_retried")
+            _fold_step(step, _STATUS[kind], event)
+
+
+def _is_outdated(step: StepState, event: dict[str, Any]) -> bool:
+    """Return whether an event is not about the latest attempt: another driver had taken the step over, or still has it."""
+    if event["event"] == "step_waiting":
+        return step.status == "running"
+    return event["event"] == "step_retried" and step.attempts[-1:] != [event["step_attempt"]]
 
 
 def _fold_step(step: StepState, status: Status, event: dict[str, Any]) -> None:

@@ -18,9 +18,13 @@ def timeline(run: Run) -> tuple[StepSpan, ...]:
 
 
 def spans(events: Iterable[Mapping[str, Any]], now: float) -> tuple[StepSpan, ...]:
-    """Return the spans of events. A start of the run ends the steps that an earlier driver left unfinished."""
+    """Return the spans of events.
+
+    A start of the run ends the steps that an earlier driver left unfinished, and a new attempt at a step ends the one before.
+    """
     found: list[StepSpan] = []
     started: dict[str, float] = {}
+    attempts: dict[str, str] = {}
     last = now
     for event in events:
         kind, step = event["event"], event.get("step", "")
@@ -28,9 +32,13 @@ def spans(events: Iterable[Mapping[str, Any]], now: float) -> tuple[StepSpan, ..
             found += [StepSpan(name, begun, last, "lost") for name, begun in started.items()]
             started = {}
         elif kind == "step_started":
-            started[step] = event["time"]
+            if step in started:
+                found.append(StepSpan(step, started[step], event["time"], "lost"))
+            started[step], attempts[step] = event["time"], event["step_attempt"]
         elif kind == "step_hit":
             found.append(StepSpan(step, event["time"], event["time"], "hit"))
+        elif kind == "step_retried" and event["step_attempt"] != attempts.get(step):
+            pass  # another driver had taken the step over
         elif kind in ENDS and step in started:
             found.append(StepSpan(step, started.pop(step), event["time"], ENDS[kind]))
         last = event["time"]

@@ -18,7 +18,7 @@ def test_events_are_printed_as_lines(run: Run) -> None:
     training(run, now)
     output = io.StringIO()
     with LiveDisplay(run.path, console=Console(file=output, width=40), poll_seconds=3600):
-        event(run, "step_retried", now, step="train:x", error="a worker died")
+        event(run, "step_retried", now, step="train:x", step_attempt="a-1", error="a worker died")
         event(run, "step_started", now, step="train:x", step_attempt="a-2", directory="train/traintrain.partial")
         event(run, "step_done", now, step="train:x", step_attempt="a-2", directory="train/traintrain", seconds=62.0)
         event(run, "step_waiting", now, step="score:x", error="another driver works on it")

@@ -65,6 +65,7 @@ def test_steps_of_a_killed_driver_are_found_as_interrupted(tmp_path: Path) -> No
     touch(run.heartbeat, time.time() + 90)
     assert interrupted(run, [one, other]) == {"toy:a": pytest.approx(90, abs=2)}
     run.write_event("run_started", attempt="b", lost={"toy:a": 90.0}, lost_seconds=90.0)
+    run.write_event("step_started", step="toy:b", step_attempt="b-1", directory="y")
     run.write_event("step_retried", step="toy:b", step_attempt="b-1", error="", lost_seconds=30.0)
     run.write_event("step_done", step="toy:a", step_attempt="b-1", deaths=2, lost_seconds=6.0)
     state = run.state()

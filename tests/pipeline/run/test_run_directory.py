@@ -18,7 +18,7 @@ def test_events_are_folded_into_states(run: Run) -> None:
     run.write_event("run_started", attempt="1")
     run.write_event("step_hit", step="a:x", directory="a/1", origin="other")
     run.write_event("step_started", step="b:x", step_attempt="1-1", directory="b/2.partial")
-    run.write_event("step_retried", step="b:x", error="lost")
+    run.write_event("step_retried", step="b:x", step_attempt="1-1", error="lost")
     run.write_event("step_started", step="b:x", step_attempt="1-2", directory="b/2.partial")
     run.write_event("step_done", step="b:x", directory="b/2", seconds=3.0)
     run.write_event("step_failed", step="c:x", error="boom")
@@ -29,6 +29,25 @@ def test_events_are_folded_into_states(run: Run) -> None:
     assert state.steps["b:x"].attempts == ["1-1", "1-2"]
     assert (state.steps["b:x"].directory, state.steps["b:x"].seconds) == ("b/2", 3.0)
     assert (state.steps["c:x"].error, state.status) == ("boom", "failed")
+
+
+def test_attempts_of_a_driver_that_outlives_its_lease_count_once(run: Run) -> None:
+    """Two drivers share a run. Driver 1 starts another attempt after driver 2 has begun, loses it, and reports that too late."""
+    run.write_event("run_started", attempt="1")
+    run.write_event("step_started", step="a:x", step_attempt="1-1", directory="a/1.partial")
+    run.write_event("step_retried", step="a:x", step_attempt="1-1", error="a worker died")
+    run.write_event("run_started", attempt="2", first=False)
+    run.write_event("step_started", step="a:x", step_attempt="1-2", directory="a/2.partial")
+    run.write_event("step_waiting", step="a:x", error="another driver works on it")
+    state = run.state()
+    assert (state.steps["a:x"].status, state.retried) == ("running", 1)
+    run.write_event("step_started", step="a:x", step_attempt="2-1", directory="a/3.partial")
+    assert run.state().retried == 2
+    run.write_event("step_retried", step="a:x", step_attempt="1-2", error="another driver holds the lease")
+    state = run.state()
+    assert (state.steps["a:x"].status, state.retried) == ("running", 2)
+    run.write_event("step_done", step="a:x", step_attempt="2-1", directory="a/3", seconds=1.0)
+    assert (run.state().steps["a:x"].attempts, run.state().retried) == (["1-1", "1-2", "2-1"], 2)
 
 
 def test_a_new_start_resets_unfinished_steps(run: Run) -> None:

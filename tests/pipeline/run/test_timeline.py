@@ -18,16 +18,16 @@ def test_spans_are_hits_computed_failed_lost_and_running_steps() -> None:
         [
             event(1, "run_started", first=True),
             event(2, "step_hit", "corpus:train"),
-            event(3, "step_started", "train:a"),
-            event(4, "step_started", "train:b"),
-            event(5, "step_retried", "train:b"),
-            event(6, "step_started", "train:b"),
+            event(3, "step_started", "train:a", step_attempt="1-1"),
+            event(4, "step_started", "train:b", step_attempt="1-2"),
+            event(5, "step_retried", "train:b", step_attempt="1-2"),
+            event(6, "step_started", "train:b", step_attempt="1-3"),
             event(9, "run_started", first=False),
             event(10, "step_failed", "train:b"),
             event(20, "run_started", first=True),
-            event(21, "step_started", "train:a"),
+            event(21, "step_started", "train:a", step_attempt="3-1"),
             event(30, "step_done", "train:a"),
-            event(31, "step_started", "report:run"),
+            event(31, "step_started", "report:run", step_attempt="3-2"),
         ],
         now=33,
     )
@@ -39,6 +39,21 @@ def test_spans_are_hits_computed_failed_lost_and_running_steps() -> None:
         StepSpan("train:a", 21, 30, "done"),
         StepSpan("report:run", 31, 33, "running"),
     )
+
+
+def test_an_attempt_ends_when_another_driver_takes_its_step_over() -> None:
+    found = spans(
+        [
+            event(1, "run_started", first=True),
+            event(2, "step_started", "train:a", step_attempt="1-1"),
+            event(3, "run_started", first=False),
+            event(5, "step_started", "train:a", step_attempt="2-1"),
+            event(6, "step_retried", "train:a", step_attempt="1-1"),
+            event(9, "step_done", "train:a", step_attempt="2-1"),
+        ],
+        now=10,
+    )
+    assert found == (StepSpan("train:a", 2, 5, "lost"), StepSpan("train:a", 5, 9, "done"))
 
 
 def test_a_run_without_events_has_no_spans(tmp_path: Path) -> None:
