@@ -10,8 +10,6 @@ from torch import Tensor
 
 BLOCK = 64
 """The number of values whose maximum is examined first."""
-CPU_LOGITS, GPU_LOGITS = 2**24, 2**26
-"""Numbers of logits that are ranked at a time."""
 
 
 class Ranked(NamedTuple):
@@ -23,11 +21,6 @@ class Ranked(NamedTuple):
     """[R,count], int64."""
     given: Tensor
     """[R,G], float32."""
-
-
-def rows_to_rank(device: torch.device, vocabulary: int) -> int:
-    """Return the number of rows whose logits are held at a time."""
-    return max(1, (CPU_LOGITS if device.type == "cpu" else GPU_LOGITS) // vocabulary)
 
 
 def rank(logits: Tensor, count: int, never: Tensor, given: Sequence[int]) -> Ranked:

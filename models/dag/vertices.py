@@ -10,7 +10,8 @@ from torch import Tensor
 
 from fewstep.vocabulary import BOS, EOS, RESERVED, UNK
 from models.common.layers.linear import TokenTable
-from models.common.top_k import rank, rows_to_rank
+from models.common.logits import logits_parts
+from models.common.top_k import rank
 
 
 class TopTokens(NamedTuple):
@@ -63,9 +64,8 @@ def top_k_tokens(
     never = banned_mask(size, flat.device, allow_unknown=allow_unknown)
     scores, ends = (flat.new_empty(len(flat), width, dtype=torch.float32) for width in (count, 2))
     ids = torch.empty((len(flat), count), dtype=torch.int64, device=flat.device)
-    rows = rows_to_rank(flat.device, size)
     sentence_of = torch.arange(len(states), device=flat.device).repeat_interleave(states.size(1))
-    for part in (slice(start, start + rows) for start in range(0, len(flat), rows)):
+    for part in logits_parts(len(flat), size, flat.device):
         logits = table.logits(flat[part]) if shortlist is None else shortlist.logits(flat[part], sentence_of[part])
         scores[part], ids[part], ends[part] = rank(logits, count, never, (BOS, EOS))
     if shortlist is not None:

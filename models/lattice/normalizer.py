@@ -5,21 +5,19 @@ Legend: B batch, N slots, K candidates, R rows, V vocabulary, D width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
 from fewstep.vocabulary import EOS
 from models.common.layers.linear import TokenTable
-from models.common.losses.cross_entropy import CPU_LOGITS, GPU_LOGITS
+from models.common.logits import logits_parts
 
 
 def full(states: Tensor, table: TokenTable) -> Tensor:
     """Return log sum_v exp(states w_v) [...] over the vocabulary for states [...,D], computed for some rows at a time."""
     flat = states.flatten(0, -2)
     normalizers = torch.empty(len(flat), device=flat.device)
-    for part in _parts(flat, table.num_embeddings):
+    for part in logits_parts(len(flat), table.num_embeddings, flat.device):
         normalizers[part] = table.logits(flat[part]).float().logsumexp(1)
     return normalizers.view(states.shape[:-1])
 
@@ -30,7 +28,7 @@ def union(states: Tensor, tokens: Tensor, weight: Tensor) -> Tensor:
     for row, (rows, ids) in enumerate(zip(states, tokens, strict=True)):
         distinct = ids[ids >= 0].unique()
         vectors = weight[torch.cat((distinct, distinct.new_tensor([EOS])))]
-        for part in _parts(rows, len(vectors)):
+        for part in logits_parts(len(rows), len(vectors), rows.device):
             normalizers[row, part] = (rows[part] @ vectors.t()).float().logsumexp(1)
     return normalizers
 
@@ -38,9 +36,3 @@ def union(states: Tensor, tokens: Tensor, weight: Tensor) -> Tensor:
 def local(scores: Tensor, exits: Tensor) -> Tensor:
     """Return normalisers [...] over the next slot, from its logits [...,K] (minus infinity: no candidate) and that of EOS [...]."""
     return torch.cat((scores, exits[..., None]), -1).float().logsumexp(-1)
-
-
-def _parts(states: Tensor, vocabulary: int) -> Iterator[slice]:
-    """Yield slices of rows whose logits are held together."""
-    rows = max(1, (CPU_LOGITS if states.device.type == "cpu" else GPU_LOGITS) // vocabulary)
-    return (slice(start, start + rows) for start in range(0, len(states), rows))

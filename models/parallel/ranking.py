@@ -7,7 +7,8 @@ from torch import Tensor
 
 from fewstep.families.parallel.tokens import impossible, separator
 from fewstep.vocabulary import UNK
-from models.common.top_k import Ranked, rank, rows_to_rank
+from models.common.logits import logits_parts
+from models.common.top_k import Ranked, rank
 from models.parallel.model import ParallelModel
 
 
@@ -27,18 +28,18 @@ class Ranking:
         best first and the lower id first among equal ones, and the log-probabilities [R] of the token `without`, which is then not
         among them."""
         size = self._model.target_embedding.num_embeddings
-        tokens, count, rows = torch.arange(size, device=states.device), min(count, size), rows_to_rank(states.device, size)
+        tokens, count = torch.arange(size, device=states.device), min(count, size)
         barred = torch.zeros(size, dtype=torch.bool, device=states.device)
         for token in (without, None if self._allow_unknown else UNK):
             if token is not None:
                 barred |= tokens == token
         found: list[Ranked] = []
-        for part, at in zip(torch.split(states, rows), torch.split(sentences, rows), strict=True):
-            logits = self._model.logits(part)
+        for part in logits_parts(len(states), size, states.device):
+            logits = self._model.logits(states[part])
             for token in self._never:  # not a list of them, which would be copied to a GPU
                 logits[:, token] = -torch.inf
             if self._allowed is not None:
-                logits = logits.masked_fill(~self._allowed[at], -torch.inf)
+                logits = logits.masked_fill(~self._allowed[sentences[part]], -torch.inf)
             found.append(rank(logits, count, barred, (without or 0,)))
         scores, ids, given = (torch.cat(parts) for parts in zip(*found, strict=True))
         return scores, ids, given[:, 0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,9 +9,7 @@ import torch
 from torch import Tensor
 
 from kernels import token_gradients_, token_scores_
-
-CPU_LOGITS, GPU_LOGITS = 2**21, 2**26
-"""Numbers of logits held at a time: few enough for a CPU's caches, enough to occupy a GPU."""
+from models.common.logits import logits_parts, with_logits
 
 
 class Terms(NamedTuple):
@@ -54,20 +51,11 @@ def token_log_probs(states: Tensor, weight: Tensor, labels: Tensor, bias: Tensor
     """Return log p(y) [N] of softmax(states weight^T + bias), float32, for states [N,D], weight [V,D], labels [N] and a bias [V]
     (None: 0)."""
     found = torch.empty(len(labels), device=states.device)
-    for part in _parts(states, len(weight)):
-        logits = _logits(states[part], weight, bias).float()
+    for part in logits_parts(len(states), len(weight), states.device):
+        logits = states[part] @ weight.t() if bias is None else torch.addmm(bias.to(states.dtype), states[part], weight.t())
+        logits = logits.float()
         found[part] = logits.gather(1, labels[part, None])[:, 0] - logits.logsumexp(1)
     return found
-
-
-def _logits(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return states @ weight.t() if bias is None else torch.addmm(bias.to(states.dtype), states, weight.t())
-
-
-def _parts(states: Tensor, vocabulary: int) -> Iterator[slice]:
-    """Yield slices of rows whose logits are held together."""
-    rows = max(1, (CPU_LOGITS if states.device.type == "cpu" else GPU_LOGITS) // vocabulary)
-    return (slice(start, start + rows) for start in range(0, len(states), rows))
 
 
 def product_type(states: Tensor) -> torch.dtype:
@@ -125,20 +113,19 @@ class _CrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         dtype = product_type(states)
         x, w = states.to(dtype), weight.to(dtype)
-        vocabulary = len(weight)
         sums = torch.zeros(3, device=states.device)
         state_gradient = torch.empty_like(x) if with_gradient else None
         weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if with_gradient and ctx.needs_input_grad[1] else None
+        product = torch.empty_like(w)
         written = None if bias is None else torch.isfinite(bias)
         parted = _natively if is_native(x) and bias is None else partial(_part, written=written)
-        for part in _parts(states, vocabulary):
-            logits = _logits(x[part], w, bias)
+        for part, logits in with_logits(x, w, None if bias is None else bias.to(dtype)):
             found, reduced = parted(logits, labels[part], terms, with_gradient)
             sums += found
             if state_gradient is not None:
                 torch.mm(reduced, w, out=state_gradient[part])
             if weight_gradient is not None:
-                weight_gradient += reduced.t() @ x[part]
+                weight_gradient += torch.mm(reduced.t(), x[part], out=product)
         nll, correct, squared = sums.unbind()
         if with_gradient:
             ctx.save_for_backward(state_gradient, weight_gradient)

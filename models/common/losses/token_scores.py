@@ -3,13 +3,13 @@ tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from kernels import token_gradients_, token_scores_
+from models.common.logits import with_logits
 from models.common.losses import cross_entropy
 
 
@@ -54,21 +54,6 @@ class _Terms(NamedTuple):
     smoothing: float
 
 
-class _Rows(NamedTuple):
-    """Rows whose logits are held together, and their slice of all rows."""
-
-    rows: Tensor
-    part: slice
-
-
-def _parts(rows: Tensor, vocabulary: int) -> Iterator[_Rows]:
-    held = cross_entropy.CPU_LOGITS if rows.device.type == "cpu" else cross_entropy.GPU_LOGITS
-    some = max(1, held // vocabulary)
-    for start in range(0, len(rows), some):
-        part = slice(start, start + some)
-        yield _Rows(rows[part], part)
-
-
 class _TokenScores(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -82,8 +67,8 @@ class _TokenScores(torch.autograd.Function):
         normalisers = torch.empty(len(rows), device=states.device)
         score = _score_natively if cross_entropy.is_native(x) else _score
         bias = None if terms.bias is None else terms.bias.to(dtype)
-        for some, logits in _with_logits(x, w, bias, rows):
-            normalisers[some.part] = score(logits, targets, some.rows, found, best if with_best else None, terms.smoothing)
+        for part, logits in with_logits(x, w, bias):
+            normalisers[part] = score(logits, targets, rows[part], found, best if with_best else None, terms.smoothing)
         ctx.save_for_backward(x, w, bias, targets, rows, normalisers)
         ctx.smoothing, ctx.shape, ctx.types = terms.smoothing, states.shape, (states.dtype, weight.dtype)
         ctx.mark_non_differentiable(best)
@@ -96,32 +81,20 @@ class _TokenScores(torch.autograd.Function):
         needs_states, needs_weight = ctx.needs_input_grad[:2]
         state_gradient = torch.empty_like(x) if needs_states else None
         weight_gradient = torch.zeros_like(w, dtype=torch.float32) if needs_weight else None
+        product = torch.empty_like(w)
         given = upstream[0].contiguous()
         gradient = _gradient_natively if cross_entropy.is_native(x) else _gradient
-        for some, logits in _with_logits(x, w, bias, rows):
-            reduced = gradient(logits, targets, some.rows, given, normalisers[some.part], ctx.smoothing)
+        for part, logits in with_logits(x, w, bias):
+            reduced = gradient(logits, targets, rows[part], given, normalisers[part], ctx.smoothing)
             if state_gradient is not None:
-                torch.mm(reduced, w, out=state_gradient[some.part])
+                torch.mm(reduced, w, out=state_gradient[part])
             if weight_gradient is not None:
-                weight_gradient += reduced.t() @ x[some.part]
+                weight_gradient += torch.mm(reduced.t(), x[part], out=product)
         states = None
         if state_gradient is not None:
             states = torch.zeros(ctx.shape, dtype=ctx.types[0], device=x.device)
             states.view(-1, x.size(1))[rows] = state_gradient.to(ctx.types[0])
         return (states, None if weight_gradient is None else weight_gradient.to(ctx.types[1]), *[None] * 4)
-
-
-def _with_logits(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Tensor) -> Iterator[tuple[_Rows, Tensor]]:
-    """Yield rows and their logits, which reuse one buffer."""
-    held = None
-    for some in _parts(rows, len(weight)):
-        if held is None:
-            held = x.new_empty(len(some.rows), len(weight))
-        out = held[: len(some.rows)]
-        if bias is None:
-            yield some, torch.mm(x[some.part], weight.t(), out=out)
-        else:
-            yield some, torch.addmm(bias, x[some.part], weight.t(), out=out)
 
 
 def _score_natively(logits: Tensor, targets: Tensor, rows: Tensor, found: Tensor, best: Tensor | None, smoothing: float) -> Tensor:

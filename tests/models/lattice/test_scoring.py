@@ -7,8 +7,8 @@ import torch
 
 from fewstep.families.lattice.config import LatticeSearch
 from fewstep.vocabulary import EOS
+from models.common import logits
 from models.common.layers.linear import pack
-from models.common.losses.cross_entropy import CPU_LOGITS
 from models.lattice import normalizer
 from models.lattice.batches import SlotTensors
 from models.lattice.loss import log_probability
@@ -90,8 +90,8 @@ def test_the_whole_vocabulary_in_parts_is_the_whole_vocabulary(monkeypatch):
     states = torch.randn(5, 11, 16) * 3
     table = network().target_embedding
     expected = (states @ table.weight.t()).logsumexp(2)
-    for logits in (CPU_LOGITS, 3 * SIZE, 1):
-        monkeypatch.setattr(normalizer, "CPU_LOGITS", logits)
+    for held in (logits.CPU_LOGITS, 3 * SIZE, 1):
+        monkeypatch.setattr(logits, "CPU_LOGITS", held)
         with torch.no_grad():
             torch.testing.assert_close(normalizer.full(states, table), expected)
 

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.common.losses import cross_entropy
+from models.common import logits
 from models.common.losses.token_scores import token_scores
 
 
@@ -44,7 +44,7 @@ def test_scores_are_those_of_the_formula_whatever_the_parts(batch, vertices, tok
     """Targets nearly always repeat tokens."""
     states, weight, targets, lengths = inputs(batch, vertices, tokens, vocabulary, seed=seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cross_entropy, "CPU_LOGITS", held)
+        patch.setattr(logits, "CPU_LOGITS", held)
         found = token_scores(states, weight, targets, lengths, smoothing=smoothing).log_probs
         got = gradients(found, states, weight)
         both = token_scores(states, weight, targets, lengths, smoothing=smoothing, with_best=True)
@@ -107,7 +107,7 @@ def test_extreme_logits_stay_finite():
 
 
 def test_no_more_than_a_part_of_the_logits_is_held(monkeypatch):
-    monkeypatch.setattr(cross_entropy, "CPU_LOGITS", 200)
+    monkeypatch.setattr(logits, "CPU_LOGITS", 200)
     states, weight, targets, lengths = inputs(4, 30, 5, 100, 3)
     sizes = []
 
