@@ -56,6 +56,7 @@ ASIDE = (
     "dropout",
     "gpu",
     "gpu_graphs",
+    "quickstart",
 )
 """Names of files that the page links to, of details that few readers ask for."""
 INTRODUCTION = """\
@@ -76,7 +77,7 @@ INTRODUCTION = """\
   [Multi30k](../benchmarks/results/parallel_multi30k.json), [one-shot](../benchmarks/results/parallel_order.json),
   [4 bits](../benchmarks/results/weight_bits.json), [memory](../benchmarks/results/serving_memory.json),
   [dropout](../benchmarks/results/dropout.json), [GPU](../benchmarks/results/gpu.json),
-  [graphs on a GPU](../benchmarks/results/gpu_graphs.json).
+  [graphs on a GPU](../benchmarks/results/gpu_graphs.json), [quickstart](../benchmarks/results/quickstart.json).
 """
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fewstep.vocabulary import BOS, EOS, RESERVED, UNK
 from models.common.layers.linear import TokenTable
-from models.common.logits import logits_parts
+from models.common.layers.logits import logits_parts
 from models.common.top_k import rank
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fewstep.families.parallel.tokens import impossible, separator
 from fewstep.vocabulary import UNK
-from models.common.logits import logits_parts
+from models.common.layers.logits import logits_parts
 from models.common.top_k import Ranked, rank
 from models.parallel.model import ParallelModel
 

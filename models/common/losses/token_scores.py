@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kernels import token_gradients_, token_scores_
-from models.common.logits import with_logits
+from models.common.layers.logits import with_logits
 from models.common.losses import cross_entropy
 
 

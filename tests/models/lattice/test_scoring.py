@@ -7,7 +7,7 @@ import torch
 
 from fewstep.families.lattice.config import LatticeSearch
 from fewstep.vocabulary import EOS
-from models.common import logits
+from models.common.layers import logits
 from models.common.layers.linear import pack
 from models.lattice import normalizer
 from models.lattice.batches import SlotTensors

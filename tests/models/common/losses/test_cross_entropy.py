@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from models.common import logits
+from models.common.layers import logits
 from models.common.losses import cross_entropy as module
 from models.common.losses.cross_entropy import cross_entropy, token_log_probs
 

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.common import logits
+from models.common.layers import logits
 from models.common.losses.token_scores import token_scores
 
 

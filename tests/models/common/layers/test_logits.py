@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.common.logits import CPU_LOGITS, CPU_ROWS, logits_parts, with_logits
+from models.common.layers.logits import CPU_LOGITS, CPU_ROWS, logits_parts, with_logits
 
 
 @given(count=st.integers(0, 3000), vocabulary=st.integers(1, 2 * CPU_LOGITS))
