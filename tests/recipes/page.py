@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from itertools import takewhile
 from pathlib import Path
 
 from pipeline.config.load import load_config
-from pipeline.plan.demand import SUSTAINED_FLOPS, Demand, demands
+from pipeline.plan.demand import SUSTAINED_FLOPS, demands
 from tests.recipes.twins import PAPERS, RECIPES, RESULTS, ROOT
 
 PAGE = ROOT / "docs/guide/recipes.md"
@@ -44,8 +42,8 @@ A recipe names its text, the settings of its method, its systems and a cluster, 
 
 ## Trainings and GPU-hours
 
-`fewstep plan RECIPE` prints the trainings, updates and GPU-hours that are still missing in the store. It first downloads the texts
-of the recipe that are not on this machine. A training of a Transformer
+`fewstep plan RECIPE` prints the trainings, updates and GPU-hours of each that are still missing in the store. It first downloads the
+texts of the recipe that are not on this machine. A training of a Transformer
 takes six floating-point operations for each weight and token (Kaplan et al. 2020), so that one training takes
 
     batch_tokens x updates x 6 x (E + r (D + V d)) / ({tflops:.0f} x 10^12 x 3600)
@@ -73,7 +71,7 @@ def page() -> str:
     parts = [INTRODUCTION.format(example=example, tflops=SUSTAINED_FLOPS / 1e12)]
     for method, title in METHODS.items():
         rows = [_row(name, results.get(name)) for name in RECIPES if _method(name) == method]
-        head = ["| recipe | results of the paper | trainings | updates | GPU-hours | twin |", "|---|---|--:|--:|---|---|"]
+        head = ["| recipe | results of the paper | trainings | updates | GPU-hours | twin |", "|---|---|--:|--:|--:|---|"]
         parts.append("\n".join([f"## {title}\n", *head, *rows, ""]))
     return "\n".join(parts)
 
@@ -87,26 +85,13 @@ def _row(name: str, result: dict[str, float] | None) -> str:
     twin = "" if result is None else f"{result['steps']} steps, {result['seconds']:.0f} s"
     path = PAPERS / f"{name}.yaml"
     link, updates = f"[{name}](../../configs/papers/{name}.yaml)", sum(one.updates for one in found)
-    return f"| {link} | {_header(path)} | {len(found)} | {updates:,} | {_hours(found)} | {twin} |"
+    hours = sum(one.gpu_hours for one in found)
+    return f"| {link} | {_title(path)} | {len(found)} | {updates:,} | {_rounded(hours)} | {twin} |"
 
 
-def _header(path: Path) -> str:
-    """Return the first paragraph of comments in a recipe."""
-    lines = path.read_text(encoding="utf-8").splitlines()[1:]
-    return " ".join(line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines))
-
-
-def _hours(found: Iterable[Demand]) -> str:
-    """Return the sum of the GPU-hours, and its terms with the names of the trainings."""
-    terms: dict[str, list[str]] = {}
-    total = 0.0
-    for one in found:
-        total += one.gpu_hours
-        terms.setdefault(_rounded(one.gpu_hours), []).append(one.step.removeprefix("train:"))
-    return f"{_rounded(total)} = " + " + ".join(
-        (f"{len(names)} x " if len(names) > 1 else "") + f"{hours} ({', '.join(f'`{name}`' for name in names)})"
-        for hours, names in terms.items()
-    )
+def _title(path: Path) -> str:
+    """Return the first comment of a recipe: its paper and tables, on one line."""
+    return path.read_text(encoding="utf-8").splitlines()[1].removeprefix("# ")
 
 
 def _rounded(hours: float) -> str:
