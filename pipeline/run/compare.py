@@ -17,8 +17,6 @@ ELSEWHERE = ("store", "cluster", "tracking")
 """Sections of the config that change no result."""
 DATA_STAGES = tuple(stage.name for stage in STAGES if issubclass(stage.output, (Text, Vocabulary, Ngram, Tables)))
 """Stages whose artifacts are data that systems learn from or search with."""
-SIGNIFICANT_METRICS = ("bleu", "rouge1", "rouge2", "rougeL", "rougeLsum")
-"""Metrics that the paired bootstrap can resample."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class ScorePair:
     first: float
     second: float
     p: float | None
-    """Two-sided p of a paired bootstrap over the same sentences; None where the sentences or the signatures differ."""
+    """Two-sided p of a randomization test over the same sentences; None for other metrics, sentences or signatures."""
 
 
 @dataclass(frozen=True)
@@ -150,15 +148,17 @@ def _score_pairs(first: tuple[Run, Result], second: tuple[Run, Result]) -> Itera
     one, other = first[1], second[1]
     for metric in one.scores:
         if metric in other.scores:
-            p = _significance(metric, first, second) if metric in SIGNIFICANT_METRICS else None
+            p = _significance(metric, first, second)
             yield ScorePair(one.test, one.entry, metric, one.scores[metric], other.scores[metric], p)
 
 
 def _significance(metric: str, first: tuple[Run, Result], second: tuple[Run, Result]) -> float | None:
-    """Return the p of a paired bootstrap, or None where both runs did not score the same sentences in the same way."""
+    """Return the p of a randomization test, or None for other metrics and for runs whose sentences or signatures differ."""
     from stages.decoding.sentences import best_in_order, read_sentences
-    from stages.report.findings.significance import paired_bootstrap, statistics_of
+    from stages.report.findings.significance import TESTED, comparison_of, randomization_tests
 
+    if metric not in TESTED:
+        return None
     signature = first[1].signatures[metric]
     inputs = [read_json(result.directory / MANIFEST).get("inputs", {}) for _, result in (first, second)]
     if signature != second[1].signatures[metric] or inputs[0].get("text") != inputs[1].get("text"):
@@ -168,5 +168,6 @@ def _significance(metric: str, first: tuple[Run, Result], second: tuple[Run, Res
         best_in_order(Hypotheses(run.store / "decode" / part["hypotheses"], part["hypotheses"]), sentences)
         for (run, _), part in zip((first, second), inputs, strict=True)
     ]
-    score_of, statistics = statistics_of(metric, signature, hypotheses, [sentence.references for sentence in sentences])
-    return float(paired_bootstrap(score_of, *statistics)["p"])
+    runs = dict(zip(("first", "second"), hypotheses, strict=True))
+    references = [sentence.references for sentence in sentences]
+    return randomization_tests(metric, comparison_of(signature), runs, references)["second"]

@@ -8,13 +8,14 @@ from typing import Any
 
 from stages.report.findings.significance import (
     LEVEL,
-    RANDOMIZED,
+    TESTED,
     comparison_of,
     holm,
     paired_bootstrap,
     randomization_tests,
     statistics_of,
 )
+from stages.score.metrics import Comparison as Conditions
 
 Texts = Mapping[str, Sequence[str]]
 """Hypotheses by entry."""
@@ -38,40 +39,37 @@ class Comparison:
 
     @property
     def significant(self) -> bool:
-        """Whether the entry differs from the baseline after the correction."""
-        return self.adjusted < LEVEL
+        """Whether the entry differs from the baseline after the correction, by a difference that the tables show."""
+        return self.adjusted < LEVEL and round(self.delta, 2) != 0
 
 
 def compare(
     baseline: str, texts: Texts, references: References, scores: Mapping[str, Mapping[str, Any]], metric: str
 ) -> dict[str, dict[str, Comparison]]:
-    """Compare all entries with the baseline in `metric` and in the metrics of `RANDOMIZED` that all have, computed as the
-    signatures state.
+    """Compare all entries with the baseline in `metric` and in the metrics of `TESTED` that all have, computed as the signatures
+    state.
 
     `scores` are the metrics of each entry with scores and signatures. All entries have `metric`, which also gets intervals. Returns
     comparisons by entry and metric.
     """
-    others = [entry for entry in texts if entry != baseline]
-    ordered = {entry: texts[entry] for entry in (baseline, *others)}
-    intervals = _bootstraps(metric, scores[baseline][metric]["signature"], ordered, references)
+    ordered = {baseline: texts[baseline]} | dict(texts)
+    others = list(ordered)[1:]
     found: dict[str, dict[str, Comparison]] = {entry: {} for entry in others}
-    for name in dict.fromkeys((metric, *RANDOMIZED)):
+    for name in dict.fromkeys((metric, *TESTED)):
         if any(name not in found_scores for found_scores in scores.values()):
             continue
-        if name in RANDOMIZED:
-            values = randomization_tests(name, comparison_of(scores[baseline][name]["signature"]), ordered, references)
-        else:
-            values = {entry: test["p"] for entry, test in intervals.items()}
+        how = comparison_of(scores[baseline][name]["signature"])
+        values = randomization_tests(name, how, ordered, references)
         adjusted = holm(values)
+        limits = _intervals(name, how, ordered, references) if name == metric else {}
         for entry in others:
             delta = round(scores[entry][name]["score"] - scores[baseline][name]["score"], 4)
-            limits = (intervals[entry]["low"], intervals[entry]["high"]) if name == metric else (None, None)
-            found[entry][name] = Comparison(delta, round(values[entry], 6), round(adjusted[entry], 6), *limits)
+            p, corrected = round(values[entry], 6), round(adjusted[entry], 6)
+            found[entry][name] = Comparison(delta, p, corrected, *limits.get(entry, (None, None)))
     return found
 
 
-def _bootstraps(metric: str, signature: str, texts: Texts, references: References) -> dict[str, dict[str, float]]:
-    """Return the paired bootstrap of each entry against the first one."""
-    score_of, statistics = statistics_of(metric, signature, list(texts.values()), references)
-    base, *others = statistics
+def _intervals(metric: str, how: Conditions, texts: Texts, references: References) -> dict[str, tuple[float, float]]:
+    """Return the 95 % interval of the difference of each entry from the first one, by paired bootstrap."""
+    score_of, (base, *others) = statistics_of(metric, how, texts.values(), references)
     return {entry: paired_bootstrap(score_of, base, found) for entry, found in zip(list(texts)[1:], others, strict=True)}

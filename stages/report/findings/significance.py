@@ -1,57 +1,62 @@
 """Paired tests of systems against a baseline, and their correction for several tests.
 
-Approximate randomization (Riezler and Maxwell 2005) is sacreBLEU's; the paired bootstrap (Koehn 2004) gives intervals of
-differences, and tests the metrics that sacreBLEU does not have.
+The test of every metric is approximate randomization (Riezler and Maxwell 2005), with ties counted as extreme: sacreBLEU's own test
+counts only larger differences, and finds p = 1/1001 for two systems that differ in one sentence. Intervals of differences are by
+paired bootstrap (Koehn 2004).
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stages.score.metrics import Comparison, build_metric, reference_streams
-from stages.score.rouge import ROUGE, f_measures, tokens_of
+from stages.score.rouge import ROUGE, f_measures, tokens_name
 from stages.score.tokenizers import tokenizer_in
-
-if TYPE_CHECKING:
-    from sacrebleu.metrics import BLEU
 
 RESAMPLES = 1000
 SEED = 12345
 LEVEL = 0.05
 """Level below which an adjusted p marks a difference."""
-RANDOMIZED = ("bleu", "chrf", "ter")
-"""Metrics with sacreBLEU's test."""
+TESTED = ("bleu", "chrf", "ter", *ROUGE)
+"""Metrics whose corpus score depends only on sums over sentences."""
+ROUNDING = 1e-9
+"""Differences of scores, 0 to 100, that are closer than this are equal: sums of floats depend on their order."""
 
-Statistics = NDArray[Any]
+Statistics = NDArray[np.float64]
 """[N,K] sufficient statistics of each sentence: a corpus score depends only on their sums [K]."""
 ScoreOf = Callable[[Statistics], float]
 """A function from summed statistics [K] to a corpus score."""
 
 
 def statistics_of(
-    metric: str, signature: str, systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
+    metric: str, how: Comparison, systems: Iterable[Sequence[str]], references: Sequence[Sequence[str]]
 ) -> tuple[ScoreOf, list[Statistics]]:
-    """Return the score function of a metric and the statistics of each system, computed as the signature of the metric states."""
+    """Return the score function of a metric of `TESTED` and the statistics of each system."""
     if metric in ROUGE:
-        values = [f_measures(metric, tokens_of(signature), texts, references) for texts in systems]
+        tokens = tokens_name(how.language, how.tokenizer)
+        values = [f_measures(metric, tokens, texts, references) for texts in systems]
         return mean_of, [np.array([[value, 1.0] for value in found]) for found in values]
-    bleu: Any = build_metric("bleu", comparison_of(signature))
-    return partial(bleu_of, bleu), [sentence_statistics(bleu, texts, references) for texts in systems]
+    # sacreBLEU has no public access to statistics of chrF and TER; its own significance tests use these methods.
+    found: Any = build_metric(metric, how)
+    streams = reference_streams(references)
+    rows = [found._extract_corpus_statistics(list(texts), streams) for texts in systems]
+    return lambda sums: float(found._compute_score_from_stats(sums.tolist()).score), [np.array(row, dtype=float) for row in rows]
 
 
 def comparison_of(signature: str) -> Comparison:
-    """Return the conditions that a sacreBLEU signature states. TER treats Chinese and Japanese alike, so either stands for both."""
+    """Return the conditions that a signature of sacreBLEU or ROUGE states. TER treats Chinese and Japanese alike, so either stands
+    for both."""
     parts = dict(part.split(":", 1) for part in signature.split("|"))
+    lowercase = parts["case"] == "lc"
+    if parts.get("tok") in ("english", "words"):  # ROUGE's names for the words of 13a
+        return Comparison(language="en" if parts["tok"] == "english" else "", tokenizer="13a", lowercase=lowercase)
     language = "zh" if parts.get("asian") == "yes" else ""
-    return Comparison(
-        language=language, tokenizer=tokenizer_in(signature) if "tok" in parts else "13a", lowercase=parts["case"] == "lc"
-    )
+    return Comparison(language=language, tokenizer=tokenizer_in(signature) if "tok" in parts else "13a", lowercase=lowercase)
 
 
 def mean_of(sums: Statistics) -> float:
@@ -59,38 +64,16 @@ def mean_of(sums: Statistics) -> float:
     return float(sums[0] / sums[1])
 
 
-def sentence_statistics(metric: BLEU, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[np.int64]:
-    """Return the statistics [N,10] of corpus BLEU: matches and totals of 1- to 4-grams, and the lengths of both sides."""
-    rows = []
-    for hypothesis, texts in zip(hypotheses, references, strict=True):
-        result = metric.corpus_score([hypothesis], [[text] for text in texts])
-        rows.append([*result.counts, *result.totals, result.sys_len, result.ref_len])
-    return np.array(rows, dtype=np.int64)
-
-
-def bleu_of(metric: BLEU, sums: NDArray[np.int64]) -> float:
-    """Return BLEU from summed statistics [10]."""
-    values = [int(value) for value in sums]
-    return float(metric.compute_bleu(values[:4], values[4:8], values[8], values[9], metric.smooth_method).score)
-
-
-def paired_bootstrap(score_of: ScoreOf, baseline: Statistics, system: Statistics) -> dict[str, float]:
-    """Compare the corpus scores of two systems on the same sentences (system - baseline).
-
-    Returns `delta`, the limits `low` and `high` of the 95 % interval, and the two-sided `p`: the fraction of resamples whose
-    difference, shifted to mean zero, is at least as large as the observed one. The seed is fixed.
-    """
+def paired_bootstrap(score_of: ScoreOf, baseline: Statistics, system: Statistics) -> tuple[float, float]:
+    """Return the limits of the 95 % interval of the difference of two corpus scores (system - baseline). The seed is fixed."""
     generator = np.random.default_rng(SEED)
     count = len(baseline)
     differences = np.empty(RESAMPLES)
     for index in range(RESAMPLES):
         weights = np.bincount(generator.integers(count, size=count), minlength=count)
         differences[index] = score_of(weights @ system) - score_of(weights @ baseline)
-    delta = score_of(system.sum(0)) - score_of(baseline.sum(0))
-    extreme = int(np.sum(np.abs(differences - differences.mean()) >= abs(delta)))
     low, high = np.quantile(differences, [0.025, 0.975])
-    values = {"delta": delta, "low": low, "high": high, "p": (extreme + 1) / (RESAMPLES + 1)}
-    return {name: round(float(value), 4) for name, value in values.items()}
+    return float(low), float(high)
 
 
 def trials_for(systems: int) -> int:
@@ -99,32 +82,42 @@ def trials_for(systems: int) -> int:
     return max(RESAMPLES, 50 * systems)
 
 
+def randomization_test(score_of: ScoreOf, baseline: Statistics, system: Statistics, trials: int) -> float:
+    """Return the two-sided p of the paired randomization test.
+
+    The null hypothesis exchanges the two outputs of each sentence with probability 1/2. p is the probability of a difference of
+    corpus scores that is at least the observed one. Sentences with equal statistics do not matter; if the others have at most
+    `trials` exchanges, all are counted and p is exact, else p = (1 + extreme) / (1 + trials) over random ones with a fixed seed.
+    """
+    change = system - baseline
+    change = change[change.any(axis=1)]
+    base, both = baseline.sum(0), baseline.sum(0) + system.sum(0)
+    observed = abs(score_of(system.sum(0)) - score_of(base))
+
+    def is_extreme(exchanged: NDArray[np.bool_]) -> bool:
+        sums = base + change[exchanged].sum(0)
+        return abs(score_of(sums) - score_of(both - sums)) >= observed - ROUNDING
+
+    if 2 ** len(change) <= trials:
+        return sum(is_extreme(np.array(signs, dtype=bool)) for signs in product((False, True), repeat=len(change))) / 2 ** len(
+            change
+        )
+    drawn = np.random.default_rng(SEED).integers(2, size=(trials, len(change)), dtype=bool)
+    return (1 + sum(map(is_extreme, drawn))) / (1 + trials)
+
+
 def randomization_tests(
     metric: str, how: Comparison, systems: Mapping[str, Sequence[str]], references: Sequence[Sequence[str]]
 ) -> dict[str, float]:
-    """Return the p of sacreBLEU's paired approximate randomization test of each system but the first, the baseline.
+    """Return the p of the randomization test of each system but the first, the baseline, in a metric of `TESTED`.
 
-    `metric` is one of `RANDOMIZED`; `systems` holds hypotheses by name. The p of hypotheses that equal the baseline's is 1:
-    sacreBLEU would find a difference in every trial.
+    `systems` holds hypotheses by name.
     """
-    from sacrebleu.significance import PairedTest
-
-    baseline = next(iter(systems))
-    differing = [(name, list(texts)) for name, texts in systems.items() if name == baseline or texts != systems[baseline]]
-    values = {name: 1.0 for name in systems if name != baseline}
-    if len(differing) == 1:
-        return values
-    logging.getLogger("sacrebleu").setLevel(logging.WARNING)
-    test = PairedTest(
-        differing,
-        {metric: build_metric(metric, how)},
-        reference_streams(references),
-        test_type="ar",
-        n_samples=trials_for(len(systems) - 1),
-    )
-    _, found = test()
-    names, results = found.pop("System"), next(iter(found.values()))
-    return values | {name: float(result.p_value) for name, result in zip(names[1:], results[1:], strict=True)}
+    score_of, (baseline, *others) = statistics_of(metric, how, systems.values(), references)
+    trials = trials_for(len(others))
+    return {
+        name: randomization_test(score_of, baseline, found, trials) for name, found in zip(list(systems)[1:], others, strict=True)
+    }
 
 
 def holm(values: Mapping[str, float]) -> dict[str, float]:

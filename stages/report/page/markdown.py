@@ -9,7 +9,6 @@ from typing import Any
 from stages.report.findings.analysis_tables import analysis_tables
 from stages.report.findings.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
 from stages.report.findings.seeds import seed_tables
-from stages.report.findings.significance import RANDOMIZED
 from stages.score.tasks import Task
 
 
@@ -135,9 +134,8 @@ def _comparisons(rows: Sequence[Row], task: Task) -> str | None:
     compared = [row for row in rows if row.comparisons]
     if base is None or not compared:
         return None
-    tests = " and paired bootstrap" if any(name not in RANDOMIZED for name in compared[0].comparisons) else ""
     title = (
-        f"Difference from {base.entry} (interval by paired bootstrap; p by approximate randomization{tests},\n"
+        f"Difference from {base.entry} (interval by paired bootstrap; p by paired randomization,\n"
         f"corrected for {len(compared)} entries with Holm's method):"
     )
     return "\n".join([title, "", *(_comparison(row, task.metric) for row in compared)])

@@ -8,7 +8,7 @@ from typing import Any
 from stages.report.figures.canvas import page_colour
 from stages.report.findings.comparisons import Comparison
 from stages.report.findings.results import LOWER_IS_BETTER, NAMES, Row
-from stages.report.findings.significance import LEVEL, RANDOMIZED
+from stages.report.findings.significance import LEVEL
 from stages.report.page.headline import Column, columns_of
 from stages.report.page.markdown import machine, p_value
 from stages.report.page.markup import Markup, breakable, element, table
@@ -123,10 +123,9 @@ def differences_table(rows: Sequence[Row], task: Task) -> Markup | None:
     for name in metrics:
         heads += [f"Δ {NAMES[name]}", *(["95 % interval"] if name == task.metric else []), "p", "adjusted"]
     lines = [[row.entry, *(cell for name in metrics for cell in _difference(row.comparisons[name]))] for row in compared]
-    others = "" if all(name in RANDOMIZED for name in metrics) else " (ROUGE: paired bootstrap)"
     caption = (
-        f"Differences from {base}. p: paired approximate randomization{others}; adjusted: with Holm's correction for "
-        f"{len(compared)} entries. Interval: paired bootstrap, 1,000 resamples."
+        f"Differences from {base}. p: paired randomization test, exact where few sentences differ; adjusted: with Holm's "
+        f"correction for {len(compared)} entries. Interval: paired bootstrap, 1,000 resamples."
     )
     return element("details", element("summary", "All differences with their p"), table(heads, lines, caption=caption))
 

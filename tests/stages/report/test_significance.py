@@ -1,23 +1,23 @@
 from __future__ import annotations
 
 import random
-from functools import partial
+from itertools import product
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sacrebleu.metrics import BLEU
 
+from stages.report.findings.comparisons import Comparison as Difference
 from stages.report.findings.comparisons import compare
 from stages.report.findings.significance import (
-    RANDOMIZED,
-    bleu_of,
+    TESTED,
+    comparison_of,
     holm,
     paired_bootstrap,
+    randomization_test,
     randomization_tests,
-    sentence_statistics,
     statistics_of,
+    trials_for,
 )
 from stages.score.metrics import Comparison, score
 
@@ -34,57 +34,96 @@ def spoiled(texts: list[str], noise: float, seed: int) -> list[str]:
     return [" ".join(word if draw.random() > noise else draw.choice(WORDS) for word in text.split()) for text in texts]
 
 
-def test_statistics_add_up_to_corpus_bleu() -> None:
-    references = [[text, text.replace("hund", "see")] for text in sentences(30)]
-    hypotheses = [*spoiled([texts[0] for texts in references], 0.3, 2)[:-1], ""]
-    metric = BLEU()
-    statistics = sentence_statistics(metric, hypotheses, references)
-    assert statistics.shape == (30, 10)
-    expected = metric.corpus_score(hypotheses, [list(stream) for stream in zip(*references, strict=True)]).score
-    assert bleu_of(metric, statistics.sum(0)) == pytest.approx(expected)
+GERMAN = Comparison(language="de", tokenizer="13a", lowercase=False)
 
 
-def test_a_clear_difference_is_significant_and_a_random_one_is_not() -> None:
-    metric, texts = BLEU(), sentences(80)
-    references = [[text] for text in texts]
-    good, bad, alike = (sentence_statistics(metric, spoiled(texts, n, s), references) for n, s in ((0.1, 2), (0.3, 3), (0.1, 4)))
-    score_of = partial(bleu_of, metric)
-    clear = paired_bootstrap(score_of, bad, good)
-    assert clear["delta"] == pytest.approx(bleu_of(metric, good.sum(0)) - bleu_of(metric, bad.sum(0)), abs=1e-4)
-    assert 0 < clear["low"] < clear["delta"] < clear["high"]
-    assert clear["p"] < 0.01
-    assert paired_bootstrap(score_of, good, alike)["p"] > 0.05
-    assert paired_bootstrap(score_of, bad, good) == clear
+def one_reference(texts: list[str]) -> list[list[str]]:
+    return [[text] for text in texts]
 
 
-def test_a_system_does_not_differ_from_itself() -> None:
-    statistics = sentence_statistics(BLEU(), sentences(10), [[text] for text in sentences(10)])
-    same = paired_bootstrap(partial(bleu_of, BLEU()), statistics, statistics.copy())
-    assert same == {"delta": 0.0, "low": 0.0, "high": 0.0, "p": 1.0}
-
-
-def test_swapping_the_sides_negates_the_difference() -> None:
-    metric, texts = BLEU(), sentences(40)
-    first, second = (sentence_statistics(metric, spoiled(texts, 0.2, seed), [[text] for text in texts]) for seed in (5, 6))
-    score_of = partial(bleu_of, metric)
-    there, back = paired_bootstrap(score_of, first, second), paired_bootstrap(score_of, second, first)
-    assert np.allclose(
-        [back["delta"], back["low"], back["high"], back["p"]], [-there["delta"], -there["high"], -there["low"], there["p"]]
-    )
-
-
-@pytest.mark.parametrize("metric", ["bleu", "rouge2", "rougeL", "rougeLsum"])
+@pytest.mark.parametrize("metric", TESTED)
 def test_statistics_reproduce_the_score_of_the_signature(metric: str) -> None:
     references = [[text, text.replace("hund", "see")] for text in sentences(30)]
     systems = [[*spoiled([texts[0] for texts in references], noise, seed)[:-1], ""] for noise, seed in ((0.2, 2), (0.4, 3))]
-    how = Comparison(language="de", tokenizer="13a", lowercase=True)
-    scored = [score(metric, texts, references, how) for texts in systems]
-    score_of, statistics = statistics_of(metric, scored[0]["signature"], systems, references)
-    assert [score_of(found.sum(0)) for found in statistics] == pytest.approx([found["score"] for found in scored], abs=1e-4)
-    clear = paired_bootstrap(score_of, *statistics)
-    assert clear["delta"] == pytest.approx(scored[1]["score"] - scored[0]["score"], abs=1e-3)
-    assert clear["low"] < clear["delta"] < clear["high"] < 0
-    assert clear["p"] < 0.01
+    for how in (GERMAN, Comparison(language="en", tokenizer="13a", lowercase=True)):
+        scored = [score(metric, texts, references, how) for texts in systems]
+        score_of, statistics = statistics_of(metric, comparison_of(scored[0]["signature"]), systems, references)
+        assert [score_of(found.sum(0)) for found in statistics] == pytest.approx([found["score"] for found in scored], abs=1e-4)
+
+
+def exact_p(metric: str, base: list[str], other: list[str], references: list[list[str]]) -> float:
+    """The definition: the share of all exchanges of outputs whose difference of scores is at least the observed one."""
+
+    def difference(first: list[str], second: list[str]) -> float:
+        scores = [score(metric, texts, references, GERMAN)["score"] for texts in (first, second)]
+        return abs(scores[0] - scores[1])
+
+    observed, extreme, count = difference(base, other), 0, 0
+    differing = [index for index in range(len(base)) if base[index] != other[index]]
+    for chosen in product((False, True), repeat=len(differing)):
+        first, second = list(base), list(other)
+        for index, exchanged in zip(differing, chosen, strict=True):
+            if exchanged:
+                first[index], second[index] = second[index], first[index]
+        extreme += difference(first, second) >= observed - 2e-4  # scores are rounded to four digits
+        count += 1
+    return extreme / count
+
+
+@pytest.mark.parametrize("metric", TESTED)
+@pytest.mark.parametrize("differing", [1, 2, 4])
+def test_few_differences_have_the_exact_p(metric: str, differing: int) -> None:
+    base = sentences(12)
+    references, other = one_reference(base), [*spoiled(base[:differing], 0.5, 7), *base[differing:]]
+    found = randomization_tests(metric, GERMAN, {"base": base, "other": other}, references)["other"]
+    assert found == exact_p(metric, base, other, references)
+    assert found >= 2 / 2**differing
+
+
+@pytest.mark.parametrize("metric", ["bleu", "ter", "rougeL"])
+def test_equal_scores_of_different_outputs_are_no_difference(metric: str) -> None:
+    references = one_reference(sentences(50))
+    found = randomization_tests(metric, GERMAN, {"a": ["eins zwei"] * 50, "b": ["drei vier"] * 50}, references)
+    assert found == {"b": 1.0}
+
+
+def test_random_exchanges_approach_the_exact_p() -> None:
+    base = sentences(12)
+    systems = [base, [*spoiled(base[:8], 0.3, 7), *base[8:]]]
+    score_of, (first, second) = statistics_of("bleu", GERMAN, systems, one_reference(sentences(12)))
+    exact = randomization_test(score_of, first, second, trials=2**8)
+    assert randomization_test(score_of, first, second, trials=2**8 - 1) == pytest.approx(exact, abs=0.05)
+    assert exact * 2**8 == int(exact * 2**8)
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf", "ter", "rougeL"])
+def test_randomization_finds_a_clear_difference_and_none_between_equals(metric: str) -> None:
+    texts = sentences(60)
+    base = spoiled(texts, 0.1, 2)
+    systems = {"base": base, "worse": spoiled(texts, 0.4, 3), "same": list(base), "alike": spoiled(texts, 0.1, 9)}
+    found = randomization_tests(metric, GERMAN, systems, one_reference(texts))
+    assert list(found) == ["worse", "same", "alike"]
+    assert found["worse"] == 1 / (trials_for(3) + 1)
+    assert found["same"] == 1.0
+    assert found["alike"] > 0.05
+
+
+def test_swapping_the_sides_negates_the_interval_and_keeps_p() -> None:
+    texts = sentences(40)
+    score_of, (first, second) = statistics_of(
+        "bleu", GERMAN, [spoiled(texts, 0.2, 5), spoiled(texts, 0.3, 6)], one_reference(texts)
+    )
+    low, high = paired_bootstrap(score_of, first, second)
+    assert paired_bootstrap(score_of, second, first) == pytest.approx((-high, -low))
+    assert low < score_of(second.sum(0)) - score_of(first.sum(0)) < high
+    assert randomization_test(score_of, first, second, 500) == randomization_test(score_of, second, first, 500)
+    assert paired_bootstrap(score_of, first, first) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(("delta", "marked"), [(0.004, False), (-0.0049, False), (0.006, True), (-2.0, True)])
+def test_a_difference_that_rounds_to_zero_is_not_marked(delta: float, marked: bool) -> None:
+    assert Difference(delta, p=0.001, adjusted=0.001).significant == marked
+    assert not Difference(delta, p=0.04, adjusted=0.08).significant
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
@@ -99,24 +138,11 @@ def test_holm_rejects_what_the_step_down_procedure_rejects(values: list[float]) 
     assert all(values[int(name)] <= p <= 1 for name, p in adjusted.items())
 
 
-@pytest.mark.parametrize("metric", RANDOMIZED)
-def test_randomization_finds_a_clear_difference_and_none_between_equals(metric: str) -> None:
-    texts = sentences(60)
-    base = spoiled(texts, 0.1, 2)
-    systems = {"base": base, "worse": spoiled(texts, 0.4, 3), "same": list(base), "alike": spoiled(texts, 0.1, 9)}
-    found = randomization_tests(metric, Comparison(language="de", tokenizer="13a", lowercase=False), systems, [[t] for t in texts])
-    assert list(found) == ["worse", "same", "alike"]
-    assert found["worse"] < 0.01
-    assert found["same"] == 1.0
-    assert found["alike"] > 0.05
-
-
 def test_comparisons_are_those_of_the_scores_with_an_interval_for_the_main_metric() -> None:
     texts = sentences(40)
     references = [[text] for text in texts]
     systems = {"x/beam": spoiled(texts, 0.3, 2), "base/beam": spoiled(texts, 0.1, 3), "y/beam": spoiled(texts, 0.2, 4)}
-    how = Comparison(language="de", tokenizer="13a", lowercase=False)
-    scores = {name: {m: score(m, found, references, how) for m in ("bleu", "ter")} for name, found in systems.items()}
+    scores = {name: {m: score(m, found, references, GERMAN) for m in ("bleu", "ter")} for name, found in systems.items()}
     found = compare("base/beam", systems, references, scores, "bleu")
     assert list(found) == ["x/beam", "y/beam"]
     for entry, metrics in found.items():
@@ -144,5 +170,5 @@ def test_signatures_of_tokenisers_with_versions_are_understood(language: str, to
     references, systems = [[text] for text in texts], [texts, texts[::-1]]
     how = Comparison(language=language, tokenizer=tokenizer, lowercase=False)
     scored = [score("bleu", found, references, how) for found in systems]
-    score_of, statistics = statistics_of("bleu", scored[0]["signature"], systems, references)
+    score_of, statistics = statistics_of("bleu", comparison_of(scored[0]["signature"]), systems, references)
     assert [score_of(found.sum(0)) for found in statistics] == pytest.approx([found["score"] for found in scored], abs=1e-4)
