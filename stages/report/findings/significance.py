@@ -95,13 +95,13 @@ def randomization_test(score_of: ScoreOf, baseline: Statistics, system: Statisti
     observed = abs(score_of(system.sum(0)) - score_of(base))
 
     def is_extreme(exchanged: NDArray[np.bool_]) -> bool:
-        sums = base + change[exchanged].sum(0)
-        return abs(score_of(sums) - score_of(both - sums)) >= observed - ROUNDING
+        sums: Statistics = base + change[exchanged].sum(0)
+        difference: float = score_of(sums) - score_of(both - sums)
+        return abs(difference) >= observed - ROUNDING
 
-    if 2 ** len(change) <= trials:
-        return sum(is_extreme(np.array(signs, dtype=bool)) for signs in product((False, True), repeat=len(change))) / 2 ** len(
-            change
-        )
+    exchanges = 2 ** len(change)
+    if exchanges <= trials:
+        return sum(is_extreme(np.array(signs, dtype=bool)) for signs in product((False, True), repeat=len(change))) / exchanges
     drawn = np.random.default_rng(SEED).integers(2, size=(trials, len(change)), dtype=bool)
     return (1 + sum(map(is_extreme, drawn))) / (1 + trials)
 
