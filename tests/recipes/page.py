@@ -43,7 +43,8 @@ A recipe names its text, the settings of its method, its systems and a cluster, 
 ## Trainings and GPU-hours
 
 `fewstep plan RECIPE` prints the trainings, updates and GPU-hours of each that are still missing in the store. It first downloads
-the texts of the recipe that are not on this machine. A training of a Transformer takes six floating-point operations for each weight and token (Kaplan et al. 2020), so that one training takes
+the texts of the recipe that are not on this machine. A training of a Transformer
+takes six floating-point operations for each weight and token (Kaplan et al. 2020), so that one training takes
 
     batch_tokens x updates x 6 x (E + r (D + V d)) / ({tflops:.0f} x 10^12 x 3600)
 

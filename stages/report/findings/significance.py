@@ -101,7 +101,8 @@ def randomization_test(score_of: ScoreOf, baseline: Statistics, system: Statisti
 
     exchanges = 2 ** len(change)
     if exchanges <= trials:
-        return sum(is_extreme(np.array(signs, dtype=bool)) for signs in product((False, True), repeat=len(change))) / exchanges
+        extreme = sum(is_extreme(np.array(signs, dtype=bool)) for signs in product((False, True), repeat=len(change)))
+        return float(extreme / exchanges)
     drawn = np.random.default_rng(SEED).integers(2, size=(trials, len(change)), dtype=bool)
     return (1 + sum(map(is_extreme, drawn))) / (1 + trials)
 
