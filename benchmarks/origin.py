@@ -10,7 +10,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from stages.benchmark.environment import cpu_model
+from stages.shared.environment import cpu_model
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "ray", "ctranslate2", "transformers", "triton")

@@ -137,7 +137,7 @@ class Hypotheses(Artifact):
     `shards/00000.arrow`, ... (id int64, rank int32, text string, ids list<uint32>, score float64, steps int32; margin float64, null
     if the search has no margins; source_tokens int32; with drafting also drafting map<string, float64>), `hypotheses.txt` (the best
     hypothesis of each sentence, one a line), `decode.json` (rows, search, near_ties, with drafting also its statistics, see
-    `stages.decode.draft_statistics`).
+    `stages.shared.decoding.draft_statistics`).
     """
 
 
@@ -145,9 +145,9 @@ class Hypotheses(Artifact):
 class Scores(Artifact):
     """Scores of hypotheses.
 
-    `scores.json`: metric name -> {score, signature}. Optional: `head_and_tail.json` (`stages.ngram.counts`), `by_length.json` and
-    `diversity.json` (`stages.score.breakdown`), `repetition.json` (`stages.score.repetition`: `tokens` and `words` of hypotheses,
-    `reference_tokens` and `reference_words`).
+    `scores.json`: metric name -> {score, signature}. Optional: `head_and_tail.json` (`stages.shared.scoring.ngram_metrics`),
+    `by_length.json` and `diversity.json` (`stages.score.breakdown`), `repetition.json` (`stages.score.repetition`: `tokens` and
+    `words` of hypotheses, `reference_tokens` and `reference_words`).
     """
 
 

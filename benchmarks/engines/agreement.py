@@ -23,7 +23,7 @@ from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.system.system import System
 from fewstep.translation import Hypothesis
 from models.bundle.directory import load_system
-from stages.decoding.text import NEAR_TIE, translate
+from stages.shared.decoding.text import NEAR_TIE, translate
 
 IDENTICAL, SCORE, BLEU = 0.97, 1e-4, 0.1
 ENGINES: dict[str, dict[str, Any]] = {

@@ -35,11 +35,11 @@ from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
 from stages.artifacts import MANIFEST
 from stages.artifacts import System as SystemArtifact
-from stages.benchmark.statistics import evenly_spaced
 from stages.benchmark.timing import RoundTimings, measure
 from stages.benchmark.translator import timed_translator
-from stages.decoding.sentences import read_sentences
-from stages.decoding.systems import load
+from stages.shared.decoding.sentences import read_sentences
+from stages.shared.decoding.systems import load
+from stages.shared.statistics import evenly_spaced
 
 TORCH, NATIVE = "torch", "native"
 

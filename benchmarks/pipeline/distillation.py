@@ -31,7 +31,7 @@ from typing import Any
 from benchmarks.record import publish, spread
 from pipeline.run.run_directory import Run, find_run
 from pipeline.store.records import metric_files, points_after, step_directory
-from stages.shards import read_shards
+from stages.shared.shards import read_shards
 
 STEP = "distill:train"
 

@@ -22,7 +22,7 @@ from benchmarks.record import publish, spread
 from benchmarks.serving.clients import Load, Target, drive
 from benchmarks.serving.servers import fewstep_server, mlflow_server
 from fewstep.system.description import read_description
-from stages.corpus.embedded import pairs
+from stages.shared.embedded import pairs
 
 COLUMNS = ("server", "clients", "p50 ms", "p95 ms", "p99 ms", "requests/s", "errors")
 CTRANSLATE2 = "benchmarks.serving.ctranslate2_server"

@@ -36,7 +36,7 @@ from models.training.optimizer import Optimizer, learning_rate
 from models.training.precision import TYPES, arithmetic
 from models.training.worker import TrainingWorker
 from stages.context import StepContext
-from stages.shards import write_shards
+from stages.shared.shards import write_shards
 from stages.train.meter import Meter
 from stages.train.token_files import PoolStream, TokenFiles
 from stages.workers import LocalWorkers, Resources

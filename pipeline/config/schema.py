@@ -35,7 +35,7 @@ from stages.corpus import Filters
 from stages.lattice import LatticeConfig
 from stages.ngram import NgramConfig
 from stages.score import MetricName
-from stages.score.tasks import TaskName
+from stages.shared.tasks import TaskName
 from stages.table import STAGES
 from stages.vocabulary import VocabularyConfig
 from stages.workers import Resources

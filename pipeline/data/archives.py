@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from stages.corpus.members import MAX_SHOWN, member_names
 from stages.errors import DataError
+from stages.shared.text.members import MAX_SHOWN, member_names
 
 
 def matching_members(path: Path, patterns: Sequence[str]) -> list[str]:

@@ -19,7 +19,7 @@ from pipeline.store.files import read_json
 from pipeline.store.records import progress_of
 from stages.artifacts import MANIFEST
 from stages.corpus import CorpusConfig, CorpusInputs
-from stages.shards import row_counts
+from stages.shared.shards import row_counts
 from stages.workers import Resources
 
 MAX_RESUMED_SHARE = 0.1

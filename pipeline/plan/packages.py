@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pipeline.config.schema import RunConfig
 from pipeline.config.systems import BartTeacher, CTranslate2Teacher, Distillation
 from stages.errors import DataError
-from stages.score.tokenizers import EXTRAS, bleu_metric, tokenizer_for, tokenizer_of
+from stages.shared.scoring.tokenizers import EXTRAS, bleu_metric, tokenizer_for, tokenizer_of
 
 
 def check_packages(config: RunConfig) -> None:

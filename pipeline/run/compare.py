@@ -154,8 +154,8 @@ def _score_pairs(first: tuple[Run, Result], second: tuple[Run, Result]) -> Itera
 
 def _significance(metric: str, first: tuple[Run, Result], second: tuple[Run, Result]) -> float | None:
     """Return the p of a randomization test, or None for other metrics and for runs whose sentences or signatures differ."""
-    from stages.decoding.sentences import best_in_order, read_sentences
     from stages.report.findings.significance import TESTED, comparison_of, randomization_tests
+    from stages.shared.decoding.sentences import best_in_order, read_sentences
 
     if metric not in TESTED:
         return None

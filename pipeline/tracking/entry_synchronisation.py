@@ -14,7 +14,7 @@ from pipeline.tracking.mlflow_server import MlflowRun, Server
 from pipeline.tracking.models import Candidate
 from pipeline.tracking.sync_state import SyncState
 from pipeline.tracking.tags_and_params import allowed_name
-from stages.score.tasks import TASKS
+from stages.shared.tasks import TASKS
 
 Point = tuple[str, float, float, int]
 
@@ -114,7 +114,7 @@ class EntrySynchronisation:
 
     def _example(self) -> str | None:
         """Return a source of the main test set; None if the set is not finished."""
-        from stages.decoding.sentences import read_sentences
+        from stages.shared.decoding.sentences import read_sentences
 
         directory = self.entries.directory(f"corpus:{self.entries.tests[0]}") if self.entries.tests else None
         return next((sentence.source for sentence in read_sentences(directory)), None) if directory else None

@@ -11,7 +11,7 @@ import numpy as np
 from kernels.symmetrize import symmetrize_arrays
 from stages.align.text import DIRECTIONS, Job, load
 from stages.context import StepContext
-from stages.shards import drop_shards_from, read_shard, rows_of, shard_path, write_shard
+from stages.shared.shards import drop_shards_from, read_shard, rows_of, shard_path, write_shard
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from stages.align.sharded import align_sharded
 from stages.align.text import DIRECTIONS, Direction, Job, load_json, whole_text
 from stages.context import StepContext
 from stages.errors import DataError, TransientError
-from stages.shards import rows_of
+from stages.shared.shards import rows_of
 
 if TYPE_CHECKING:
     from fewstep_native import I64, AlignedLinks

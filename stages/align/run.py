@@ -12,7 +12,7 @@ from stages.align.upstream import align_upstream
 from stages.artifacts import Tokens
 from stages.context import StepContext
 from stages.errors import DataError, StageError
-from stages.shards import row_counts
+from stages.shared.shards import row_counts
 
 
 def run(inputs: AlignInputs, config: AlignConfig, context: StepContext) -> None:

@@ -37,7 +37,7 @@ from stages.align.records import fit_record, pass_record, report_pass
 from stages.align.text import DIRECTIONS, Direction, Job, load, load_json
 from stages.align.words import all_words, make_collector, make_merger, text_of, word_file, words_of
 from stages.context import StepContext
-from stages.phases import run_phase
+from stages.shared.phases import run_phase
 
 if TYPE_CHECKING:
     from fewstep_native import Aligner

@@ -14,7 +14,7 @@ from kernels import durable
 from kernels.fast_align.options import AlignOptions
 from stages.artifacts import CHECKPOINTS, Text, Tokens
 from stages.context import StepContext, WorkerContext, json_text
-from stages.shards import read_shard, shard_paths
+from stages.shared.shards import read_shard, shard_paths
 
 if TYPE_CHECKING:
     import pyarrow as pa

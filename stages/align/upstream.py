@@ -21,7 +21,7 @@ from stages.align.records import fit_record, report_pass
 from stages.align.text import DIRECTIONS, Direction, Job, load_json
 from stages.context import StepContext
 from stages.errors import DataError, StageError, TransientError
-from stages.shards import read_shard, rows_of
+from stages.shared.shards import read_shard, rows_of
 
 PATTERNS = {
     "length_ratio": r"expected target length = source length \* (\S+)",

@@ -11,7 +11,7 @@ import numpy as np
 
 from kernels.fast_align.shards import numbered_text
 from stages.align.text import Job, ids_of, lines_of, load
-from stages.shards import read_shard, write_shard
+from stages.shared.shards import read_shard, write_shard
 
 if TYPE_CHECKING:
     from fewstep_native import Bitext

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from fewstep.config.search import SearchConfig
 from stages.artifacts import System, Text, Timings, Tuned
-from stages.score.tasks import TaskName
+from stages.shared.tasks import TaskName
 from stages.stage import Implementation, Stage
 
 

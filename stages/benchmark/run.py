@@ -8,21 +8,21 @@ from typing import Any
 import torch
 
 from stages.benchmark import BenchmarkConfig, BenchmarkInputs
-from stages.benchmark.environment import environment
 from stages.benchmark.matched_baseline import matched_baseline
 from stages.benchmark.peak_memory import peak_memory
-from stages.benchmark.statistics import evenly_spaced
 from stages.benchmark.summary import by_length, by_sentence, summarise
 from stages.benchmark.tables import length_table, parts_table, reference_table, table
 from stages.benchmark.timing import RoundTimings, Translate, measure, sized_batches
 from stages.benchmark.translator import timed_translator
 from stages.context import Context, StepContext
-from stages.decoding.engines import check_engine
-from stages.decoding.sentences import read_sentences
-from stages.decoding.systems import load
 from stages.errors import DataError
-from stages.score.tasks import TASKS
-from stages.tune.chosen import with_tuned_options
+from stages.shared.decoding.chosen import with_tuned_options
+from stages.shared.decoding.engines import check_engine
+from stages.shared.decoding.sentences import read_sentences
+from stages.shared.decoding.systems import load
+from stages.shared.environment import environment
+from stages.shared.statistics import evenly_spaced
+from stages.shared.tasks import TASKS
 
 
 def run(inputs: BenchmarkInputs, config: BenchmarkConfig, context: StepContext) -> None:

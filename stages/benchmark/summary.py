@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from stages.benchmark.statistics import percentile, quantiles
 from stages.benchmark.timing import RoundTimings
+from stages.shared.statistics import percentile, quantiles
 
 BINS = 4
 """Number of groups of sentences by length; all are of about the same size."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stages.benchmark.timing import RoundTimings
-from stages.score.tasks import TRANSLATION, Task
+from stages.shared.tasks import TRANSLATION, Task
 
 
 def table(

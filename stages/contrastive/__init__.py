@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stages.artifacts import Contrasted, ExternalFile, System
-from stages.corpus.embedded.contrast import Language
+from stages.shared.embedded.contrast import Language
 from stages.stage import Implementation, Stage
 
 
@@ -18,7 +18,7 @@ class ContrastiveInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastiveConfig:
-    """Minimal pairs of the embedded grammar (`stages.corpus.embedded.contrast`)."""
+    """Minimal pairs of the embedded grammar (`stages.shared.embedded.contrast`)."""
 
     pairs: int
     """Number of pairs of right and wrong translations. It does not count with a file of pairs."""
@@ -29,4 +29,4 @@ class ContrastiveConfig:
 STAGE: Stage[ContrastiveInputs, ContrastiveConfig, Contrasted] = Stage(
     name="contrastive", version=3, run=Implementation(__name__), output=Contrasted, distributes=True
 )
-"""Raise the version when the pairs of `stages.corpus.embedded.contrast` or the batches change."""
+"""Raise the version when the pairs of `stages.shared.embedded.contrast` or the batches change."""

@@ -17,10 +17,10 @@ from stages.contrastive.sentences import (
     read_contrasts,
 )
 from stages.contrastive.summary import Pair, summarise
-from stages.decoding.systems import load_for_worker
 from stages.errors import DataError
-from stages.likelihood.pairs import score_pairs
-from stages.shards import shard_path, write_shard
+from stages.shared.decoding.systems import load_for_worker
+from stages.shared.scoring.pairs import score_pairs
+from stages.shared.shards import shard_path, write_shard
 
 PIECE_SENTENCES = 64
 """Sentences that a worker scores at a time, each with its translation and those with errors."""

@@ -14,8 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stages.corpus.embedded.contrast import Language, bands, contrasts, label
 from stages.errors import DataError
+from stages.shared.embedded.contrast import Language, bands, contrasts, label
 
 AGREEMENT = "subj_verb_agreement"
 """The type of errors in the number of a verb."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from stages.contrastive.sentences import AGREEMENT, FREQUENCIES, Error
-from stages.likelihood.pairs import Scored
+from stages.shared.scoring.pairs import Scored
 
 
 class Pair(NamedTuple):

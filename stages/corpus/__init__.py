@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from fewstep.config.bounds import Ge, Gt, Le
 from stages.artifacts import ExternalFile, Text
-from stages.score.tasks import TaskName
+from stages.shared.tasks import TaskName
 from stages.stage import Implementation, Stage
 
 

@@ -25,7 +25,7 @@ from stages.corpus.ledger import Ledger
 from stages.corpus.length_ratio import usual_ratio
 from stages.corpus.similarity import band_hashes
 from stages.errors import DataError
-from stages.shards import read_shards
+from stages.shared.shards import read_shards
 
 ROW = "row"
 """Column of the files between the phases: the number of pairs of the text before each pair."""

@@ -9,10 +9,10 @@ from itertools import islice
 import pyarrow as pa
 
 from stages.corpus import CorpusConfig
-from stages.corpus.embedded import LANGUAGES, documents, pairs
 from stages.corpus.line_index import IndexedFile
 from stages.corpus.reader import BATCH_ROWS
 from stages.errors import DataError
+from stages.shared.embedded import LANGUAGES, documents, pairs
 
 
 @dataclass(frozen=True)

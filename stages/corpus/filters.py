@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from stages.corpus import Filters
 from stages.corpus.language import OtherLanguage
 from stages.corpus.ledger import OPTIONAL_REASONS, REASONS, Mask
-from stages.languages import WITHOUT_SPACES, base_code
+from stages.shared.languages import WITHOUT_SPACES, base_code
 
 # SentencePiece writes a space as U+2581, so that this character cannot be kept in text: it is treated as a space.
 _SPACES = r"[\p{Z}\t\n\v\f\r\x{1c}-\x{1f}\x{85}\x{2581}]+"

@@ -12,7 +12,7 @@ import numpy as np
 
 from stages.corpus.ledger import Mask
 from stages.errors import DataError
-from stages.languages import base_code
+from stages.shared.languages import base_code
 
 PACKAGE = "py3langid"
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from fewstep.streams import MAX_LINE_BYTES
 from stages.corpus.limits import check_line, require_regular, within_ratio
-from stages.corpus.members import read_member
 from stages.errors import DataError
+from stages.shared.text.members import read_member
 
 BLOCK_BYTES = 4 << 20
 

@@ -21,7 +21,7 @@ from stages.corpus.limits import within_batches
 from stages.corpus.line_index import IndexedFile, Span, count, indexed, is_packed, spans, unpack
 from stages.corpus.phases import Phases
 from stages.errors import DataError
-from stages.shards import rechunk
+from stages.shared.shards import rechunk
 
 BATCH_ROWS = 16384
 

@@ -15,7 +15,7 @@ from stages.corpus.length_ratio import sampled_rows
 from stages.corpus.phases import Phases
 from stages.corpus.write import Layout, make_writer, samples_at
 from stages.errors import DataError, StageError
-from stages.shards import drop_shards_from, shard_paths
+from stages.shared.shards import drop_shards_from, shard_paths
 
 
 def run(inputs: CorpusInputs, config: CorpusConfig, context: StepContext, piece_rows: int = PIECE_ROWS) -> None:

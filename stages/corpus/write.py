@@ -16,7 +16,7 @@ from stages.corpus.filters import overlap
 from stages.corpus.job import Job
 from stages.corpus.ledger import sample
 from stages.errors import StageError
-from stages.shards import read_shard, rechunk, shard_path, write_shard
+from stages.shared.shards import read_shard, rechunk, shard_path, write_shard
 
 
 @dataclass(frozen=True)

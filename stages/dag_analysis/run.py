@@ -19,16 +19,16 @@ from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
 from models.training.batch import collate
 from stages.artifacts import System, Trained
-from stages.benchmark.statistics import evenly_spaced
 from stages.context import Context, StepContext, WorkerContext
 from stages.dag_analysis import DagAnalysisConfig, DagAnalysisInputs
+from stages.dag_analysis.drawing import draw, drawing_of
+from stages.dag_analysis.figures import posteriors, statistics
 from stages.dag_analysis.statistics import Counts, counts_of, summary
-from stages.decoding.sentences import Sentence, read_sentences
-from stages.decoding.systems import load_for_worker
 from stages.errors import ArtifactError, DataError
-from stages.likelihood.pairs import left_out
-from stages.report.figures.dag import posteriors, statistics
-from stages.report.figures.dag_drawing import draw, drawing_of
+from stages.shared.decoding.sentences import Sentence, read_sentences
+from stages.shared.decoding.systems import load_for_worker
+from stages.shared.scoring.pairs import left_out
+from stages.shared.statistics import evenly_spaced
 
 PIECE_ROWS = 64
 """Pairs that a worker analyses at a time."""

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from stages.context import StepContext
 from stages.decode import DecodeConfig, DecodeInputs
-from stages.decode.draft_statistics import summarise
-from stages.decoding.pieces import PIECE_ROWS, DecodeJob, Piece, copy
-from stages.decoding.text import NEAR_TIE, decode_text
 from stages.errors import unwritable
-from stages.shards import drop_shards_from, read_shard, shard_path
-from stages.tune.chosen import with_tuned_options
+from stages.shared.decoding.chosen import with_tuned_options
+from stages.shared.decoding.draft_statistics import summarise
+from stages.shared.decoding.pieces import PIECE_ROWS, DecodeJob, Piece, copy
+from stages.shared.decoding.text import NEAR_TIE, decode_text
+from stages.shared.shards import drop_shards_from, read_shard, shard_path
 
 
 def run(inputs: DecodeInputs, config: DecodeConfig, context: StepContext) -> None:

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 
 from stages.artifacts import Text
 from stages.context import StepContext
-from stages.decoding.pieces import DecodeJob, Piece
-from stages.decoding.text import decode_text
 from stages.distill import DistillConfig, DistillInputs
 from stages.distill.targets import distilled_tables
 from stages.errors import ArtifactError, StageError
-from stages.shards import drop_shards_from, write_shards
+from stages.shared.decoding.pieces import DecodeJob, Piece
+from stages.shared.decoding.text import decode_text
+from stages.shared.shards import drop_shards_from, write_shards
 
 PIECE_ROWS = 512
 """Rows of a piece. A killed attempt loses at most one piece of each worker."""

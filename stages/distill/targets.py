@@ -15,11 +15,11 @@ import pyarrow as pa
 from fewstep.config.options import OutputLimits
 from stages.artifacts import CHECKPOINTS, System
 from stages.context import StepContext, WorkerContext
-from stages.decoding.pieces import Piece
 from stages.distill import DistillConfig
 from stages.errors import ArtifactError
-from stages.score.tokenizers import sentence_bleu, tokenizer_of
-from stages.shards import read_shard, write_shard
+from stages.shared.decoding.pieces import Piece
+from stages.shared.scoring.tokenizers import sentence_bleu, tokenizer_of
+from stages.shared.shards import read_shard, write_shard
 from stages.workers import LocalWorkers
 
 MAX_REPEATS = 5

@@ -20,7 +20,7 @@ from stages.artifacts import CHECKPOINTS
 from stages.context import Context, WorkerContext
 from stages.errors import ArtifactError, unwritable
 from stages.lattice.links import aligner_of, forward_links, sentences
-from stages.shards import read_shard, row_counts, shard_path, shard_paths
+from stages.shared.shards import read_shard, row_counts, shard_path, shard_paths
 
 if TYPE_CHECKING:
     from stages.lattice import LatticeConfig, LatticeInputs

@@ -14,7 +14,7 @@ from kernels import AlignmentModel
 from kernels.candidates import Sentences
 from stages.artifacts import Links
 from stages.errors import ArtifactError, DataError
-from stages.shards import read_shard
+from stages.shared.shards import read_shard
 
 if TYPE_CHECKING:
     from fewstep.candidates import Floats

@@ -13,7 +13,7 @@ from fewstep.vocabulary import RESERVED
 from kernels.candidates import Sentences
 from stages.context import Context
 from stages.lattice.links import Aligner
-from stages.report.figures.lattice import recall_curves
+from stages.lattice_analysis.figures import recall_curves
 
 CANDIDATES = tuple(2**power for power in range(10))
 """Values of K: 1, 2, 4, ..., 512."""

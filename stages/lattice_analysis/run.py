@@ -14,14 +14,14 @@ from fewstep.families.lattice.batches import SentenceTimes
 from fewstep.families.lattice.config import LatticeSearch
 from models.lattice.analysis import Ranks, ranks
 from models.lattice.decode import LatticeDecoder
-from stages.benchmark.environment import environment
-from stages.benchmark.statistics import evenly_spaced
 from stages.context import Context, StepContext
-from stages.decoding.sentences import read_sentences
-from stages.decoding.systems import load_for_worker
 from stages.errors import DataError
 from stages.lattice_analysis import LatticeAnalysisConfig, LatticeAnalysisInputs
-from stages.report.figures.lattice import latencies, rank_histograms
+from stages.lattice_analysis.figures import latencies, rank_histograms
+from stages.shared.decoding.sentences import read_sentences
+from stages.shared.decoding.systems import load_for_worker
+from stages.shared.environment import environment
+from stages.shared.statistics import evenly_spaced
 
 PARTS = ("lookup", "encoder", "scoring", "search")
 """The parts of decoding."""

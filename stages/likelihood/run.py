@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from stages.artifacts import System, Text
 from stages.context import Context, StepContext, WorkerContext
-from stages.decoding.systems import load_for_worker
 from stages.errors import ArtifactError, DataError, TransientError
 from stages.likelihood import LikelihoodConfig, LikelihoodInputs
-from stages.likelihood.pairs import score_pairs
-from stages.shards import drop_shards_from, read_shard, rows_of, shard_path, shard_paths, write_shard
+from stages.shared.decoding.systems import load_for_worker
+from stages.shared.scoring.pairs import score_pairs
+from stages.shared.shards import drop_shards_from, read_shard, rows_of, shard_path, shard_paths, write_shard
 
 PIECE_ROWS = 256
 """Rows of a piece and of a shard. A killed attempt loses at most one piece of each worker."""

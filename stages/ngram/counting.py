@@ -18,7 +18,7 @@ from stages.context import StepContext
 from stages.errors import ArtifactError, StageError, unwritable
 from stages.ngram.job import Group, Job
 from stages.ngram.text import Lines, training_shards
-from stages.phases import run_phase
+from stages.shared.phases import run_phase
 
 if TYPE_CHECKING:
     from fewstep_native import NgramCounts

@@ -11,7 +11,7 @@ from stages.context import StepContext, WorkerContext
 from stages.errors import DataError
 from stages.ngram import NgramConfig, NgramInputs
 from stages.ngram.text import check_inputs
-from stages.shards import row_counts
+from stages.shared.shards import row_counts
 
 RUN_ROWS = 1 << 17
 """Approximate number of sentences that are counted together. Large groups repeat fewer n-grams, small ones lose less in a kill."""

@@ -8,13 +8,13 @@ from functools import partial
 from stages.artifacts import CHECKPOINTS
 from stages.context import StepContext
 from stages.errors import unwritable
-from stages.likelihood.perplexity import measure
 from stages.ngram import NgramConfig, NgramInputs
 from stages.ngram.counting import count_groups
 from stages.ngram.engines import estimate
 from stages.ngram.job import Job, open_job
+from stages.ngram.perplexity import measure
 from stages.ngram.text import Lines
-from stages.shards import shard_paths
+from stages.shared.shards import shard_paths
 from stages.workers import LocalWorkers
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from fewstep.ngram import SEPARATORS
 from stages.artifacts import Text, Tokens, Vocabulary
 from stages.errors import DataError, StageError, unwritable
-from stages.shards import read_shard, shard_paths
+from stages.shared.shards import read_shard, shard_paths
 from stages.vocabulary.run import processor
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from models.parallel.analysis import Assigned, inspect
 from models.parallel.decode import ParallelDecoder
 from models.training.batch import collate
 from stages.artifacts import System
-from stages.benchmark.statistics import evenly_spaced
 from stages.context import Context, StepContext, WorkerContext
-from stages.decoding.sentences import Sentence, read_sentences
-from stages.decoding.systems import load_for_worker
 from stages.errors import DataError
-from stages.likelihood.pairs import left_out
 from stages.parallel_analysis import ParallelAnalysisConfig, ParallelAnalysisInputs
+from stages.shared.decoding.sentences import Sentence, read_sentences
+from stages.shared.decoding.systems import load_for_worker
+from stages.shared.scoring.pairs import left_out
+from stages.shared.statistics import evenly_spaced
 
 PIECE_ROWS = 64
 """Pairs that a worker analyses at a time."""

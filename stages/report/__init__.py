@@ -21,7 +21,7 @@ from stages.artifacts import (
     Trained,
     Tuned,
 )
-from stages.score.tasks import TaskName
+from stages.shared.tasks import TaskName
 from stages.stage import Implementation, Stage
 
 

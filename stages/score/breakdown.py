@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
-from stages.score.metrics import Comparison, score
-from stages.score.tokenizers import bleu_metric
+from stages.shared.scoring.metrics import Comparison, score
+from stages.shared.scoring.tokenizers import bleu_metric
 
 
 def by_length(

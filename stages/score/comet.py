@@ -9,8 +9,8 @@ from statistics import fmean
 from typing import Any
 
 from stages.artifacts import ExternalFile
-from stages.decoding.sentences import Sentence
 from stages.errors import DataError
+from stages.shared.decoding.sentences import Sentence
 
 BATCH = 16
 """Sentences in a batch of the model."""

@@ -13,7 +13,7 @@ from fewstep.system.networks import sizes_of
 from fewstep.system.system import encode_lines
 from stages.artifacts import Hypotheses, System
 from stages.errors import ArtifactError
-from stages.shards import read_shards
+from stages.shared.shards import read_shards
 
 
 def repeated(rows: Sequence[Sequence[Any]]) -> dict[str, int]:

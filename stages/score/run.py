@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from stages.context import StepContext
-from stages.decoding.sentences import best_in_order, ranked_in_order, read_sentences
-from stages.ngram.counts import head_and_tail
 from stages.score import ScoreConfig, ScoreInputs
 from stages.score.breakdown import by_length, diversity
 from stages.score.comet import comet
-from stages.score.entities import decoded
-from stages.score.metrics import Comparison, score, word_splitter
 from stages.score.repetition import best_tokens, repeated, tokens_of
-from stages.score.tokenizers import tokenizer_for
+from stages.shared.decoding.sentences import best_in_order, ranked_in_order, read_sentences
+from stages.shared.scoring.entities import decoded
+from stages.shared.scoring.metrics import Comparison, score, word_splitter
+from stages.shared.scoring.ngram_metrics import head_and_tail
+from stages.shared.scoring.tokenizers import tokenizer_for
 
 
 def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fewstep.config.search import SearchConfig
 from models.training.config import TrainingConfig
 from stages.artifacts import Ngram, System, Tables, Trained, Tuned, Vocabulary
-from stages.score.tasks import TaskName
+from stages.shared.tasks import TaskName
 from stages.stage import Implementation, Stage
 
 

@@ -22,9 +22,9 @@ from models.training.finite import NotFiniteError
 from stages.artifacts import CHECKPOINTS
 from stages.context import Context, StepContext
 from stages.errors import ArtifactError, unwritable
-from stages.score.tasks import TaskName, validation_quality
+from stages.shared.decoding.chosen import with_tuned_options
+from stages.shared.tasks import TaskName, validation_quality
 from stages.system import SystemConfig, SystemInputs
-from stages.tune.chosen import with_tuned_options
 from stages.vocabulary.run import processor
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fewstep.config.network import NetworkConfig
 from models.training.config import Infilling, TrainingConfig
 from stages.artifacts import System, Tables, Text, Tokens, Trained, Vocabulary
-from stages.score.tasks import TaskName, validation_quality
+from stages.shared.tasks import TaskName, validation_quality
 from stages.stage import Implementation, Stage
 
 

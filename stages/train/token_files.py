@@ -20,7 +20,7 @@ from models.training.infilling import infill, infilled_lengths
 from models.training.seeds import seed_of
 from stages.artifacts import Tokens, Vocabulary
 from stages.errors import ArtifactError, DataError
-from stages.shards import read_shard, shard_paths
+from stages.shared.shards import read_shard, shard_paths
 from stages.train import TrainConfig
 
 Mask = npt.NDArray[np.bool_]

@@ -23,11 +23,11 @@ from models.training.parallel import all_gather
 from models.training.seeds import seed_of
 from models.training.worker import TrainingWorker
 from stages.artifacts import System
-from stages.decoding.sentences import read_sentences
 from stages.errors import ArtifactError, DataError
-from stages.score.metrics import Comparison, score
-from stages.score.tasks import TASKS
-from stages.score.tokenizers import tokenizer_of
+from stages.shared.decoding.sentences import read_sentences
+from stages.shared.scoring.metrics import Comparison, score
+from stages.shared.scoring.tokenizers import tokenizer_of
+from stages.shared.tasks import TASKS
 from stages.train import TrainConfig, TrainInputs
 from stages.train.token_files import TokenFiles, masking, vocabulary_sizes
 from stages.vocabulary.run import processor

@@ -9,15 +9,15 @@ from typing import Any
 from fewstep.config.options import Shortlist
 from fewstep.config.search import SearchConfig
 from stages.context import StepContext
-from stages.decoding.pieces import PIECE_ROWS, DecodeJob
-from stages.decoding.sentences import read_sentences
-from stages.decoding.systems import load
-from stages.decoding.text import decode_text
-from stages.score.entities import decoded
-from stages.score.metrics import Comparison, score
-from stages.score.tasks import TASKS
-from stages.score.tokenizers import tokenizer_for
-from stages.shards import read_shard
+from stages.shared.decoding.pieces import PIECE_ROWS, DecodeJob
+from stages.shared.decoding.sentences import read_sentences
+from stages.shared.decoding.systems import load
+from stages.shared.decoding.text import decode_text
+from stages.shared.scoring.entities import decoded
+from stages.shared.scoring.metrics import Comparison, score
+from stages.shared.scoring.tokenizers import tokenizer_for
+from stages.shared.shards import read_shard
+from stages.shared.tasks import TASKS
 from stages.tune import TuneConfig, TuneInputs
 from stages.tune.shortlist import lexicon_of, ranks, smallest
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from fewstep.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 from stages.artifacts import ExternalFile
-from stages.corpus.members import read_member
 from stages.errors import DataError
+from stages.shared.text.members import read_member
+from stages.shared.vocabulary.dictionary import BPE_CODES, FILLER, symbols
 from stages.vocabulary import PieceFiles
-from stages.vocabulary.dictionary import BPE_CODES, FILLER, symbols
 
 BLOCK_BYTES = 1 << 20
 MIN_KNOWN = 0.5

@@ -19,7 +19,7 @@ from fewstep.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 from stages.artifacts import Text
 from stages.context import Context, StepContext
 from stages.errors import ArtifactError, DataError
-from stages.shards import read_shard, row_counts, shard_paths
+from stages.shared.shards import read_shard, row_counts, shard_paths
 from stages.vocabulary import VocabularyConfig, VocabularyInputs
 from stages.vocabulary.imported import imported_models
 

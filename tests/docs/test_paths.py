@@ -79,7 +79,7 @@ LEFT_OUT = (
     *("fewstep/", "kernels/", "models/common/layers/"),  # arrays in, arrays out
     *("models/training/seeds.py", "models/training/precision.py", "models/training/worker.py", "models/training/parallel.py"),
     "models/training/memory.py",  # cuts a batch further where memory runs out
-    *("models/family.py", "models/training/finite.py", "models/stepwise/slots.py", "stages/shards.py"),  # a few lines each
+    *("models/family.py", "models/training/finite.py", "models/stepwise/slots.py", "stages/shared/shards.py"),  # a few lines each
 )
 """Files that an update enters and the path leaves out. `kernels/` and `models/common/layers/` are named in the text."""
 

@@ -13,7 +13,7 @@ import pytest
 
 import fewstep
 from fewstep.families.table import family_named
-from stages.shards import read_shards
+from stages.shared.shards import read_shards
 from tests.architecture import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]

@@ -11,7 +11,7 @@ from pipeline.config.load import load_config
 from pipeline.plan.wiring import build_plan
 from pipeline.run import execute
 from pipeline.store.artifacts import Store
-from stages.corpus.embedded import pairs
+from stages.shared.embedded import pairs
 from tests.synthetic_text import LETTERS, translated
 
 pytestmark = [pytest.mark.slow]

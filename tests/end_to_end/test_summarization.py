@@ -46,7 +46,7 @@ def test_both_orders_learn_to_summarise(tmp_path: Path, caplog: pytest.LogCaptur
 
 def assert_translated_alike(store: Path, name: str, decoded: Path, text: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Assert that the command writes the summaries of the pipeline, also for cut documents, and reports the number of these."""
-    from stages.decoding.sentences import read_sentences
+    from stages.shared.decoding.sentences import read_sentences
 
     sources = [sentence.source for sentence in read_sentences(text)]
     written, given = store.parent / f"{name}.txt", store.parent / "documents.txt"

@@ -14,7 +14,7 @@ from pipeline.config.load import load_config
 from pipeline.plan.wiring import build_plan
 from pipeline.run import execute
 from pipeline.store.artifacts import Store
-from stages.shards import read_shards
+from stages.shared.shards import read_shards
 from tests.models.imports.fairseq_reference import SHARED, Reference
 from tests.models.imports.test_fairseq import Payload
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline.store.artifacts import Store
 from stages.artifacts import MANIFEST
 from stages.errors import FewstepError
-from stages.shards import read_shard
+from stages.shared.shards import read_shard
 from tests.fuzzing.mutations import mutate
 
 READ = (".align", ".arrow", ".bin", ".ngram", ".run")

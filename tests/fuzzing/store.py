@@ -11,7 +11,7 @@ from kernels import NgramModel, fast_align
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
 from pipeline.store.manifest import Manifest
-from stages.shards import shard_path
+from stages.shared.shards import shard_path
 from tests.kernels.candidate_tables import SMALL, build
 
 ROWS = 300

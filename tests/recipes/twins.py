@@ -28,8 +28,8 @@ from pipeline.plan.wiring import build_plan
 from pipeline.run import execute
 from pipeline.run.execute import RunReport
 from pipeline.store.artifacts import Store
-from stages.corpus.embedded import documents, pairs
-from stages.corpus.embedded.contrast import contrasts
+from stages.shared.embedded import documents, pairs
+from stages.shared.embedded.contrast import contrasts
 from tests.models.imports.bart_networks import write_bart
 from tests.synthetic_text import LETTERS, translated
 

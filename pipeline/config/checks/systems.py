@@ -28,9 +28,9 @@ from pipeline.config.systems import (
     UsedSystem,
 )
 from pipeline.config.texts import DistilledText
-from stages.decoding.engines import missing_engine
 from stages.ngram import NgramConfig
-from stages.score.tasks import TASKS
+from stages.shared.decoding.engines import missing_engine
+from stages.shared.tasks import TASKS
 from stages.vocabulary import VocabularyConfig
 
 CUT: KeyPath = ("corpus", "max_source_tokens")

@@ -23,7 +23,7 @@ from pipeline.credentials import masked
 from pipeline.data.names import HUB, hub_name, is_mtdata_id, is_sacrebleu_name, opus_name
 from pipeline.store.downloads import RemoteFile
 from pipeline.store.urls import GIT_BLOB, MIRROR_SCHEMES, SHA256, TEXT_SCHEMES, expected_url
-from stages.corpus.embedded import LANGUAGES
+from stages.shared.embedded import LANGUAGES
 
 RESERVED_TESTS = ("train", "validation")
 """Names of other corpus steps."""

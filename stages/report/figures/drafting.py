@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stages.report.figures.canvas import PANEL, WIDE_PANEL, panel, style
-from stages.report.figures.drawing import Drawing, panel_of
 from stages.report.figures.entries import plot_entries
 from stages.report.findings.drafting import VERIFIED
+from stages.shared.figures.canvas import PANEL, WIDE_PANEL, panel, style
+from stages.shared.figures.drawing import Drawing, panel_of
 
 OVER_SENTENCES = "Tokens a pass of the verifier, from the sentence with the fewest to the one with the most."
 BY_WIDTH = "The other panel: their mean against the width of a block, for searches that differ in it."

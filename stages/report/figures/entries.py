@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stages.report.figures.canvas import DASHES
-from stages.report.figures.drawing import Entry
+from stages.shared.figures.canvas import DASHES
+from stages.shared.figures.drawing import Entry
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

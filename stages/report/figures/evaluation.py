@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stages.report.figures.canvas import CARD, MUTED, PANEL, WIDE_PANEL, panel, style
-from stages.report.figures.drawing import Drawing, Entry, panel_of
 from stages.report.figures.entries import Colours, plot_entries
+from stages.shared.figures.canvas import CARD, MUTED, PANEL, WIDE_PANEL, panel, style
+from stages.shared.figures.drawing import Drawing, Entry, panel_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from stages.report.figures.canvas import PANEL, line, panel, style
-from stages.report.figures.drawing import Drawing, Entry, Panel, panel_of
 from stages.report.findings.curves import Costs, Series, thinned
+from stages.shared.figures.canvas import PANEL, line, panel, style
+from stages.shared.figures.drawing import Drawing, Entry, Panel, panel_of
 
 
 def training_curves(

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from stages.contrastive.sentences import AGREEMENT
-from stages.ngram.counts import END_ORDERS, ENDS
 from stages.report.findings.analyses import Analyses
 from stages.report.findings.breakdown_tables import dag_tables, diversity_tables, length_tables, repetition_tables, slot_tables
+from stages.shared.scoring.ngram_metrics import END_ORDERS, ENDS
 
 Json = dict[str, Any]
 

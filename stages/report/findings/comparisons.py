@@ -15,7 +15,7 @@ from stages.report.findings.significance import (
     randomization_tests,
     statistics_of,
 )
-from stages.score.metrics import Comparison as Conditions
+from stages.shared.scoring.metrics import Comparison as Conditions
 
 Texts = Mapping[str, Sequence[str]]
 """Hypotheses by entry."""

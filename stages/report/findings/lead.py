@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from stages.decoding.sentences import Sentence
-from stages.score.rouge import ROUGE, f_measures, sentences, tokens_of
+from stages.shared.decoding.sentences import Sentence
+from stages.shared.scoring.rouge import ROUGE, f_measures, sentences, tokens_of
 
 
 @dataclass(frozen=True)

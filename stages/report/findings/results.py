@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stages.decoding.sentences import Sentence, best_in_order, read_sentences
 from stages.errors import DataError
 from stages.report import Evaluated, ReportConfig, ReportInputs
 from stages.report.findings.analyses import Analyses, analyse, perplexity
 from stages.report.findings.comparisons import Comparison, compare
 from stages.report.findings.lead import Lead, lead_of
 from stages.report.findings.seeds import over_seeds
-from stages.score.tasks import SUMMARIZATION, TASKS, TRANSLATION, Task
+from stages.shared.decoding.sentences import Sentence, best_in_order, read_sentences
+from stages.shared.tasks import SUMMARIZATION, TASKS, TRANSLATION, Task
 
 NAMES = {
     "bleu": "BLEU",

@@ -7,8 +7,8 @@ from typing import Any
 
 from stages.report.findings.results import Findings, Outputs, Row
 from stages.report.findings.significance import comparison_of
-from stages.score.metrics import Comparison, build_metric
-from stages.score.rouge import f_measures, tokens_of
+from stages.shared.scoring.metrics import Comparison, build_metric
+from stages.shared.scoring.rouge import f_measures, tokens_of
 
 ScoreOf = Callable[[str, Sequence[str]], float]
 """A function from a hypothesis and its references to the score of the sentence, 0 to 100."""

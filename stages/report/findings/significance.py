@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.score.metrics import Comparison, build_metric, reference_streams
-from stages.score.rouge import ROUGE, f_measures, tokens_name
-from stages.score.tokenizers import tokenizer_in
+from stages.shared.scoring.metrics import Comparison, build_metric, reference_streams
+from stages.shared.scoring.rouge import ROUGE, f_measures, tokens_name
+from stages.shared.scoring.tokenizers import tokenizer_in
 
 RESAMPLES = 1000
 SEED = 12345

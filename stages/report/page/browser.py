@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from stages.benchmark.statistics import evenly_spaced
-from stages.report.figures.canvas import page_colour
 from stages.report.findings.results import Findings, Outputs
 from stages.report.findings.sentences import compact
 from stages.report.page.markup import Markup, Section, element, join
 from stages.report.page.results_table import dot
+from stages.shared.figures.canvas import page_colour
+from stages.shared.statistics import evenly_spaced
 
 Colours = Mapping[str, str]
 

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from stages.artifacts import MANIFEST, Artifact
 from stages.context import StepSpan
 from stages.report import Evaluated, ReportInputs
-from stages.report.figures.canvas import colours_of
-from stages.report.figures.drawing import Drawing, Panel
 from stages.report.findings import drafting
 from stages.report.findings.curves import Costs, read_costs, read_curves
 from stages.report.findings.results import Findings
 from stages.report.page.draw import Draw
 from stages.report.page.figure import Figure
+from stages.shared.figures.canvas import colours_of
+from stages.shared.figures.drawing import Drawing, Panel
 
 
 class Provenance(NamedTuple):

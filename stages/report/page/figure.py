@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from stages.report.figures.canvas import CARD, inlined, page_colour
-from stages.report.figures.drawing import Drawing, Entry
 from stages.report.page.markup import Markup, element
+from stages.shared.figures.canvas import CARD, inlined, page_colour
+from stages.shared.figures.drawing import Drawing, Entry
 
 
 @dataclass(frozen=True)

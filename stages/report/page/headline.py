@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from stages.report.findings.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
 from stages.report.page.markdown import number
 from stages.report.page.markup import Markup, breakable, element
-from stages.score.tasks import Task
+from stages.shared.tasks import Task
 
 OF_USE = 0.9
 """Fraction of the best score of a test set that an entry needs for its speed to be the best one."""

@@ -9,7 +9,7 @@ from typing import Any
 from stages.report.findings.analysis_tables import analysis_tables
 from stages.report.findings.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
 from stages.report.findings.seeds import seed_tables
-from stages.score.tasks import Task
+from stages.shared.tasks import Task
 
 
 def markdown(title: str, findings: Findings, failures: Sequence[str]) -> str:

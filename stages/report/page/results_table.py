@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stages.report.figures.canvas import page_colour
 from stages.report.findings.comparisons import Comparison
 from stages.report.findings.results import LOWER_IS_BETTER, NAMES, Row
 from stages.report.findings.significance import LEVEL
 from stages.report.page.headline import Column, columns_of
 from stages.report.page.markdown import machine, p_value
 from stages.report.page.markup import Markup, breakable, element, table
-from stages.score.tasks import Task
+from stages.shared.figures.canvas import page_colour
+from stages.shared.tasks import Task
 
 Colours = Mapping[str, str]
 

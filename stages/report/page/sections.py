@@ -13,7 +13,7 @@ from stages.report.page.extras import Extras
 from stages.report.page.figure import figure_element
 from stages.report.page.markdown import number
 from stages.report.page.markup import Section, count, element, table
-from stages.score.tasks import Task
+from stages.shared.tasks import Task
 
 
 def training(extras: Extras, task: Task) -> Section | None:

@@ -13,7 +13,7 @@ from pipeline.plan.step import Builder, Plan
 from pipeline.run import execute
 from pipeline.store.artifacts import Store
 from stages import corpus
-from stages.shards import read_shards
+from stages.shared.shards import read_shards
 from tests.examples.stage import lengths
 from tests.examples.stage.lengths.run import run
 

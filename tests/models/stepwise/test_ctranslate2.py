@@ -21,7 +21,7 @@ from models.stepwise.ensemble import Ensemble
 from models.stepwise.loss import loss
 from models.stepwise.model import StepwiseModel
 from models.training.batch import collate
-from stages.corpus.embedded import pairs
+from stages.shared.embedded import pairs
 
 frozen = partial(StepwiseDecoder, frozen=True)
 """A decoder of finished networks."""

@@ -18,8 +18,8 @@ from fewstep.system.format import BundleError
 from models.bundle.directory import load_model, load_system
 from pipeline.__main__ import main
 from tests.stages.dag_analysis import test_dag_analysis
-from tests.stages.decode import test_draft_statistics
 from tests.stages.lattice_analysis import test_lattice_analysis
+from tests.stages.shared.decoding import test_draft_statistics
 from tests.stages.system import test_system
 
 FLIPS = 200

@@ -11,7 +11,7 @@ from pipeline.plan.step import Step
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
 from stages.context import StepContext
-from stages.shards import read_shards
+from stages.shared.shards import read_shards
 from stages.workers import LocalWorkers, Resources
 
 CONFIG = """

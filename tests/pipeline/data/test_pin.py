@@ -14,7 +14,7 @@ from pipeline.data import opus
 from pipeline.data.pin import unpinned
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
-from stages.corpus.embedded import pairs
+from stages.shared.embedded import pairs
 from tests.pipeline.data.packing import tarred, zipped
 from tests.pipeline.data.web import Site
 

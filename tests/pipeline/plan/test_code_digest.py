@@ -13,7 +13,7 @@ def test_changed_extension_sources_change_the_digests_of_modules_that_import_the
     for folder in ("stages", "kernels/csrc/base", "kernels/bindings", "fewstep"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "stages/one.py").write_text("def run():\n    from fewstep.native import fewstep_native\n")
-    (tmp_path / "stages/two.py").write_text("import stages.shards\n")
+    (tmp_path / "stages/two.py").write_text("import stages.shared.shards\n")
     (tmp_path / "fewstep/native.py").write_text("import fewstep_native\n")
     (tmp_path / "kernels/csrc/base/a.cc").write_text("int a;")
     monkeypatch.setattr(codebase, "ROOT", tmp_path)

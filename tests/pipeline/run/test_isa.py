@@ -10,7 +10,7 @@ from pipeline.commands.run import isa_levels
 from pipeline.plan.step import Plan
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
-from stages.benchmark.environment import environment
+from stages.shared.environment import environment
 from stages.workers import isa
 from tests.pipeline.run.toys import diamond, go
 

@@ -24,7 +24,7 @@ from stages.align.text import Job
 from stages.artifacts import MANIFEST
 from stages.context import WorkerContext
 from stages.errors import ArtifactError
-from stages.shards import write_shard
+from stages.shared.shards import write_shard
 from stages.workers import Resources
 from tests.simulated_disk import SimulatedDisk, Survivors
 

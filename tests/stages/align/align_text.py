@@ -14,7 +14,7 @@ from kernels import AlignOptions, fast_align
 from stages.align import AlignConfig
 from stages.artifacts import Text, Tokens
 from stages.context import StepContext
-from stages.shards import read_shards, write_shards
+from stages.shared.shards import read_shards, write_shards
 from stages.workers import LocalWorkers, Resources
 
 WORDS = AlignConfig(unit="words")

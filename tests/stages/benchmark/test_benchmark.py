@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 import torch
 
-import stages.decoding.systems
+import stages.shared.decoding.systems
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.translation import Hypothesis
 from stages.artifacts import System, Text
 from stages.benchmark import STAGE, BenchmarkConfig, BenchmarkInputs
 from stages.context import StepContext
 from stages.errors import DataError, StageError
-from stages.shards import shard_path, write_shard
+from stages.shared.shards import shard_path, write_shard
 from stages.workers import LocalWorkers, Resources
 
 
@@ -48,7 +48,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: BenchmarkConfig
         loaded.append(directory)
         return Echo()
 
-    monkeypatch.setattr(stages.decoding.systems, "load_system", load_system)
+    monkeypatch.setattr(stages.shared.decoding.systems, "load_system", load_system)
     (tmp_path / "out").mkdir(exist_ok=True)
     context = StepContext(
         directory=tmp_path / "out",
@@ -117,7 +117,7 @@ def test_ctranslate2_is_a_reference_entry_and_needs_its_package(tmp_path: Path, 
     assert record["protocol"]["reference_entries"] == ["base/beam1", "new/greedy-ct2-int8"]
     assert record["entries"]["new/greedy-ct2-int8"]["relative_to"]["new/greedy-ct2-int8"]["latency_ratio"] == 1.0
     assert "ctranslate2" in record["environment"]
-    monkeypatch.setattr("stages.decoding.engines.find_spec", lambda name: None)
+    monkeypatch.setattr("stages.shared.decoding.engines.find_spec", lambda name: None)
     with pytest.raises(StageError, match=r"pip install 'fewstep\[ctranslate2\]'"):
         run(tmp_path, monkeypatch, config)
 

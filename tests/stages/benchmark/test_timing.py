@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.benchmark.statistics import evenly_spaced, percentile
 from stages.benchmark.summary import by_length, by_sentence, summarise
 from stages.benchmark.timing import LEAD_IN, STRETCH, Output, RoundTimings, Translate, measure, sized_batches
+from stages.shared.statistics import evenly_spaced, percentile
 
 
 class Clock:

@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis.strategies import lists, sampled_from
 
 import stages.contrastive.run
-import stages.decoding.systems
+import stages.shared.decoding.systems
 from stages.artifacts import ExternalFile, System
 from stages.context import StepContext
 from stages.contrastive import STAGE, ContrastiveConfig, ContrastiveInputs
 from stages.contrastive.sentences import AGREEMENT, DISTANCES, FREQUENCIES, Error, embedded_distances, read_contrasts
 from stages.contrastive.summary import Pair, summarise
-from stages.corpus.embedded.contrast import contrasts
 from stages.errors import DataError
-from stages.likelihood.pairs import Scored
-from stages.shards import read_shards
+from stages.shared.embedded.contrast import contrasts
+from stages.shared.scoring.pairs import Scored
+from stages.shared.shards import read_shards
 from stages.workers import LocalWorkers, Resources
 
 RIGHT = {pair.right: pair.distance for pair in contrasts("de", 28)}
@@ -86,7 +86,7 @@ def run(directory: Path, workers: Any = None, pairs: ExternalFile | None = None)
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stages.contrastive.run, "PIECE_SENTENCES", 5)
-    monkeypatch.setattr(stages.decoding.systems, "load_system", lambda directory, device="cpu": Knows(6))
+    monkeypatch.setattr(stages.shared.decoding.systems, "load_system", lambda directory, device="cpu": Knows(6))
 
 
 def test_accuracy_by_distance(tmp_path: Path) -> None:
@@ -127,7 +127,9 @@ def test_a_tie_is_not_correct_and_length_counts_only_for_the_mean() -> None:
 
 
 def test_a_network_that_can_score_no_pair_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages.decoding.systems, "load_system", lambda directory, device="cpu": Knows(6, max_target_tokens=2))
+    monkeypatch.setattr(
+        stages.shared.decoding.systems, "load_system", lambda directory, device="cpu": Knows(6, max_target_tokens=2)
+    )
     with pytest.raises(DataError, match="got none of 28"):
         run(tmp_path / "a")
 
@@ -142,7 +144,7 @@ def test_a_file_of_pairs_is_counted_by_type_distance_and_frequency(tmp_path: Pat
             scored.extend(texts)
             return [-1.0 if "better" in text else -3.0 if "worse" in text else -2.0 for text in texts]
 
-    monkeypatch.setattr(stages.decoding.systems, "load_system", lambda directory, device="cpu": Listed(0))
+    monkeypatch.setattr(stages.shared.decoding.systems, "load_system", lambda directory, device="cpu": Listed(0))
     errors = [
         ("subj_verb_agreement", "worse", 1, 5),
         ("subj_verb_agreement", "better", 1, 6),

@@ -12,11 +12,11 @@ import pytest
 
 from stages.artifacts import ExternalFile, Text
 from stages.corpus import CorpusConfig, CorpusInputs, Filters, TextFiles
-from stages.corpus.embedded import documents
 from stages.corpus.filters import comparison_keys
 from stages.corpus.run import run
 from stages.errors import ArtifactError, DataError, StageError
-from stages.shards import read_shards, row_counts, shard_path, shard_paths
+from stages.shared.embedded import documents
+from stages.shared.shards import read_shards, row_counts, shard_path, shard_paths
 from tests.public_data import public_data
 from tests.stages.corpus.texts import context_in
 

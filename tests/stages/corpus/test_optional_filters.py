@@ -17,7 +17,7 @@ from stages.corpus import CorpusConfig, CorpusInputs, Filters, TextFiles, duplic
 from stages.corpus.run import run
 from stages.corpus.similarity import band_hashes
 from stages.errors import DataError
-from stages.shards import read_shards
+from stages.shared.shards import read_shards
 from tests.stages.corpus.texts import context_in
 
 LONG = [

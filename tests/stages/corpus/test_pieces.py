@@ -21,7 +21,7 @@ from stages.corpus.filters import Cleaner, comparison_keys, normalise
 from stages.corpus.ledger import REASONS, SAMPLES
 from stages.corpus.run import run
 from stages.errors import DataError, TransientError
-from stages.shards import read_shards
+from stages.shared.shards import read_shards
 from stages.workers import A, LocalWorkers, R, T
 from tests.stages.corpus.texts import context_in, opened
 

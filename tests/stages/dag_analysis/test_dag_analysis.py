@@ -27,13 +27,13 @@ from models.family import family_named
 from stages.artifacts import System, Text, Trained
 from stages.context import StepContext
 from stages.dag_analysis import STAGE, DagAnalysisConfig, DagAnalysisInputs
+from stages.dag_analysis.drawing import Drawing, Vertex, draw, drawing_of
+from stages.dag_analysis.figures import posteriors, statistics
 from stages.dag_analysis.run import cut
 from stages.dag_analysis.statistics import counts_of, summary
-from stages.decoding.sentences import Sentence
 from stages.errors import ArtifactError, DataError
-from stages.report.figures.dag import posteriors, statistics
-from stages.report.figures.dag_drawing import Drawing, Vertex, draw, drawing_of
-from stages.shards import shard_path, write_shard
+from stages.shared.decoding.sentences import Sentence
+from stages.shared.shards import shard_path, write_shard
 from stages.vocabulary import VocabularyConfig
 from stages.vocabulary.run import train_pieces
 from stages.workers import LocalWorkers, Resources

@@ -12,14 +12,14 @@ import pytest
 import torch
 
 import stages.decode.run
-import stages.decoding.systems
+import stages.shared.decoding.systems
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.translation import Hypothesis
 from stages.artifacts import STOP, System, Text
 from stages.context import StepContext
 from stages.decode import DecodeConfig, DecodeInputs
 from stages.errors import ArtifactError, StageError, TransientError
-from stages.shards import read_shards, shard_path, write_shard
+from stages.shared.shards import read_shards, shard_path, write_shard
 from stages.workers import LocalWorkers, Resources
 
 SEARCH = StepwiseSearch(strategy="beam", beam_size=2, n_best=2)
@@ -71,7 +71,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
         log.loads += 1
         return Upside(log)
 
-    monkeypatch.setattr(stages.decoding.systems, "load_system", load_system)
+    monkeypatch.setattr(stages.shared.decoding.systems, "load_system", load_system)
     return log
 
 

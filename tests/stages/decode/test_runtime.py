@@ -14,7 +14,7 @@ from fewstep.threads import default_threads
 from stages.artifacts import System, Text
 from stages.context import StepContext
 from stages.decode import STAGE, DecodeConfig, DecodeInputs
-from stages.shards import read_shards, shard_path, write_shard
+from stages.shared.shards import read_shards, shard_path, write_shard
 from stages.workers import LocalWorkers, Resources
 from tests.fewstep.systems import LINES, SYSTEMS
 

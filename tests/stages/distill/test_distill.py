@@ -15,8 +15,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import stages.decoding.systems
 import stages.distill.run
+import stages.shared.decoding.systems
 from fewstep.config.options import OutputLimits
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.system.description import SYSTEM_FORMAT
@@ -25,11 +25,11 @@ from fewstep.translation import Hypothesis
 from models.bundle.directory import load_system
 from stages.artifacts import System, Text
 from stages.context import StepContext
-from stages.decoding.pieces import Piece
 from stages.distill import DistillConfig, DistillInputs
 from stages.distill.targets import max_output_tokens, problem_of, repeats
 from stages.errors import ArtifactError, StageError
-from stages.shards import read_shard, read_shards, shard_path, write_shard
+from stages.shared.decoding.pieces import Piece
+from stages.shared.shards import read_shard, read_shards, shard_path, write_shard
 from stages.workers import LocalWorkers, Resources
 
 TRANSLATIONS = {"good": [11, 12], "mute": [], "endless": [10, 11, 12, 13, 14, 15], "stuck": [7, 8] * 6, "fine": [13]}
@@ -110,7 +110,7 @@ def targets_of(directory: Path) -> dict[int, str]:
 
 @pytest.fixture(autouse=True)
 def teacher(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages.decoding.systems, "load_system", lambda directory, device="cpu": Teacher())
+    monkeypatch.setattr(stages.shared.decoding.systems, "load_system", lambda directory, device="cpu": Teacher())
     monkeypatch.setattr(stages.distill.run, "PIECE_ROWS", 3)
     monkeypatch.setattr(Teacher, "lines", [])
     monkeypatch.setattr(Teacher, "dies_at", 10**9)
@@ -294,7 +294,7 @@ def test_a_damaged_teacher_is_reported_and_decoded_pieces_are_kept(tmp_path: Pat
     described = seal({**whole, "languages": languages, "network": network, "parts": {file.name: measure(file) for file in files}})
     weights.write_bytes(b"\x80\x00 as it is!")
     with monkeypatch.context() as real:
-        real.setattr(stages.decoding.systems, "load_system", load_system)
+        real.setattr(stages.shared.decoding.systems, "load_system", load_system)
         with pytest.raises(ArtifactError, match=r"model.safetensors: .*damaged.*; remove the artifact and run again"):
             finish(tmp_path, text, described=described)
     assert {path.name: path.read_bytes() for path in (tmp_path / "cache").glob("*.arrow")} == kept
@@ -305,7 +305,7 @@ def test_a_damaged_teacher_is_reported_and_decoded_pieces_are_kept(tmp_path: Pat
 
 
 def test_a_worker_without_the_engine_names_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stages.decoding.engines.find_spec", lambda name: None)
+    monkeypatch.setattr("stages.shared.decoding.engines.find_spec", lambda name: None)
     with pytest.raises(StageError, match=r"pip install 'fewstep\[ctranslate2\]'"):
         distill(tmp_path, LINES, search=replace(SEARCH, engine="ctranslate2"))
     assert not list((tmp_path / "cache").glob("*"))

@@ -13,11 +13,11 @@ import pytest
 import stages.encode.run
 from stages.artifacts import Text, Vocabulary
 from stages.context import StepContext
-from stages.corpus.embedded import pairs
 from stages.encode import EncodeConfig, EncodeInputs
 from stages.encode.run import encode_lines, run
 from stages.errors import ArtifactError, StageError
-from stages.shards import read_shard, read_shards, row_counts, shard_path, shard_paths, write_shard, write_shards
+from stages.shared.embedded import pairs
+from stages.shared.shards import read_shard, read_shards, row_counts, shard_path, shard_paths, write_shard, write_shards
 from stages.vocabulary import VocabularyConfig, VocabularyInputs
 from stages.vocabulary.run import processor
 from stages.vocabulary.run import run as train_vocabulary

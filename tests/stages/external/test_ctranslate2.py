@@ -17,7 +17,7 @@ from stages.errors import DataError
 from stages.external import CTranslate2Options, ExternalConfig, ExternalInputs
 from stages.external.ctranslate2_model import CTranslate2Lines, source_suffix
 from stages.external.run import run
-from stages.shards import read_shards, shard_path, write_shard
+from stages.shared.shards import read_shards, shard_path, write_shard
 from stages.workers import LocalWorkers, Resources
 from tests.models.imports.marian_checks import convert
 from tests.models.imports.marian_networks import LIMIT, LINES, write_marian

@@ -12,7 +12,7 @@ from stages.errors import DataError, TransientError
 from stages.external import ExternalConfig, ExternalInputs
 from stages.external.process import Translator
 from stages.external.run import run
-from stages.shards import read_shards, shard_path, write_shard
+from stages.shared.shards import read_shards, shard_path, write_shard
 from stages.workers import LocalWorkers, Resources
 from tests.processes import running
 from tests.waiting import FAST_SECONDS, until

@@ -25,7 +25,7 @@ from stages.lattice import LatticeConfig, LatticeInputs
 from stages.lattice import counts as lattice_counts
 from stages.lattice.recall import CANDIDATES
 from stages.lattice.run import run
-from stages.shards import shard_path, write_shards
+from stages.shared.shards import shard_path, write_shards
 from stages.workers import LocalWorkers, Resources
 
 SIZE = 40

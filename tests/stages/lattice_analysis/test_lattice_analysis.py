@@ -33,7 +33,7 @@ from stages.context import StepContext
 from stages.errors import ArtifactError, DataError
 from stages.lattice_analysis import LatticeAnalysisConfig, LatticeAnalysisInputs
 from stages.lattice_analysis.run import PARTS, _class_of, class_name, length_name
-from stages.shards import shard_path, write_shard
+from stages.shared.shards import shard_path, write_shard
 from stages.vocabulary import VocabularyConfig
 from stages.vocabulary.run import train_pieces
 from stages.workers import LocalWorkers, Resources

@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import stages.decoding.systems
 import stages.likelihood.run
+import stages.shared.decoding.systems
 from stages.artifacts import STOP, System, Text
 from stages.context import StepContext
 from stages.errors import DataError, StageError, TransientError
 from stages.likelihood import STAGE, LikelihoodConfig, LikelihoodInputs
-from stages.shards import read_shards, shard_path, write_shard
+from stages.shared.shards import read_shards, shard_path, write_shard
 from stages.workers import LocalWorkers, Resources
 
 PAIRS = [("a b", "x y z"), ("a", "y"), ("", "x"), ("b c", ""), ("a " * 9, "x"), ("a", "x " * 8), ("c", "never"), ("a b c", "z z")]
@@ -68,7 +68,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
         fake.loads += 1
         return fake
 
-    monkeypatch.setattr(stages.decoding.systems, "load_system", load_system)
+    monkeypatch.setattr(stages.shared.decoding.systems, "load_system", load_system)
     monkeypatch.setattr(stages.likelihood.run, "PIECE_ROWS", 3)
     return fake
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from stages.artifacts import Text, Tokens, Vocabulary
 from stages.context import StepContext
-from stages.corpus.embedded import pairs
 from stages.encode import EncodeConfig, EncodeInputs
 from stages.encode.run import run as encode
 from stages.ngram import NgramConfig, NgramInputs
 from stages.ngram.run import run
-from stages.shards import write_shards
+from stages.shared.embedded import pairs
+from stages.shared.shards import write_shards
 from stages.vocabulary import VocabularyConfig, VocabularyInputs
 from stages.vocabulary.run import run as train_vocabulary
 from stages.workers import LocalWorkers, Resources

@@ -15,10 +15,9 @@ from fewstep.vocabulary import RESERVED, UNK
 from kernels import NgramModel
 from stages.artifacts import STOP, Ngram, Tokens, Vocabulary
 from stages.errors import ArtifactError, DataError, StageError, TransientError
-from stages.likelihood import perplexity
-from stages.ngram import STAGE, NgramConfig, NgramInputs
+from stages.ngram import STAGE, NgramConfig, NgramInputs, perplexity
 from stages.ngram import engines as ngram_engines
-from stages.shards import write_shards
+from stages.shared.shards import write_shards
 from stages.vocabulary.run import processor
 from tests.stages.ngram.ngram_text import FILES, PAIRS, VALIDATION, Corpus, contents, make, text_of, work_in
 

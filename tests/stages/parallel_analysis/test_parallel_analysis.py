@@ -23,7 +23,7 @@ from stages.artifacts import System, Text
 from stages.errors import DataError
 from stages.parallel_analysis import STAGE, ParallelAnalysisConfig, ParallelAnalysisInputs
 from stages.parallel_analysis.run import CANDIDATES, counts_of, summary
-from stages.shards import shard_path, write_shard
+from stages.shared.shards import shard_path, write_shard
 from stages.vocabulary import VocabularyConfig
 from stages.vocabulary.run import train_pieces
 from tests.stages.dag_analysis.test_dag_analysis import PAIRS, WORDS, LastFirst, make_work

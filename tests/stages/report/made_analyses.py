@@ -8,8 +8,8 @@ from pathlib import Path
 
 from stages.artifacts import Contrasted, DagAnalysis, Likelihood, ParallelAnalysis, Scores
 from stages.context import StepContext
+from stages.dag_analysis.drawing import Drawing, Vertex, draw
 from stages.report import STAGE, ReportInputs, SystemPair
-from stages.report.figures.dag_drawing import Drawing, Vertex, draw
 from stages.score import ScoreConfig, ScoreInputs
 from stages.score.run import run as score
 from tests.stages.report.made_report import CONFIG, make_work

@@ -20,8 +20,8 @@ from stages.context import StepContext
 from stages.report import Evaluated, ReportConfig, ReportInputs
 from stages.score import MetricName, ScoreConfig, ScoreInputs
 from stages.score.run import run as score
-from stages.score.tasks import TRANSLATION, Task
-from stages.shards import shard_path, write_shard
+from stages.shared.shards import shard_path, write_shard
+from stages.shared.tasks import TRANSLATION, Task
 from stages.workers import LocalWorkers, Resources
 
 ENGLISH = re.split(

@@ -97,8 +97,8 @@ def test_text_in_the_data_cannot_end_its_element(report: StepContext) -> None:
 
 
 def test_sentences_are_scored_as_the_signature_states(report: StepContext) -> None:
-    from stages.decoding.sentences import Sentence
     from stages.report.findings.results import Row
+    from stages.shared.decoding.sentences import Sentence
 
     metrics = {"chrf": {"score": 1.0, "signature": "nrefs:1|case:lc|eff:yes|nc:6|nw:2|space:no|version:2"}}
     outputs = Outputs([Sentence(0, "s", ("EIN Haus",))], {"a/b": ["ein haus"]})

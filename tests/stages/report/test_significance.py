@@ -19,7 +19,7 @@ from stages.report.findings.significance import (
     statistics_of,
     trials_for,
 )
-from stages.score.metrics import Comparison, score
+from stages.shared.scoring.metrics import Comparison, score
 
 WORDS = "ein der die das haus hund katze see wald buch liest sieht schläft heute morgen".split(" ")  # noqa: SIM905
 

@@ -17,9 +17,9 @@ from fewstep.families.stepwise.config import StepwiseSearch
 from stages.artifacts import Hypotheses, System
 from stages.score import STAGE, ScoreConfig, ScoreInputs
 from stages.score.breakdown import by_length, diversity, oracle
-from stages.score.metrics import Comparison
 from stages.score.repetition import repeated
-from stages.shards import shard_path, write_shard
+from stages.shared.scoring.metrics import Comparison
+from stages.shared.shards import shard_path, write_shard
 from tests.stages.score.test_score import make_hypotheses, make_text, make_work
 
 HOW = Comparison(language="de", tokenizer="13a", lowercase=False)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from stages.artifacts import ExternalFile
-from stages.decoding.sentences import Sentence
 from stages.errors import DataError
 from stages.score.comet import comet
+from stages.shared.decoding.sentences import Sentence
 
 PACKAGE = """
 import json

@@ -10,7 +10,7 @@ from stages.artifacts import Hypotheses, Text
 from stages.context import StepContext
 from stages.errors import ArtifactError
 from stages.score import STAGE, ScoreConfig, ScoreInputs
-from stages.shards import shard_path, write_shard
+from stages.shared.shards import shard_path, write_shard
 from stages.workers import LocalWorkers, Resources
 
 

@@ -29,7 +29,7 @@ from models.training.config import TrainingConfig
 from stages.artifacts import Ngram, System, Text, Trained, Vocabulary
 from stages.context import StepContext
 from stages.errors import ArtifactError
-from stages.shards import read_shards, shard_path, write_shard
+from stages.shared.shards import read_shards, shard_path, write_shard
 from stages.system import STAGE, SystemConfig, SystemInputs
 from stages.vocabulary.run import processor
 from stages.workers import LocalWorkers, Resources

@@ -15,7 +15,7 @@ from models.training.precision import has_bf16
 from stages import train
 from stages.artifacts import Vocabulary
 from stages.errors import DataError, StageError
-from stages.shards import read_shards
+from stages.shared.shards import read_shards
 from stages.train.loop import with_precision
 from tests.stages.train.toy_training import NETWORK, RECIPE, Dying, config_of, make_work, metrics, results, spoil
 

@@ -11,7 +11,7 @@ from models.bundle import weights
 from models.training.config import TrainingConfig
 from stages.artifacts import Text
 from stages.context import StepContext
-from stages.shards import write_shards
+from stages.shared.shards import write_shards
 from stages.train import TrainConfig
 from stages.workers import LocalWorkers, Resources
 

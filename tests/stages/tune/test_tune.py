@@ -8,16 +8,16 @@ import pyarrow as pa
 import pytest
 import torch
 
-import stages.decoding.systems
+import stages.shared.decoding.systems
 import stages.tune.run
 from fewstep.families.dag.config import DagSearch
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.translation import Hypothesis
 from stages.artifacts import System, Text, Tuned
 from stages.context import StepContext
-from stages.shards import shard_path, write_shard
+from stages.shared.decoding.chosen import with_tuned_options
+from stages.shared.shards import shard_path, write_shard
 from stages.tune import TuneConfig, TuneInputs
-from stages.tune.chosen import with_tuned_options
 from stages.tune.run import run
 from stages.workers import LocalWorkers, Resources
 
@@ -49,7 +49,7 @@ class Shortening:
 
 @pytest.fixture(autouse=True)
 def system(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages.decoding.systems, "load_system", lambda directory, device="cpu": Shortening())
+    monkeypatch.setattr(stages.shared.decoding.systems, "load_system", lambda directory, device="cpu": Shortening())
     monkeypatch.setattr(stages.tune.run, "PIECE_ROWS", 2)
 
 

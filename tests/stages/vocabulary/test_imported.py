@@ -11,8 +11,8 @@ from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from fewstep.vocabulary import RESERVED, UNK
 from stages.artifacts import ExternalFile
 from stages.context import StepContext
-from stages.corpus.embedded import pairs
 from stages.errors import DataError
+from stages.shared.embedded import pairs
 from stages.vocabulary import PieceFiles, VocabularyConfig, VocabularyInputs
 from stages.vocabulary.run import processor, run
 from stages.workers import LocalWorkers, Resources
@@ -153,6 +153,6 @@ def test_other_dictionaries_are_refused(tmp_path: Path, data: bytes, message: st
 
 
 def test_rows_that_fairseq_overwrites_stay_in_place(tmp_path: Path) -> None:
-    from stages.vocabulary.dictionary import symbols
+    from stages.shared.vocabulary.dictionary import symbols
 
     assert symbols("d", b"a 1\nb 2\na 3 #fairseq:overwrite\n\xe2\x96\x81 x 4\n") == ["a", "b", "▁ x"]

@@ -10,9 +10,9 @@ import pytest
 from fewstep.vocabulary import RESERVED, UNK
 from stages.artifacts import Text, Vocabulary
 from stages.context import StepContext
-from stages.corpus.embedded import pairs
 from stages.errors import ArtifactError, DataError
-from stages.shards import write_shards
+from stages.shared.embedded import pairs
+from stages.shared.shards import write_shards
 from stages.vocabulary import VocabularyConfig, VocabularyInputs
 from stages.vocabulary.run import _lines, processor, run
 from stages.workers import LocalWorkers, Resources

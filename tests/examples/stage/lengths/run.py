@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stages.context import StepContext
-from stages.shards import read_shard, shard_paths
+from stages.shared.shards import read_shard, shard_paths
 from tests.examples.stage.lengths import LengthsConfig, LengthsInputs
 
 

@@ -1,0 +1,1 @@
+"""Style and parts of figures. The same numbers give the same bytes."""

@@ -1,0 +1,1 @@
+"""Metrics of hypotheses, and log-probabilities of given pairs."""

@@ -1,0 +1,1 @@
+"""Archives of text, and the normalisation of text."""
