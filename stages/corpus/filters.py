@@ -1,9 +1,7 @@
-"""Normalise and filter parallel text pair by pair: everything that needs no other pair of the text."""
+"""Filter parallel text pair by pair: everything that needs no other pair of the text."""
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,30 +14,10 @@ from stages.corpus import Filters
 from stages.corpus.language import OtherLanguage
 from stages.corpus.ledger import OPTIONAL_REASONS, REASONS, Mask
 from stages.shared.languages import WITHOUT_SPACES, base_code
+from stages.shared.text.normalise import map_matching, nfc
 
-# SentencePiece writes a space as U+2581, so that this character cannot be kept in text: it is treated as a space.
-_SPACES = r"[\p{Z}\t\n\v\f\r\x{1c}-\x{1f}\x{85}\x{2581}]+"
-_CONTROLS = r"[\x{00}-\x{08}\x{0e}-\x{1b}\x{7f}-\x{84}\x{86}-\x{9f}\x{feff}]+"
-_NOT_SINGLE_SPACES = (
-    r"  |[\p{Zl}\p{Zp}\t\n\v\f\r\x{1c}-\x{1f}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{202f}\x{205f}\x{3000}\x{2581}]"
-)
 _NUMBER = r"\p{N}"
-_MAYBE_NOT_NFC = r"[^\x{00}-\x{2ff}]"
-"""Characters below U+0300 neither compose nor decompose (Unicode Standard Annex 15, quick check)."""
 _NOT_COMPARED = r"[^\p{L}\p{M}\p{N}]+"
-
-
-def normalise(texts: pa.StringArray) -> pa.StringArray:
-    """Normalise texts to NFC, remove control characters, and replace runs of white space by single spaces, with none at the ends.
-
-    The function is idempotent. Other format characters (joiners, directions) are part of the text and are kept.
-    """
-    if _any(texts, _CONTROLS):
-        texts = pc.replace_substring_regex(texts, _CONTROLS, "")
-    texts = pc.utf8_trim_whitespace(_each(texts, _MAYBE_NOT_NFC, nfc))
-    if _any(texts, _NOT_SINGLE_SPACES):
-        texts = pc.utf8_trim_whitespace(pc.replace_substring_regex(texts, _SPACES, " "))
-    return texts
 
 
 def comparison_keys(texts: pa.StringArray) -> pa.StringArray:
@@ -56,21 +34,7 @@ def _compared(texts: pa.StringArray) -> pa.StringArray:
 
 def _keys(texts: pa.StringArray, compared: pa.StringArray) -> pa.StringArray:
     keys = pc.if_else(pc.equal(compared, ""), texts, compared)
-    keys = pc.utf8_lower(_each(keys, _folded_specially(), str.casefold))
-    return _each(keys, _MAYBE_NOT_NFC, nfc)
-
-
-def nfc(text: str) -> str:
-    """Return the canonical composition of a text (NFC). Arrow's own function, in version 25, decomposes instead."""
-    return unicodedata.normalize("NFC", text)
-
-
-def _each(texts: pa.StringArray, pattern: str, function: Callable[[str], str]) -> pa.StringArray:
-    """Apply the function to the texts that match the pattern."""
-    mask = pc.match_substring_regex(texts, pattern)
-    if not pc.any(mask).as_py():
-        return texts
-    return pc.replace_with_mask(texts, mask, pa.array(map(function, texts.filter(mask).to_pylist()), pa.string()))
+    return nfc(pc.utf8_lower(map_matching(keys, _folded_specially(), str.casefold)))
 
 
 @cache
@@ -78,10 +42,6 @@ def _folded_specially() -> str:
     """Return a pattern of the characters whose case folding is not their lower case, such as the sharp s, which folds to ss."""
     characters = (chr(code) for code in range(0x80, 0x110000) if not 0xD800 <= code < 0xE000)
     return "[" + "".join(c for c in characters if c.casefold() != c.lower() or len(c.lower()) > 1) + "]"
-
-
-def _any(texts: pa.StringArray, pattern: str) -> bool:
-    return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 
 from stages.artifacts import CHECKPOINTS
 from stages.context import Context, StepContext, WorkerContext
-from stages.corpus.filters import normalise
 from stages.errors import StageError, TransientError
 from stages.external import ExternalConfig, ExternalInputs
 from stages.external.ctranslate2_model import CTranslate2Lines
 from stages.external.process import Translator
 from stages.shared.shards import read_shard, rows_of, shard_paths, write_shard, write_shards
+from stages.shared.text.normalise import normalise
 
 Job = tuple[ExternalInputs, ExternalConfig, WorkerContext]
 

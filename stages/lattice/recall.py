@@ -12,8 +12,8 @@ from fewstep.candidates import CandidateOptions, CandidateTables, Floats, Ints, 
 from fewstep.vocabulary import RESERVED
 from kernels.candidates import Sentences
 from stages.context import Context
+from stages.lattice.figures import recall_curves
 from stages.lattice.links import Aligner
-from stages.lattice_analysis.figures import recall_curves
 
 CANDIDATES = tuple(2**power for power in range(10))
 """Values of K: 1, 2, 4, ..., 512."""

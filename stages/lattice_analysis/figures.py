@@ -1,10 +1,10 @@
-"""Figures of candidate tables and lattices (Deng and Rush 2021, figures 1, 2 and 4)."""
+"""Figures of lattices (Deng and Rush 2021, figures 2 and 4)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from stages.shared.figures.canvas import SERIES, as_svg, cycle, key, line, panel, panels, style
+from stages.shared.figures.canvas import SERIES, as_svg, key, panel, panels, style
 
 
 def rank_histograms(tokens: Mapping[int, int], bigrams: Mapping[int, int]) -> str:
@@ -37,30 +37,3 @@ def latencies(milliseconds: Mapping[str, Mapping[str, float]]) -> str:
         axes.grid(visible=False, axis="x")
         key(figure, *axes.get_legend_handles_labels())
         return as_svg(figure)
-
-
-def recall_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> str:
-    """Draw recall (0 to 1) against K on a binary logarithmic scale, with a line for each name."""
-    with style():
-        return _recall_curves(curves)
-
-
-def _recall_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> str:
-    figure, axes = panel()
-    for (name, curve), colour in zip(curves.items(), cycle(len(curves)), strict=True):
-        line(
-            axes,
-            [(count, 100 * share) for count, share in curve],
-            color=colour,
-            linewidth=1.8,
-            marker="o",
-            markersize=3,
-            label=name,
-        )
-    ticks = sorted({count for curve in curves.values() for count, _ in curve})
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(ticks, labels=[str(count) for count in ticks])
-    axes.set(title="Recall of target tokens, %", xlabel="K, candidates of a slot")
-    axes.set_ylim(0, 100)
-    axes.legend(fontsize=9)
-    return as_svg(figure)

@@ -24,8 +24,8 @@ from stages.context import Context, StepContext
 from stages.errors import ArtifactError, unwritable
 from stages.shared.decoding.chosen import with_tuned_options
 from stages.shared.tasks import TaskName, validation_quality
+from stages.shared.vocabulary.processor import processor
 from stages.system import SystemConfig, SystemInputs
-from stages.vocabulary.run import processor
 
 
 def run(inputs: SystemInputs, config: SystemConfig, context: StepContext) -> None:

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.corpus import Filters
-from stages.corpus.filters import Cleaner, comparison_keys, normalise
+from stages.corpus.filters import Cleaner, comparison_keys
 from stages.corpus.ledger import SAMPLES, Ledger
 from stages.corpus.length_ratio import usual_ratio
+from stages.shared.text.normalise import normalise
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 SMALL_TEXT = st.text("aB ß.1", max_size=4)

@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from kernels import durable
 from stages.artifacts import CHECKPOINTS, STOP, ExternalFile, Text
 from stages.corpus import CorpusConfig, CorpusInputs, Filters, TextFiles, duplicates, line_index
-from stages.corpus.filters import Cleaner, comparison_keys, normalise
+from stages.corpus.filters import Cleaner, comparison_keys
 from stages.corpus.ledger import REASONS, SAMPLES
 from stages.corpus.run import run
 from stages.errors import DataError, TransientError
 from stages.shared.shards import read_shards
+from stages.shared.text.normalise import normalise
 from stages.workers import A, LocalWorkers, R, T
 from tests.stages.corpus.texts import context_in, opened
 

@@ -18,8 +18,8 @@ from stages.encode.run import encode_lines, run
 from stages.errors import ArtifactError, StageError
 from stages.shared.embedded import pairs
 from stages.shared.shards import read_shard, read_shards, row_counts, shard_path, shard_paths, write_shard, write_shards
+from stages.shared.vocabulary.processor import processor
 from stages.vocabulary import VocabularyConfig, VocabularyInputs
-from stages.vocabulary.run import processor
 from stages.vocabulary.run import run as train_vocabulary
 from stages.workers import LocalWorkers, Resources
 

@@ -18,7 +18,7 @@ from stages.errors import ArtifactError, DataError, StageError, TransientError
 from stages.ngram import STAGE, NgramConfig, NgramInputs, perplexity
 from stages.ngram import engines as ngram_engines
 from stages.shared.shards import write_shards
-from stages.vocabulary.run import processor
+from stages.shared.vocabulary.processor import processor
 from tests.stages.ngram.ngram_text import FILES, PAIRS, VALIDATION, Corpus, contents, make, text_of, work_in
 
 

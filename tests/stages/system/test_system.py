@@ -30,8 +30,8 @@ from stages.artifacts import Ngram, System, Text, Trained, Vocabulary
 from stages.context import StepContext
 from stages.errors import ArtifactError
 from stages.shared.shards import read_shards, shard_path, write_shard
+from stages.shared.vocabulary.processor import processor
 from stages.system import STAGE, SystemConfig, SystemInputs
-from stages.vocabulary.run import processor
 from stages.workers import LocalWorkers, Resources
 
 NETWORK = StepwiseConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=32, heads=2, max_positions=64)

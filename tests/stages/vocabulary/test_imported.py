@@ -13,8 +13,9 @@ from stages.artifacts import ExternalFile
 from stages.context import StepContext
 from stages.errors import DataError
 from stages.shared.embedded import pairs
+from stages.shared.vocabulary.processor import processor
 from stages.vocabulary import PieceFiles, VocabularyConfig, VocabularyInputs
-from stages.vocabulary.run import processor, run
+from stages.vocabulary.run import run
 from stages.workers import LocalWorkers, Resources
 
 PAIRS = list(pairs("train", 0, 600))

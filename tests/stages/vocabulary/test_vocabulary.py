@@ -13,8 +13,9 @@ from stages.context import StepContext
 from stages.errors import ArtifactError, DataError
 from stages.shared.embedded import pairs
 from stages.shared.shards import write_shards
+from stages.shared.vocabulary.processor import processor
 from stages.vocabulary import VocabularyConfig, VocabularyInputs
-from stages.vocabulary.run import _lines, processor, run
+from stages.vocabulary.run import _lines, run
 from stages.workers import LocalWorkers, Resources
 
 PAIRS = list(pairs("train", 0, 600))
