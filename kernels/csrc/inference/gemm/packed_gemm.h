@@ -20,8 +20,7 @@ namespace packed_gemm {
 constexpr int VECTORS = 3, ROWS = SIMD_REGISTERS == 32 ? 8 : 4;
 constexpr std::size_t PANEL = VECTORS * F32_LANES;
 
-// The weights that a block prefetches while it multiplies: those AHEAD groups later, or those of the next panel.
-enum class Prefetch { NONE, AHEAD, PANEL };
+// The groups by which a single block of rows prefetches its weights.
 constexpr std::size_t AHEAD = 16;
 
 }  // namespace packed_gemm
@@ -66,32 +65,31 @@ struct AddBias {
 
 namespace packed_gemm {
 
-// Call body(row, vector) for all sums of a block, unrolled so that they stay in registers.
-template <int R, int V, typename Body>
-inline void for_each_sum(const Body& body) {
-#pragma GCC unroll 8
-    for (int row = 0; row < R; ++row)
-#pragma GCC unroll 3
-        for (int vector = 0; vector < V; ++vector) body(row, vector);
+// Write the sums [rows,vectors] of a block to the outputs from `row` and `column` on. Not a part of the kernels below: unrolled in
+// each of them, the conversions would take most of the compiler's time.
+template <typename Format>
+[[gnu::noinline]] void write_outputs(const PackedGemm<Format>& product, const typename Format::Sums* sums, std::size_t rows,
+                                     std::size_t vectors, std::size_t row, std::size_t column) {
+    const std::size_t end = column + vectors * F32_LANES;
+    for (const std::size_t last = row + rows; row < last; ++row)
+        for (std::size_t from = column; from < end; from += F32_LANES, ++sums)
+            store_outputs(product.y + row * product.y_stride + from, product.dequantize(*sums, row, from), product.epilogue,
+                          product.columns - from);
 }
 
-// Multiply R rows from `row` on by the V vectors of the panel from `column` on.
-template <typename Format, int R, int V, Prefetch PREFETCH>
-void multiply_block(const PackedGemm<Format>& product, std::size_t row, std::size_t column) {
+// Multiply R rows from `row` on by the V vectors of the panel from `column` on. With PREFETCH the weights that lie `ahead` groups
+// later are requested.
+template <typename Format, int R, int V, bool PREFETCH>
+void multiply_block(const PackedGemm<Format>& product, std::size_t row, std::size_t column, std::size_t ahead) {
     typename Format::Sums sums[R][V] = {};
     const auto* weights = product.panels + column * product.groups;
     const typename Format::Value* x[R];
     for (int index = 0; index < R; ++index) x[index] = product.x + (row + static_cast<std::size_t>(index)) * product.x_stride;
     for (std::size_t group = 0; group < product.groups; ++group, weights += V * F32_LANES) {
         decltype(Format::weights(weights)) weight[V];
-        if constexpr (PREFETCH != Prefetch::NONE) {
-            const std::size_t ahead = PREFETCH == Prefetch::PANEL ? product.groups : AHEAD;
-#pragma GCC unroll 3
-            for (int vector = 0; vector < V; ++vector)
-                __builtin_prefetch(weights + ahead * V * F32_LANES + vector * F32_LANES, 0, 2);
-        }
 #pragma GCC unroll 3
         for (int vector = 0; vector < V; ++vector) {
+            if constexpr (PREFETCH) __builtin_prefetch(weights + (ahead * V + static_cast<std::size_t>(vector)) * F32_LANES, 0, 2);
             const auto read = Format::weights(weights + vector * F32_LANES);
             weight[vector] = R > 1 ? in_register(read) : read;
         }
@@ -103,28 +101,29 @@ void multiply_block(const PackedGemm<Format>& product, std::size_t row, std::siz
                 sums[index][vector] = Format::add_products(sums[index][vector], value, weight[vector]);
         }
     }
-    for_each_sum<R, V>([&](int index, int vector) {
-        const std::size_t here = row + static_cast<std::size_t>(index),
-                          from = column + static_cast<std::size_t>(vector) * F32_LANES;
-        store_outputs(product.y + here * product.y_stride + from, product.dequantize(sums[index][vector], here, from),
-                      product.epilogue, product.columns - from);
-    });
+    typename Format::Sums finished[R * V];  // a copy, so that `sums` stay in registers
+#pragma GCC unroll 8
+    for (int index = 0; index < R; ++index)
+#pragma GCC unroll 3
+        for (int vector = 0; vector < V; ++vector) finished[index * V + vector] = sums[index][vector];
+    write_outputs<Format>(product, finished, R, V, row, column);
 }
 
 template <typename Format>
-using Multiply = void (*)(const PackedGemm<Format>&, std::size_t, std::size_t);
+using Multiply = void (*)(const PackedGemm<Format>&, std::size_t, std::size_t, std::size_t);
 
-template <typename Format, int V, Prefetch PREFETCH, int... R>
+// A single row is bound by memory bandwidth and never prefetches.
+template <typename Format, int V, bool PREFETCH, int... R>
 constexpr std::array<Multiply<Format>, ROWS> by_rows(std::integer_sequence<int, R...>) {
-    return {multiply_block<Format, R + 1, V, PREFETCH>...};
+    return {multiply_block<Format, R + 1, V, (PREFETCH && R > 0)>...};
 }
 
-template <typename Format, Prefetch PREFETCH, int... V>
+template <typename Format, bool PREFETCH, int... V>
 constexpr std::array<std::array<Multiply<Format>, ROWS>, VECTORS> by_vectors(std::integer_sequence<int, V...>) {
     return {by_rows<Format, V + 1, PREFETCH>(std::make_integer_sequence<int, ROWS>())...};
 }
 
-template <typename Format, Prefetch PREFETCH>
+template <typename Format, bool PREFETCH>
 constexpr auto MULTIPLY = by_vectors<Format, PREFETCH>(std::make_integer_sequence<int, VECTORS>());
 
 }  // namespace packed_gemm
@@ -145,13 +144,10 @@ void PackedGemm<Format>::multiply(std::size_t rows, std::size_t first, std::size
         for (std::size_t block = 0; block < blocks; ++block) {
             // Split the rows into blocks of nearly equal size.
             const std::size_t row = rows * block / blocks, count = rows * (block + 1) / blocks - row;
-            // A single row is bound by memory bandwidth and does not prefetch. A block of several rows leaves time to: a single
-            // block prefetches ahead, the last of several blocks prefetches the next panel.
-            const auto& kernels = rows == 1             ? MULTIPLY<Format, Prefetch::NONE>
-                                  : blocks == 1         ? MULTIPLY<Format, Prefetch::AHEAD>
-                                  : block + 1 == blocks ? MULTIPLY<Format, Prefetch::PANEL>
-                                                        : MULTIPLY<Format, Prefetch::NONE>;
-            kernels[vectors - 1][count - 1](*this, row, column);
+            // A single block prefetches its own panel, the last of several blocks the next panel.
+            const std::size_t ahead = blocks == 1 ? AHEAD : block + 1 == blocks ? groups : 0;
+            const auto& kernels = ahead > 0 ? MULTIPLY<Format, true> : MULTIPLY<Format, false>;
+            kernels[vectors - 1][count - 1](*this, row, column, ahead);
         }
     }
 }
