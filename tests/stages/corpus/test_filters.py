@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.corpus import Filters
@@ -59,7 +59,6 @@ def test_normal_form(text: str, expected: str) -> None:
     assert normalise(strings(text)).to_pylist() == [expected]
 
 
-@settings(max_examples=300)
 @given(st.lists(TEXT, min_size=1, max_size=4))
 def test_normal_form_agrees_with_the_reference(texts: list[str]) -> None:
     def obvious(text: str) -> str:
@@ -167,7 +166,6 @@ def test_samples_are_the_first_ones() -> None:
     assert [sample["pair"] for sample in ledger.samples["empty"]] == [1, 2, 3, 4, 5]
 
 
-@settings(max_examples=10)
 @given(st.permutations(range(6)))
 def test_ledgers_of_parts_add_up_in_any_order(order: list[int]) -> None:
     rows = [("" if i % 2 else "one of the words", f"eines {i}") for i in range(30)]
