@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 
 from fewstep.native import fewstep_native
+from fewstep.text_format import check_text_file
 
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
@@ -180,8 +181,10 @@ class NgramModel:
     ) -> Perplexity:
         """Return the perplexity of sentences, which are lists of words or a text file with one sentence per line.
 
-        Raises ValueError if there is no word to predict.
+        Raises ValueError if there is no word to predict, and for a file that is compressed or in UTF-16.
         """
+        if isinstance(sentences, os.PathLike):
+            check_text_file(Path(sentences))
         source = str(sentences) if isinstance(sentences, os.PathLike) else text_of(sentences)
         perplexity = self._perplexity(source, bos, eos, threads)
         if not perplexity.words:

@@ -8,16 +8,21 @@ import math
 import os
 import select
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-__all__ = ["MAX_LINE_BYTES", "StreamError", "Translator", "json_text", "open_streams", "plain_text", "stream", "stream_options"]
+from fewstep.text_format import TextFormatError, check_text
+from fewstep.translation import SourceTooLongError
+
+__all__ = ["MAX_LINE_BYTES", "StreamError", "Translate", "json_text", "open_streams", "plain_text", "stream", "write_all"]
 
 log = logging.getLogger("fewstep")
 
 S = TypeVar("S")
+Translate = Callable[[list[str], int], Sequence[str]]
+"""A function that returns a line of output for each line of input; the number is that of the first line, for warnings."""
 
 STDIN, STDOUT = 0, 1
 CHUNK = 1 << 16
@@ -29,15 +34,9 @@ class StreamError(ValueError):
     """An input or an output that cannot be used."""
 
 
-class Translator(Protocol):
-    """The part of a loaded system that is used here (`fewstep.System`)."""
-
-    def translate(self, lines: list[str], search: Any = None, *, first_line: int = 1) -> list[Any]: ...
-
-
-def plain_text(output: Any) -> str:
+def plain_text(output: str) -> str:
     """Return a translation as one line."""
-    return " ".join(str(output).splitlines())
+    return " ".join(output.splitlines())
 
 
 def json_text(output: Any) -> str:
@@ -54,34 +53,45 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def stream_options(*, json: bool = False, n_best: int | None = None, threads: int | None = None) -> dict[str, Any]:
-    """Return the arguments of `stream` for these options of a command. `json` and `n_best` write lines of JSON."""
-    structured = {"text": json_text, "scores": True} if json or n_best is not None else {}
-    given = {"n_best": n_best, "threads": threads}
-    return structured | {name: value for name, value in given.items() if value is not None}
-
-
-def stream(
-    system: Translator,
-    read: int,
-    write: int,
-    *,
-    batch: int = 64,
-    text: Callable[[Any], str] = plain_text,
-    **options: Any,
-) -> None:
+def stream(translate: Translate, read: int, write: int, *, batch: int = 64) -> None:
     """Translate lines from one file descriptor to another, at most `batch` at a time.
 
-    Writes one line for each line read: `text` of what `system.translate` returns with these `options`. Bytes that are not UTF-8 are
-    replaced, with a warning that names the line. Raises StreamError for an input that cannot be read and for a line that
-    is too long, each after the translations of the lines before it, BrokenPipeError when the reader of the output has closed it.
+    Writes one line for each line read. Stray bytes that are not UTF-8 are replaced, with a warning that names the line.
+
+    Raises StreamError for an input that cannot be read, that is no plain text or in another encoding, for a line that is too long,
+    and for one that `translate` refuses with SourceTooLongError, each after the translations of the lines before it;
+    BrokenPipeError when the reader of the output has closed it.
     """
-    first = 1
+    first, decoder = 1, LineDecoder()
     for chunk in _chunks(read, batch):
-        lines = [_decoded(line, number) for number, line in enumerate(chunk, first)]
-        outputs = system.translate(lines, first_line=first, **options)
-        write_all(write, "".join(text(output) + "\n" for output in outputs).encode("utf-8"))
+        lines, problem = _decoded(chunk, first, decoder)
+        if lines:
+            outputs, too_long = _translated(translate, lines, first)
+            write_all(write, "".join(f"{line}\n" for line in outputs).encode("utf-8"))
+            problem = too_long or problem
+        if problem:
+            raise problem
         first += len(chunk)
+
+
+def _translated(translate: Translate, lines: list[str], first: int) -> tuple[Sequence[str], StreamError | None]:
+    """Return the output for lines up to one that is refused for its length, and the error for that line."""
+    try:
+        return translate(lines, first), None
+    except SourceTooLongError as error:
+        before = lines[: error.line - first]
+        return translate(before, first) if before else [], StreamError(f"input, {error}")
+
+
+def _decoded(chunk: list[bytes], first: int, decoder: LineDecoder) -> tuple[list[str], StreamError | None]:
+    """Return the lines up to one that shows another encoding, and the error for that line."""
+    lines = list[str]()
+    for number, line in enumerate(chunk, first):
+        try:
+            lines.append(decoder.decode(line, number))
+        except StreamError as error:
+            return lines, error
+    return lines, None
 
 
 def _chunks(read: int, max_lines: int) -> Iterator[list[bytes]]:
@@ -93,9 +103,13 @@ def _chunks(read: int, max_lines: int) -> Iterator[list[bytes]]:
     while block:
         try:
             block = os.read(read, CHUNK)
+            if number == 1 and not rest:
+                check_text(block, "input")
         except OSError as error:
             yield from _parts(ready, max_lines)
             raise StreamError(f"input: expected readable text, got: {error.strerror}") from error
+        except TextFormatError as error:
+            raise StreamError(str(error)) from error
         *lines, rest = (rest + block).split(b"\n")
         if (long := _first_long((*lines, rest))) is not None:
             yield from _parts([*ready, *lines[:long]], max_lines)
@@ -117,12 +131,36 @@ def _parts(lines: list[bytes], max_lines: int) -> Iterator[list[bytes]]:
     return (lines[start : start + max_lines] for start in range(0, len(lines), max_lines))
 
 
-def _decoded(line: bytes, number: int) -> str:
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        log.warning("line %d: not UTF-8 at byte %d; the invalid bytes are replaced", number, error.start + 1)
-        return line.decode("utf-8", "replace")
+class LineDecoder:
+    """Decode the lines of a text from UTF-8.
+
+    A text in another encoding has more invalid than valid characters outside of ASCII; damage leaves few invalid ones.
+    """
+
+    def __init__(self) -> None:
+        self._valid = self._invalid = 0
+
+    def decode(self, line: bytes, number: int) -> str:
+        """Return a line, in which stray bytes are replaced, with a warning. Raises StreamError for a text in another encoding."""
+        text = line.decode("utf-8", "replace")
+        if text.isascii():
+            return text
+        invalid = text.count("\N{REPLACEMENT CHARACTER}")
+        self._invalid += invalid
+        self._valid += len(text) - len(text.encode("ascii", "ignore")) - invalid
+        if not invalid:
+            return text
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            if self._invalid > self._valid:
+                raise StreamError(
+                    f"input, line {number}: expected UTF-8, got the byte 0x{line[error.start]:02x} at byte {error.start + 1}, and "
+                    f"{self._invalid} invalid of {self._invalid + self._valid} characters outside of ASCII so far; convert the "
+                    "text first (iconv -f ENCODING -t UTF-8 FILE)"
+                ) from error
+            log.warning("line %d: not UTF-8 at byte %d; the invalid bytes are replaced", number, error.start + 1)
+        return text
 
 
 def write_all(write: int, data: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,9 @@ log = logging.getLogger("fewstep")
 PAD, BOS, EOS, UNK, MASK, BLANK, LENGTH = range(7)
 RESERVED = ("<pad>", "<s>", "</s>", "<unk>", "<mask>", "<blank>", "<length>")
 """The first seven pieces of every vocabulary, source and target alike."""
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+"""The character in place of an invalid one."""
 
 PIECES = ("source.spm", "target.spm")
 
@@ -45,6 +49,33 @@ def load_pieces(path: Path, size: int) -> SentencePieceProcessor:
     return pieces
 
 
+MAX_MARKS = 30
+"""Combining marks in a row, as many as Unicode's stream-safe text has (Unicode Standard Annex 15, section 13)."""
+_JOINER = "\N{COMBINING GRAPHEME JOINER}"
+# All combining marks are among these characters; no letter, digit or white space is.
+_MAYBE_MARKS = re.compile(rf"[^\w\s\x00-\x7f]{{{MAX_MARKS + 1},}}")
+
+
+def nfc(text: str) -> str:
+    """Return the canonical composition of a text (NFC), in time that is linear in its length.
+
+    Composition sorts the combining marks that follow a character, in the square of their number. After each `MAX_MARKS` of them a
+    combining grapheme joiner, which is invisible, is inserted, as in stream-safe text.
+    """
+    return unicodedata.normalize("NFC", _MAYBE_MARKS.sub(_stream_safe, text))
+
+
+def _stream_safe(found: re.Match[str]) -> str:
+    parts, marks = list[str](), 0
+    for character in found[0]:
+        marks = marks + 1 if unicodedata.combining(character) else 0
+        if marks > MAX_MARKS:
+            parts.append(_JOINER)
+            marks = 1
+        parts.append(character)
+    return "".join(parts)
+
+
 def clean(line: str, number: int) -> str:
     """Return a line as training text is: valid Unicode in NFC, without control characters, words separated by single spaces.
 
@@ -52,10 +83,10 @@ def clean(line: str, number: int) -> str:
     """
     if line.isascii() and line.isprintable():  # This holds for most text and takes a fraction of the time.
         return " ".join(line.split())
-    whole = line.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    whole = line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # UTF-16, so that pairs of surrogates are characters
     if whole != line:
         log.warning("line %d: not valid Unicode; invalid characters are replaced", number)
-    return " ".join(unicodedata.normalize("NFC", whole.translate(_REMOVED)).split())
+    return " ".join(nfc(whole.translate(_REMOVED)).split())
 
 
 def vocabulary_digest(directory: Path) -> bytes:
@@ -65,3 +96,15 @@ def vocabulary_digest(directory: Path) -> bytes:
     """
     parts = [hashlib.sha256((directory / name).read_bytes()).digest() for name in PIECES]
     return hashlib.sha256(b"".join(parts)).digest()
+
+
+def unknown_pieces(pieces: SentencePieceProcessor, line: str, ids: list[int]) -> tuple[str, ...]:
+    """Return the different pieces of a cleaned line, whose ids are `ids`, that the vocabulary lacks, in their order."""
+    if UNK not in ids:
+        return ()
+    from sentencepiece import SentencePieceProcessor
+
+    # The method of the base class: classes of the project that map pieces to ids return ids alone.
+    names = SentencePieceProcessor.encode(pieces, line, out_type=str)
+    unknown = (name.strip("\N{LOWER ONE EIGHTH BLOCK}") for name, token in zip(names, ids, strict=True) if token == UNK)
+    return tuple(dict.fromkeys(unknown))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import fewstep.ngram
 from fewstep.native import fewstep_native
 from fewstep.ngram import text_of
+from fewstep.text_format import check_text_file
 from kernels.durable import write_whole
 
 if TYPE_CHECKING:
@@ -126,8 +127,11 @@ class NgramModel(fewstep.ngram.NgramModel):
         `skip_special` treats `<s>`, `</s>` and `<unk>` in the text as white space. The model does not depend on `threads`.
 
         The estimation runs in memory: at most 12 bytes for each word and 64 for each distinct n-gram in addition to the text.
-        Raises MemoryError if that exceeds `memory_gib`, ValueError for options or a text that allow no estimate.
+        Raises MemoryError if that exceeds `memory_gib`, ValueError for options or a text that allow no estimate, and for a
+        file that is compressed or in UTF-16.
         """
+        if isinstance(sentences, os.PathLike):
+            check_text_file(Path(sentences))
         source = str(sentences) if isinstance(sentences, os.PathLike) else text_of(sentences)
         native, facts = fewstep_native.NgramModel.estimate(
             source,

@@ -6,40 +6,24 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from fewstep.commands.options import Option, add_options
 from fewstep.local_ray import stay_on_loopback
 from fewstep.serve.settings import ServeError, Settings
 from fewstep.serve.systems import Load, Place, find, load_all
 from fewstep.system.load import load
 
-__all__ = ["OPTIONS", "Option", "add_arguments", "run", "serve"]
+__all__ = ["OPTIONS", "add_arguments", "run", "serve"]
 
 TOKEN = "FEWSTEP_TOKEN"
 """Environment variable with the bearer token."""
 BAD_INPUT = 2
 OWN = Settings()
-
-
-class Option(NamedTuple):
-    """An option of the command."""
-
-    name: str
-    """The name in Python; the option has dashes."""
-    type: Callable[[str], Any]
-    """The type of the value; `bool` for a switch."""
-    metavar: str
-    help: str
-    default: Any = None
-
-    @property
-    def flag(self) -> str:
-        """The option as it is typed."""
-        return f"--{self.name.replace('_', '-')}"
 
 
 OPTIONS = (
@@ -68,12 +52,7 @@ OPTIONS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("systems", nargs="+", metavar="[NAME=]DIR", help="Directories of systems. The first one is the default.")
-    for option in OPTIONS:
-        text = option.help + ("" if option.default in (None, False) else " Default: %(default)s.")
-        if option.type is bool:
-            parser.add_argument(option.flag, action="store_true", help=text)
-        else:
-            parser.add_argument(option.flag, type=option.type, default=option.default, metavar=option.metavar, help=text)
+    add_options(parser, OPTIONS)
 
 
 def run(arguments: argparse.Namespace, load: Load = load) -> int:
@@ -89,6 +68,7 @@ def serve(places: Sequence[Place], values: Mapping[str, Any], load: Load = load)
     """Serve systems with the values of `OPTIONS`, by their names. Return the exit code as `run` does."""
     # Warnings about single lines (cut, invalid characters) number the lines of a batch, and clients could fill the log with them.
     logging.getLogger("fewstep").setLevel(logging.ERROR)
+    logging.getLogger("fewstep.serve").setLevel(logging.WARNING)
     try:
         _serve(places, values, load)
     except ServeError as error:

@@ -5,45 +5,61 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fewstep.streams import StreamError, open_streams, stream, stream_options
+from fewstep.commands.options import Option, add_options
+from fewstep.streams import StreamError, Translate, json_text, open_streams, plain_text, stream
 
 if TYPE_CHECKING:
+    from fewstep.config.search import SearchConfig
     from fewstep.system.system import System
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["OPTIONS", "add_arguments", "line_translator", "run"]
 
 BAD_INPUT, FAILED = 2, 1
+
+OPTIONS = (
+    Option("input", Path, "FILE", "Plain text in UTF-8; default: standard input."),
+    Option("output", Path, "FILE", "Default: standard output."),
+    Option("search", str, "LABEL", "Label of a search of the system, or a derived label; default: its first search."),
+    Option(
+        "json",
+        bool,
+        "",
+        "Write a line of JSON for each line, with scores, statistics, and what the system did not read.",
+        False,
+    ),
+    Option("n_best", int, "N", "Write the N best translations of each line, as a line of JSON.", min=1),
+    Option("one_sentence_per_line", bool, "", "Take each line as one sentence, as in a test set, instead of splitting it.", False),
+    Option("refuse_long", bool, "", "End with an error at a sentence that is too long, instead of cutting it.", False),
+    Option("threads", int, "N", "Number of threads; default: OMP_NUM_THREADS, or all processors.", min=1),
+    Option("batch", int, "LINES", "Maximum number of lines translated together.", 64, min=1),
+    Option("no_verify", bool, "", "Load files without comparing them with their checksums.", False),
+)
+"""The options of the command, which the pipeline's command has too."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("system", type=Path, metavar="DIR", help="Directory of a system.")
-    parser.add_argument("--input", type=Path, metavar="FILE", help="Text; default: standard input.")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="Default: standard output.")
-    parser.add_argument(
-        "--search", metavar="LABEL", help="Label of a search of the system, or a derived label; default: its first search."
-    )
-    parser.add_argument("--json", action="store_true", help="Write a line of JSON for each line, with score, steps and statistics.")
-    parser.add_argument(
-        "--n-best", type=_positive, metavar="N", help="Write the N best translations of each line, as a line of JSON."
-    )
-    parser.add_argument(
-        "--threads", type=_positive, metavar="N", help="Number of threads; default: OMP_NUM_THREADS, or all processors."
-    )
-    parser.add_argument(
-        "--batch", type=_positive, default=64, metavar="LINES", help="Maximum number of lines translated together; default: 64."
-    )
-    parser.add_argument("--no-verify", action="store_true", help="Do not compare the system's files with their checksums.")
+    add_options(parser, OPTIONS)
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected at least 1, got {number}")
-    return number
+def line_translator(system: System, search: SearchConfig | str | None, values: Mapping[str, Any]) -> Translate:
+    """Return the function that translates the lines of a stream with the values of `OPTIONS`, by their names."""
+    options = {name: values[name] for name in ("threads", "one_sentence_per_line", "refuse_long")}
+    n_best = values["n_best"]
+
+    def plain(lines: list[str], first: int) -> list[str]:
+        return [plain_text(text) for text in system.translate(lines, search, first_line=first, **options)]
+
+    def structured(lines: list[str], first: int) -> list[str]:
+        found = system.hypotheses(lines, n_best, search, first_line=first, **options)
+        return [json_text(ranked[0] if n_best is None else ranked) for ranked in found]
+
+    return plain if n_best is None and not values["json"] else structured
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -65,9 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _translate(arguments: argparse.Namespace) -> None:
-    options = stream_options(json=arguments.json, n_best=arguments.n_best, threads=arguments.threads)
     with open_streams(arguments.input, arguments.output, lambda: _loaded(arguments)) as (system, read, write):
-        stream(system, read, write, batch=arguments.batch, search=arguments.search, **options)
+        stream(line_translator(system, arguments.search, vars(arguments)), read, write, batch=arguments.batch)
 
 
 def _loaded(arguments: argparse.Namespace) -> System:

@@ -16,8 +16,9 @@ from fastapi.security import HTTPBearer
 
 import fewstep.serve.requests as work
 from fewstep.decoding import DecodingMemoryError
+from fewstep.explanation import Explanation
 from fewstep.serve.access import Access
-from fewstep.serve.batching import Backlog, Batcher, BusyError
+from fewstep.serve.batching import Answer, Backlog, Batcher, BusyError, Options
 from fewstep.serve.body import BodyLimit
 from fewstep.serve.metrics import CONTENT_TYPE, Metrics
 from fewstep.serve.observe import Observer
@@ -34,6 +35,7 @@ from fewstep.serve.schemas import (
 )
 from fewstep.serve.settings import Settings
 from fewstep.system.system import System
+from fewstep.translation import SourceTooLongError
 
 T = TypeVar("T")
 PAGE = Path(__file__).with_name("page.html")
@@ -55,6 +57,8 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     507: {"model": Problem, "description": "The memory does not suffice for a sentence."},
 }
 CLIENT_CLOSED_REQUEST = 499
+NOTHING = Answer([], 0.0, 0.0, 0)
+"""The answer to texts without a sentence."""
 
 
 class Server:
@@ -90,7 +94,7 @@ class Server:
         """Return the translations by each system, one system after the other. Raises HTTPException."""
         work.check_size(request.sentences, self.settings)
         chosen = work.choices(request, self.systems, self.settings)
-        return TranslateAnswer(systems=[await self._translate(name, request.sentences, options) for name, options in chosen])
+        return TranslateAnswer(systems=[await self._translate(name, request, options) for name, options in chosen])
 
     async def explain(self, request: ExplainRequest) -> ExplainAnswer:
         """Return the graph or lattice of a sentence. Raises HTTPException."""
@@ -98,21 +102,36 @@ class Server:
         name = request.system or next(iter(self.systems))
         chosen = work.options(self.systems, name, request.search, 1, self.settings)
         system, threads = self.systems[name], self.settings.threads
+
+        def explained() -> Explanation | None:
+            first = next(iter(system.split(request.sentence).sentences), "")
+            return system.explain(first, chosen.search, threads=threads)
+
         try:
-            found = await self._batchers[name].call(lambda: system.explain(request.sentence, chosen.search, threads=threads))
+            found = await self._batchers[name].call(explained)
         except BusyError as error:
             raise HTTPException(429, str(error), {"retry-after": "1"}) from error
+        except SourceTooLongError as error:
+            raise HTTPException(413, f"sentence: {error.problem}") from error
         return work.explain_answer(found)
 
-    async def _translate(self, name: str, sentences: list[str], options: Any) -> SystemAnswer:
+    async def _translate(self, name: str, request: TranslateRequest, options: Options) -> SystemAnswer:
+        system = self.systems[name]
+        # In a thread: splitting a megabyte takes seconds.
+        splits = await asyncio.to_thread(work.split, system, request.sentences, request.one_sentence_per_line, self.settings)
+        sentences = [sentence for one in splits for sentence in one.sentences]
         try:
-            answer = await self._batchers[name].translate(sentences, options)
+            answer = await self._batchers[name].translate(sentences, options) if sentences else NOTHING
         except BusyError as error:
             raise HTTPException(429, str(error), {"retry-after": "1"}) from error
         except DecodingMemoryError as error:
             raise HTTPException(507, str(error)) from error
-        self.metrics.steps(name, options.search, sum(ranked[0].steps for ranked in answer.outputs))
-        return work.system_answer(name, options, answer)
+        except SourceTooLongError as error:
+            raise HTTPException(413, f"sentences: {error.problem}") from error
+        best = [ranked[0] for ranked in answer.outputs]
+        self.metrics.steps(name, options.search, sum(one.steps for one in best))
+        self.metrics.cut(name, sum(one.cut > 0 for one in best))
+        return work.system_answer(name, options, work.joined(answer, splits, system.target_language))
 
 
 def create_app(systems: Mapping[str, System], settings: Settings) -> Observer:

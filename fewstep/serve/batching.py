@@ -32,6 +32,7 @@ class Options(NamedTuple):
 
     search: str
     n_best: int
+    refuse_long: bool = False
 
 
 class Translate(Protocol):

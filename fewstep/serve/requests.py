@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from fastapi import HTTPException
 
 from fewstep.explanation import Explanation
+from fewstep.sentences import Sentences, unsplit
 from fewstep.serve.batching import Answer, Options, Outputs
 from fewstep.serve.schemas import (
     EdgeAnswer,
@@ -20,14 +22,16 @@ from fewstep.serve.schemas import (
 )
 from fewstep.serve.settings import Settings
 from fewstep.system.system import System
-from fewstep.translation import Translation
+from fewstep.translation import Translation, join
 
 
 def decoder_of(system: System, threads: int | None) -> Any:
     """Return the function that decodes batches of a system (`fewstep.serve.batching.Translate`)."""
 
     def translate(lines: Sequence[str], options: Options) -> Outputs:
-        return system.translate(lines, options.search, n_best=options.n_best, threads=threads)
+        return system.hypotheses(
+            lines, options.n_best, options.search, threads=threads, one_sentence_per_line=True, refuse_long=options.refuse_long
+        )
 
     return translate
 
@@ -45,12 +49,24 @@ def check_size(sentences: Sequence[str], settings: Settings) -> None:
             )
 
 
+def split(system: System, texts: Sequence[str], one_sentence: bool, settings: Settings) -> list[Sentences]:
+    """Return the sentences of each text, or each text as one. Raises HTTPException (413) for more than the settings permit."""
+    splits = [unsplit(text) if one_sentence else system.split(text) for text in texts]
+    if (count := sum(len(one.sentences) for one in splits)) > settings.max_sentences:
+        raise HTTPException(
+            413,
+            f"sentences: expected texts of at most {settings.max_sentences} sentences, got {count}; send several requests",
+        )
+    return splits
+
+
 def choices(request: TranslateRequest, systems: Mapping[str, System], settings: Settings) -> list[tuple[str, Options]]:
     """Return each requested system with its options. Raises HTTPException (422) for unknown names and invalid options."""
     names = request.systems or [next(iter(systems))]
     if isinstance(request.search, dict) and (others := [name for name in request.search if name not in names]):
         raise HTTPException(422, f"search: expected requested systems ({', '.join(names)}), got {', '.join(others)}")
-    return [(name, options(systems, name, request.search, request.n_best, settings)) for name in dict.fromkeys(names)]
+    chosen = [(name, options(systems, name, request.search, request.n_best, settings)) for name in dict.fromkeys(names)]
+    return [(name, one._replace(refuse_long=request.refuse_long)) for name, one in chosen]
 
 
 def options(
@@ -76,6 +92,12 @@ def _shortened(text: str) -> str:
     return repr(text if len(text) <= 100 else f"{text[:100]}...")
 
 
+def joined(answer: Answer, splits: Sequence[Sentences], language: str) -> Answer:
+    """Return the answer for texts from that for all of their sentences."""
+    outputs = iter(answer.outputs)
+    return answer._replace(outputs=[join([*islice(outputs, len(one.sentences))], one, language) for one in splits])
+
+
 def system_answer(name: str, chosen: Options, answer: Answer) -> SystemAnswer:
     """Return the answer for one system."""
     return SystemAnswer(
@@ -89,8 +111,7 @@ def system_answer(name: str, chosen: Options, answer: Answer) -> SystemAnswer:
 
 
 def _translation(entry: Translation) -> TranslationAnswer:
-    score = plain(entry.score)
-    return TranslationAnswer(text=entry.text, score=score, steps=entry.steps, statistics=plain(dict(entry.statistics)))
+    return TranslationAnswer(**plain(entry._asdict()))
 
 
 def explain_answer(found: Explanation | None) -> ExplainAnswer:

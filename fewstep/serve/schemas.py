@@ -16,20 +16,29 @@ SearchChoice = Annotated[
 
 
 class TranslateRequest(BaseModel):
-    """Sentences to translate."""
+    """Texts to translate."""
 
     model_config = ConfigDict(extra="forbid")
 
-    sentences: Annotated[list[str], Field(min_length=1, description="Text, one sentence each.", examples=[["A man reads."]])]
+    sentences: Annotated[
+        list[str],
+        Field(
+            min_length=1,
+            description="Texts. Each is split into sentences, whose translations are joined with the white space of the text.",
+            examples=[["A man reads."]],
+        ),
+    ]
     systems: Annotated[
         list[str] | None, Field(min_length=1, description="Names of systems (GET /systems). Default: the first system.")
     ] = None
     search: SearchChoice = None
-    n_best: Annotated[int, Field(ge=1, description="Maximum number of translations of each sentence, best first.")] = 1
+    n_best: Annotated[int, Field(ge=1, description="Maximum number of translations of each text, best first.")] = 1
+    one_sentence_per_line: Annotated[bool, Field(description="Whether to take each text as one sentence.")] = False
+    refuse_long: Annotated[bool, Field(description="Whether to refuse a sentence that would be cut (413).")] = False
 
 
 class TranslationAnswer(BaseModel):
-    """One translation of a sentence."""
+    """One translation of a text. Numbers of several sentences are summed, except for the margin, which is the lowest."""
 
     text: str
     score: Annotated[
@@ -37,6 +46,10 @@ class TranslationAnswer(BaseModel):
     ]
     steps: Annotated[int, Field(description="Decoder calls until the sentence was finished; 0 for a blank sentence.")]
     statistics: Annotated[dict[str, Any], Field(description="Statistics of the search; numbers that are not finite are null.")]
+    sentences: Annotated[int, Field(description="Sentences of the text.")]
+    cut: Annotated[int, Field(description="Tokens of sentences that are too long for the system, which it did not read.")]
+    unknown: Annotated[list[str], Field(description="Pieces of the text that the system's vocabulary lacks.")]
+    replaced: Annotated[int, Field(description="Characters U+FFFD, which stand for invalid ones.")]
 
 
 class SystemAnswer(BaseModel):
@@ -47,7 +60,7 @@ class SystemAnswer(BaseModel):
     milliseconds: Annotated[float, Field(description="Time of the batches in which the sentences were decoded.")]
     waited_milliseconds: Annotated[float, Field(description="Time before the first of these batches.")]
     largest_batch: Annotated[int, Field(description="Sentences in the largest of these batches, other requests' included.")]
-    translations: Annotated[list[list[TranslationAnswer]], Field(description="For each sentence its translations, best first.")]
+    translations: Annotated[list[list[TranslationAnswer]], Field(description="For each text its translations, best first.")]
 
 
 class TranslateAnswer(BaseModel):
@@ -61,7 +74,7 @@ class ExplainRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    sentence: str
+    sentence: Annotated[str, Field(description="A sentence; of several ones the first is shown.")]
     system: Annotated[str | None, Field(description="Name of a system. Default: the first one.")] = None
     search: Annotated[str | None, Field(description="Label of one of its searches. Default: its default search.")] = None
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import TYPE_CHECKING, Literal, overload
+from itertools import chain, islice
+from typing import TYPE_CHECKING, NamedTuple
 
 from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig
 from fewstep.decoding import BATCH_TOKENS, Decoder, decode_sentences
 from fewstep.explanation import Explaining, Explanation
+from fewstep.sentences import Sentences, split, unsplit
 from fewstep.system.format import BundleError
-from fewstep.translation import Hypothesis, Translation
-from fewstep.vocabulary import clean
+from fewstep.translation import Hypothesis, SourceTooLongError, Translation, join
+from fewstep.vocabulary import REPLACEMENT, clean, unknown_pieces
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
@@ -23,9 +24,24 @@ __all__ = ["System"]
 
 log = logging.getLogger("fewstep")
 
+MAX_EXPLAINED_TOKENS = 256
+"""Tokens of a sentence whose graph or lattice is given out: the work grows with the square of the length."""
 Search = str | SearchConfig | None
 """A label of one of the system's searches, a derived label, a search of the system's family, or None for the default search."""
-Outputs = list[str] | list[Translation] | list[list[Translation]]
+
+
+class Source(NamedTuple):
+    """A sentence as the network reads it."""
+
+    text: str
+    ids: list[int]
+    """Token ids without EOS."""
+    cut: int
+    """Tokens that were left out at the end."""
+    unknown: tuple[str, ...]
+    """Pieces that the vocabulary lacks."""
+    replaced: int
+    """Characters that are U+FFFD."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,138 +79,109 @@ class System:
         """The default search."""
         return self.searches[self.default_search]
 
-    @overload
     def translate(
         self,
-        lines: Sequence[str],
+        texts: Sequence[str],
         search: Search = None,
         *,
-        n_best: None = None,
-        scores: Literal[False] = False,
         threads: int | None = None,
         first_line: int = 1,
-    ) -> list[str]: ...
-
-    @overload
-    def translate(
-        self,
-        lines: Sequence[str],
-        search: Search = None,
-        *,
-        n_best: None = None,
-        scores: Literal[True],
-        threads: int | None = None,
-        first_line: int = 1,
-    ) -> list[Translation]: ...
-
-    @overload
-    def translate(
-        self,
-        lines: Sequence[str],
-        search: Search = None,
-        *,
-        n_best: int,
-        scores: bool = False,
-        threads: int | None = None,
-        first_line: int = 1,
-    ) -> list[list[Translation]]: ...
-
-    def translate(
-        self,
-        lines: Sequence[str],
-        search: Search = None,
-        *,
-        n_best: int | None = None,
-        scores: bool = False,
-        threads: int | None = None,
-        first_line: int = 1,
-    ) -> Outputs:
-        """Return the best translation of each line, empty for a blank one.
+        one_sentence_per_line: bool = False,
+        refuse_long: bool = False,
+    ) -> list[str]:
+        """Return the best translation of each text, empty for a blank one.
 
         Args:
-            lines: Text, one sentence (or document) each. Invalid characters are replaced, with a warning.
+            texts: Text. A translation system splits it into sentences by the rules of its source language, translates them, and
+                joins the translations with the white space of the source; other systems read a text as a whole. Invalid characters
+                are replaced, with a warning.
             search: A label of `searches`, a label that is derived from a search's options (such as `beam-beam_size4`), or a search
                 of the system's family. None: the default search.
-            n_best: Return this number of translations of each line, best first, with their scores; fewer where the search finds
-                fewer.
-            scores: Return each translation with its score, its steps and its statistics.
             threads: Number of threads. None: `fewstep.threads.default_threads`, or torch's number for a system that torch decodes.
-            first_line: Number of the first line in warnings.
+            first_line: Number of the first text in warnings and errors.
+            one_sentence_per_line: Take each text as one sentence, as the pipeline does with the lines of its texts.
+            refuse_long: Raise SourceTooLongError, in place of a warning, for a sentence that has more tokens than the system reads.
 
         Raises TypeError for a single string, ValueError for an unknown search and for options that are not valid for this system,
-        `fewstep.decoding.DecodingMemoryError` when the memory does not suffice for one line, OSError when threads cannot start,
+        `fewstep.decoding.DecodingMemoryError` when the memory does not suffice for one sentence, OSError when threads cannot start,
         and `BundleError` when the network's outputs are not numbers.
         """
-        ranked = self._translations(lines, self.chosen_search(search, n_best), threads, first_line)
-        if n_best is not None:
-            return ranked
-        best = [translations[0] for translations in ranked]
-        return best if scores else [translation.text for translation in best]
+        found = self.hypotheses(
+            texts,
+            None,
+            search,
+            threads=threads,
+            first_line=first_line,
+            one_sentence_per_line=one_sentence_per_line,
+            refuse_long=refuse_long,
+        )
+        return [ranked[0].text for ranked in found]
 
-    @overload
-    def stream(
+    def hypotheses(
         self,
-        lines: Iterable[str],
-        search: Search = None,
-        *,
-        n_best: None = None,
-        scores: Literal[False] = False,
-        threads: int | None = None,
-        batch: int = 64,
-    ) -> Iterator[str]: ...
-
-    @overload
-    def stream(
-        self,
-        lines: Iterable[str],
-        search: Search = None,
-        *,
-        n_best: None = None,
-        scores: Literal[True],
-        threads: int | None = None,
-        batch: int = 64,
-    ) -> Iterator[Translation]: ...
-
-    @overload
-    def stream(
-        self,
-        lines: Iterable[str],
-        search: Search = None,
-        *,
-        n_best: int,
-        scores: bool = False,
-        threads: int | None = None,
-        batch: int = 64,
-    ) -> Iterator[list[Translation]]: ...
-
-    def stream(
-        self,
-        lines: Iterable[str],
-        search: Search = None,
-        *,
+        texts: Sequence[str],
         n_best: int | None = None,
-        scores: bool = False,
+        search: Search = None,
+        *,
+        threads: int | None = None,
+        first_line: int = 1,
+        one_sentence_per_line: bool = False,
+        refuse_long: bool = False,
+    ) -> list[list[Translation]]:
+        """Return the `n_best` translations of each text, best first, with their scores and statistics; fewer where the search finds
+        fewer. None: the number that the search has as an option. The arguments and errors are those of `translate`."""
+        if isinstance(texts, str):
+            raise TypeError("texts: expected a sequence of texts, got one string; put it into a list")
+        chosen = self.chosen_search(search, n_best)
+        splits = [unsplit(text) if one_sentence_per_line else self.split(text) for text in texts]
+        numbers = [number for number, one in enumerate(splits, first_line) for _ in one.sentences]
+        sources = [
+            self._source(sentence, number)
+            for number, sentence in zip(numbers, chain.from_iterable(one.sentences for one in splits), strict=True)
+        ]
+        self._report_cuts(sources, numbers, refuse_long)
+        found = self.decode([source.ids for source in sources], chosen, threads=threads)
+        self._check_found(found, numbers)
+        ranked = iter([self._translations(source, of_it) for source, of_it in zip(sources, found, strict=True)])
+        return [join([*islice(ranked, len(one.sentences))], one, self.target_language) for one in splits]
+
+    def stream(
+        self,
+        texts: Iterable[str],
+        search: Search = None,
+        *,
         threads: int | None = None,
         batch: int = 64,
-    ) -> Iterator[str] | Iterator[Translation] | Iterator[list[Translation]]:
-        """Yield what `translate` returns for each line, in order, with at most `batch` lines in memory.
+        one_sentence_per_line: bool = False,
+        refuse_long: bool = False,
+    ) -> Iterator[str]:
+        """Yield what `translate` returns for each text, in order, with at most `batch` texts in memory.
 
-        Lines are taken from the iterable `batch` at a time, so that a text of any size can be translated; `batch=1` answers each
-        line before the next one is taken. Raises ValueError for a `batch` below 1, and otherwise as `translate` does.
+        Texts are taken from the iterable `batch` at a time, so that one of any size can be translated; `batch=1` answers each text
+        before the next one is taken. Raises ValueError for a `batch` below 1, and otherwise as `translate` does.
         """
         if batch < 1:
             raise ValueError(f"batch: expected at least 1 line, got {batch}")
-        chosen = self.chosen_search(search, n_best)
-        return self._stream(iter(lines), chosen, n_best, scores, threads, batch)
+        chosen, remaining = self.chosen_search(search), iter(texts)
 
-    def _stream(
-        self, lines: Iterator[str], search: SearchConfig, n_best: int | None, scores: bool, threads: int | None, batch: int
-    ) -> Iterator[str] | Iterator[Translation] | Iterator[list[Translation]]:
-        first = 1
-        while taken := list(islice(lines, batch)):
-            for ranked in self._translations(taken, search, threads, first):
-                yield ranked if n_best is not None else ranked[0] if scores else ranked[0].text
-            first += len(taken)
+        def translated() -> Iterator[str]:
+            first = 1
+            while taken := list(islice(remaining, batch)):
+                yield from self.translate(
+                    taken,
+                    chosen,
+                    threads=threads,
+                    first_line=first,
+                    one_sentence_per_line=one_sentence_per_line,
+                    refuse_long=refuse_long,
+                )
+                first += len(taken)
+
+        return translated()
+
+    def split(self, text: str) -> Sentences:
+        """Return the sentences of a text, which is one sentence for systems that do not translate."""
+        return split(text, self.source_language) if self.task == "translation" else unsplit(text)
 
     def chosen_search(self, search: Search = None, n_best: int | None = None) -> SearchConfig:
         """Return the search that `translate` uses. Raises ValueError for an unknown label and for a search of another family."""
@@ -216,53 +203,71 @@ class System:
         return self.decoder.problems(search)
 
     def explain(self, line: str, search: Search = None, *, threads: int | None = None) -> Explanation | None:
-        """Return the graph or lattice from which `search` chooses the translation of a line; None for a blank line and for families
-        and searches that have none. Raises ValueError as `translate` does."""
+        """Return the graph or lattice from which `search` chooses the translation of a sentence; None for a blank one and for
+        families and searches that have none.
+
+        Raises ValueError as `translate` does, and SourceTooLongError for more than `MAX_EXPLAINED_TOKENS` tokens."""
         chosen = self.chosen_search(search)
-        (source,) = self.encode([line])
-        if not source or not isinstance(self.decoder, Explaining):
+        source = self._source(line, 1)
+        if not source.ids or not isinstance(self.decoder, Explaining):
             return None
-        return self.decoder.explain(source, chosen, self.target_pieces.id_to_piece, threads)
+        if (count := len(source.ids) + source.cut) > MAX_EXPLAINED_TOKENS:
+            raise SourceTooLongError(1, line, MAX_EXPLAINED_TOKENS, count)
+        return self.decoder.explain(source.ids, chosen, self.target_pieces.id_to_piece, threads)
 
-    def _translations(
-        self, lines: Sequence[str], search: SearchConfig, threads: int | None, first_line: int
-    ) -> list[list[Translation]]:
-        sources = self._whole(lines, first_line)
-        if self.cuts and (cut := sum(len(ids) > self.max_source_tokens for ids in sources)):
-            last = first_line + len(lines) - 1
-            log.warning("lines %d to %d: cut %d to their first %d tokens", first_line, last, cut, self.max_source_tokens)
-        found = self.decode([ids[: self.max_source_tokens] for ids in sources], search, threads=threads)
-        self._check_found(found, first_line)
-        return [[self._translation(hypothesis) for hypothesis in ranked] for ranked in found]
+    def _report_cuts(self, sources: Sequence[Source], numbers: Sequence[int], refuse: bool) -> None:
+        """Log which sources are cut. Raises SourceTooLongError for the first one if such sources are to be refused."""
+        limit, cut = self.max_source_tokens, [one for one in zip(numbers, sources, strict=True) if one[1].cut]
+        if cut and refuse:
+            number, source = cut[0]
+            raise SourceTooLongError(number, source.text, limit, limit + source.cut)
+        if cut and self.cuts:
+            log.warning("lines %d to %d: cut %d to their first %d tokens", numbers[0], numbers[-1], len(cut), limit)
+        for number, source in () if self.cuts else cut:
+            log.warning("line %d: cut to %d tokens, got %d", number, limit, limit + source.cut)
 
-    def _check_found(self, found: Sequence[Sequence[Hypothesis]], first_line: int) -> None:
+    def _check_found(self, found: Sequence[Sequence[Hypothesis]], numbers: Sequence[int]) -> None:
         """Raise BundleError if the search found nothing for a line, which happens only where scores are not numbers."""
-        for number, ranked in enumerate(found, first_line):
+        for number, ranked in zip(numbers, found, strict=True):
             if not ranked:
                 raise BundleError(
                     f"system {self.name}: line {number}: expected a translation, got none, because the network's outputs are not "
                     "numbers; its weights are damaged: copy the directory again, or train again"
                 )
 
-    def _translation(self, hypothesis: Hypothesis) -> Translation:
-        text = self.target_pieces.decode(hypothesis.ids)
-        return Translation(text, hypothesis.score, hypothesis.steps, hypothesis.statistics)
+    def _translations(self, source: Source, ranked: Sequence[Hypothesis]) -> list[Translation]:
+        """Return hypotheses of a source as text."""
+        return [
+            Translation(
+                self.target_pieces.decode(one.ids),
+                one.score,
+                one.steps,
+                one.statistics,
+                int(bool(source.ids)),
+                source.cut,
+                source.unknown,
+                source.replaced,
+            )
+            for one in ranked
+        ]
 
     def encode(self, lines: Sequence[str], *, first_line: int = 1) -> list[list[int]]:
         """Return the source ids of each line without EOS, cut to `max_source_tokens`. Invalid characters are replaced, with a
         warning."""
-        return [ids[: self.max_source_tokens] for ids in self._whole(lines, first_line)]
+        numbers = range(first_line, first_line + len(lines))
+        sources = [self._source(line, number) for number, line in zip(numbers, lines, strict=True)]
+        if not self.cuts:
+            self._report_cuts(sources, numbers, refuse=False)
+        return [source.ids for source in sources]
 
-    def _whole(self, lines: Sequence[str], first_line: int) -> list[list[int]]:
-        """Return the uncut source ids of each line; a line that exceeds the network's limit causes a warning, unless cutting is the
-        rule."""
-        if isinstance(lines, str):
-            raise TypeError("lines: expected a sequence of lines, got one string; put it into a list")
-        encoded = [[*self.source_prefix, *ids] if ids else ids for ids in encode_lines(self.source_pieces, lines, first_line)]
-        for number, ids in enumerate(encoded, first_line):
-            if len(ids) > self.max_source_tokens and not self.cuts:
-                log.warning("line %d: cut to %d tokens, got %d", number, self.max_source_tokens, len(ids))
-        return encoded
+    def _source(self, line: str, number: int) -> Source:
+        cleaned = clean(line, number)
+        # One by one: SentencePiece starts threads for lists, which takes longer than decoding a sentence.
+        ids = list(self.source_pieces.encode(cleaned))
+        unknown = unknown_pieces(self.source_pieces, cleaned, ids)
+        whole = [*self.source_prefix, *ids] if ids else ids
+        kept = whole[: self.max_source_tokens]
+        return Source(line, kept, len(whole) - len(kept), unknown, cleaned.count(REPLACEMENT))
 
     def decode(
         self, sources: Sequence[Sequence[int]], search: Search = None, *, threads: int | None = None
@@ -273,11 +278,11 @@ class System:
 
     def decode_ids(self, targets: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of target ids."""
-        # One by one: SentencePiece starts threads for lists, which takes longer than decoding a sentence.
+        # One by one, as in `_source`.
         return [str(self.target_pieces.decode(list(ids))) for ids in targets]
 
 
 def encode_lines(pieces: SentencePieceProcessor, lines: Sequence[str], first_line: int = 1) -> list[list[int]]:
     """Return the ids of cleaned lines, uncut."""
-    # One by one, as in `System.decode_ids`.
+    # One by one, as in `System._source`.
     return [list(pieces.encode(clean(line, number))) for number, line in enumerate(lines, first_line)]

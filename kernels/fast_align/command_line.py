@@ -6,10 +6,14 @@ import getopt
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import copyfileobj
+from threading import Thread
 from typing import TYPE_CHECKING
 
+from fewstep.text_format import FIRST_BYTES, check_text, check_text_file
 from kernels.durable import write_whole
 from kernels.fast_align.em import Pass, last_pass, passes
 from kernels.fast_align.options import UPSTREAM_BEAM, AlignOptions, available_threads
@@ -69,6 +73,7 @@ LONG = {
 }
 """Long options, with `=` if a value follows, and their names in this module."""
 
+STDIN = 0
 BLOCK = 10_000
 """Pairs whose lines are written at once."""
 
@@ -178,7 +183,7 @@ def _train(command: Command) -> None:
 
     options = command.options
     say("INITIAL PASS ")
-    text = native.Bitext.read(command.input)
+    text = _read(command.input)
     keep = bool(command.probabilities or command.save)
     aligner = native.Aligner(text, options.reverse, options.native(), options.tension, keep_columns=keep, threads=options.threads)
     sizes = aligner.sizes()
@@ -199,6 +204,32 @@ def _train(command: Command) -> None:
         _keep(aligner.model(), command)
 
 
+def _read(path: str) -> Bitext:
+    """Return the text in a file, or in the standard input for `-`. Raises ValueError for a file that is no plain text."""
+    from fewstep.native import fewstep_native as native
+
+    if path != "-":
+        check_text_file(Path(path))
+        return native.Bitext.read(path)
+    begin = os.read(STDIN, FIRST_BYTES)
+    check_text(begin, "standard input")
+    # What was looked at can only be read again from a pipe, together with the rest.
+    read, write = os.pipe()
+    copying = Thread(target=_copy, args=(begin, write), daemon=True)
+    copying.start()
+    try:
+        return native.Bitext.read(f"/dev/fd/{read}")
+    finally:
+        os.close(read)
+        copying.join()
+
+
+def _copy(begin: bytes, write: int) -> None:
+    with suppress(BrokenPipeError), os.fdopen(write, "wb") as pipe, open(STDIN, "rb", closefd=False) as rest:
+        pipe.write(begin)
+        copyfileobj(rest, pipe)
+
+
 def _keep(model: AlignModel, command: Command) -> None:
     if command.probabilities:
         say(f"conditional probabilities: {command.probabilities}")
@@ -209,12 +240,11 @@ def _keep(model: AlignModel, command: Command) -> None:
 
 
 def _force(command: Command) -> None:
-    from fewstep.native import fewstep_native as native
 
     options = command.options
     model = _load(command)
     say(f"Loaded {model.cells} translation parameters.")
-    text = native.Bitext.read(command.input)
+    text = _read(command.input)
     found = model.align(text, options.threads)
     _write(found, text.pairs, words=True, scores=True)
     say(f"TOTAL LOG PROB {sum(found.score(pair) for pair in range(text.pairs)):g}")

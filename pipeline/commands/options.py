@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from fewstep.commands.options import Option
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file (docs/reference/config.md).", show_default=False)]
 Overrides = Annotated[
@@ -25,3 +28,10 @@ NoVerify = Annotated[bool, typer.Option("--no-verify", help="Load files without 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 STORE = Path("store")
+
+
+def parameter(option: Option) -> Parameter:
+    """Return an option of a command of the runtime as a parameter of a command of the pipeline."""
+    declared = typer.Option(option.flag, metavar=option.metavar or None, help=option.help, min=option.min)
+    kind: Any = option.type if option.default is not None else option.type | None  # type: ignore[operator]
+    return Parameter(option.name, Parameter.KEYWORD_ONLY, default=option.default, annotation=Annotated[kind, declared])

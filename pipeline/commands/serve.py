@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from fewstep.commands.serve import OPTIONS, Option
+from fewstep.commands.serve import OPTIONS
 from fewstep.commands.serve import serve as serve_places
 from fewstep.serve.settings import ServeError
 from fewstep.serve.systems import Place, find
-from pipeline.commands.options import STORE, StorePath
+from pipeline.commands.options import STORE, StorePath, parameter
 from pipeline.commands.translate import system_directory
 from pipeline.errors import DataError
 from pipeline.run.run_directory import find_run
@@ -50,17 +50,11 @@ def _systems(store: Path, run: str) -> list[str]:
         raise DataError(f"{error}; the directory of a system has a file system.json") from error
 
 
-def _parameter(option: Option) -> Parameter:
-    declared = typer.Option(option.flag, metavar=option.metavar, help=option.help)
-    kind: Any = option.type if option.default is not None else option.type | None  # type: ignore[operator]
-    return Parameter(option.name, Parameter.KEYWORD_ONLY, default=option.default, annotation=Annotated[kind, declared])
-
-
 # The options of the runtime's command, each with its default and its help.
 serve.__signature__ = Signature(  # type: ignore[attr-defined]
     [
         Parameter("systems", Parameter.KEYWORD_ONLY, annotation=Locations),
         Parameter("store", Parameter.KEYWORD_ONLY, default=STORE, annotation=StorePath),
-        *map(_parameter, OPTIONS),
+        *map(parameter, OPTIONS),
     ]
 )

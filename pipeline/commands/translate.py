@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import fewstep
+from fewstep.commands.translate import OPTIONS, line_translator
 from fewstep.config.search import SearchConfig
-from fewstep.streams import StreamError, open_streams, stream, stream_options
+from fewstep.streams import StreamError, open_streams, stream
 from fewstep.system.format import BundleError, read_json
 from models.family import FAMILIES
-from pipeline.commands.options import STORE, NoVerify, StorePath, SystemLocation, SystemName
+from pipeline.commands.options import STORE, StorePath, SystemLocation, SystemName, parameter
 from pipeline.config.load import parse_search
 from pipeline.config.systems import TEACHER_FAMILY
 from pipeline.errors import ArtifactError, ConfigError, DataError
@@ -25,35 +27,9 @@ from pipeline.store.records import step_directory
 from stages.errors import StageError, suggestion
 
 
-def translate(
-    where: SystemLocation,
-    system: SystemName = None,
-    source: Annotated[Path | None, typer.Option("--input", metavar="FILE", help="Text; default: standard input.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Default: standard output.")] = None,
-    search: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SEARCH", help="A label of the system's searches, or {beam: {beam_size: 4}}; default: its first search."
-        ),
-    ] = None,
-    device: Annotated[str, typer.Option(metavar="DEVICE", help="Device: cpu, cuda:0, or auto.")] = "auto",
-    batch: Annotated[int, typer.Option(min=1, metavar="LINES", help="Maximum number of lines translated together.")] = 64,
-    json: Annotated[
-        bool, typer.Option("--json", help="Write a line of JSON for each line, with score, steps and statistics.")
-    ] = False,
-    n_best: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Write the N best translations of each line, as a line of JSON.")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Number of threads; default: OMP_NUM_THREADS, or all processors.")
-    ] = None,
-    no_verify: NoVerify = False,
-    store: StorePath = STORE,
-) -> None:
+def translate(where: str, system: str | None, device: str, store: Path, **options: Any) -> None:
     """Translate text line by line, in order, as it arrives; or summarise it, with a system trained for that."""
-    directory = system_directory(store, where, system)
-    outputs = stream_options(json=json, n_best=n_best, threads=threads)
-    translate_files(directory, source, output, search=search, device=device, batch=batch, verify=not no_verify, outputs=outputs)
+    translate_files(system_directory(store, where, system), device=device, options=options)
 
 
 def system_directory(store: Path, where: str, name: str | None) -> Path:
@@ -87,39 +63,28 @@ def _of_run(run: Run, name: str) -> Path:
     return run.relocated(Path(pinned))
 
 
-def translate_files(
-    directory: Path,
-    source: Path | None,
-    output: Path | None,
-    *,
-    search: str | None,
-    device: str,
-    batch: int,
-    verify: bool = True,
-    outputs: Mapping[str, Any] | None = None,
-) -> None:
-    """Load the system in `directory` and translate a file or standard input. `output` is kept until the system is loaded.
+def translate_files(directory: Path, *, device: str, options: Mapping[str, Any]) -> None:
+    """Load the system in `directory` and translate a file or standard input, with the values of `OPTIONS` by their names.
 
-    With `verify`, the system's files are compared with their digests first. `outputs` are further arguments of
-    `fewstep.streams.stream`.
+    The output is kept until the system is loaded.
 
-    Raises ConfigError for an invalid search, DataError for a file that cannot be opened, for an output that is the input and
-    for a missing device, ArtifactError for a broken system, StageError for threads that cannot start.
+    Raises ConfigError for an invalid search, DataError for a file that cannot be opened or read, for an output that is the input
+    and for a missing device, ArtifactError for a broken system, StageError for threads that cannot start.
     """
-    options = None if search is None else search_named(directory, search)
-    more = outputs or {}
+    search, n_best = options["search"], options["n_best"]
+    chosen = None if search is None else search_named(directory, search)
 
     def load() -> fewstep.System:
-        system = _loaded(directory, device, verify)
-        if "n_best" in more:
-            _check_search(system, replace(options or system.search, n_best=more["n_best"]), search or system.default_search)
-        elif search is not None and options is not None:
-            _check_search(system, options, search)
+        system = _loaded(directory, device, not options["no_verify"])
+        if n_best is not None:
+            _check_search(system, replace(chosen or system.search, n_best=n_best), search or system.default_search)
+        elif search is not None and chosen is not None:
+            _check_search(system, chosen, search)
         return system
 
     try:
-        with open_streams(source, output, load) as (system, read, write):
-            stream(system, read, write, search=options, batch=batch, **more)
+        with open_streams(options["input"], options["output"], load) as (system, read, write):
+            stream(line_translator(system, chosen, options), read, write, batch=options["batch"])
     except StreamError as error:
         raise DataError(str(error)) from error
     except ValueError as error:  # outputs that are not numbers, or tables that are damaged
@@ -176,3 +141,18 @@ def _loaded(directory: Path, device: str, verify: bool) -> fewstep.System:
         return load_system(directory, device, verify)
     except BundleError as error:
         raise ArtifactError(str(error)) from error
+
+
+DEVICE = Annotated[str, typer.Option(metavar="DEVICE", help="Device: cpu, cuda:0, or auto.")]
+SEARCHES = "A label of the system's searches, or {beam: {beam_size: 4}}; default: its first search."
+
+# The options of the runtime's command; this one reads searches that are spelled out as well.
+translate.__signature__ = Signature(  # type: ignore[attr-defined]
+    [
+        Parameter("where", Parameter.KEYWORD_ONLY, annotation=SystemLocation),
+        Parameter("system", Parameter.KEYWORD_ONLY, default=None, annotation=SystemName),
+        *(parameter(one._replace(help=SEARCHES) if one.name == "search" else one) for one in OPTIONS),
+        Parameter("device", Parameter.KEYWORD_ONLY, default="auto", annotation=DEVICE),
+        Parameter("store", Parameter.KEYWORD_ONLY, default=STORE, annotation=StorePath),
+    ]
+)

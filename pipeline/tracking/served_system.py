@@ -18,7 +18,7 @@ class ServedSystem(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
         self.system = fewstep.load(context.artifacts["system"])
 
     def predict(self, context: Any, model_input: DataFrame, params: dict[str, Any] | None = None) -> list[str]:
-        """Return the translation of each line in `source`. The parameter `search` names another search than the default one."""
+        """Return the translation of each text in `source`. The parameter `search` names another search than the default one."""
         return self.system.translate([str(line) for line in model_input["source"]], (params or {}).get("search") or None)
 
 

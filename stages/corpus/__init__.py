@@ -84,5 +84,5 @@ class CorpusConfig:
 
 
 STAGE: Stage[CorpusInputs, CorpusConfig, Text] = Stage(
-    name="corpus", version=2, run=Implementation(__name__), output=Text, distributes=True
+    name="corpus", version=3, run=Implementation(__name__), output=Text, distributes=True
 )

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fewstep.languages import WITHOUT_SPACES, base_code
 from stages.corpus import Filters
 from stages.corpus.language import OtherLanguage
 from stages.corpus.ledger import OPTIONAL_REASONS, REASONS, Mask
-from stages.shared.languages import WITHOUT_SPACES, base_code
 from stages.shared.text.normalise import map_matching, nfc
 
 _NUMBER = r"\p{N}"

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from fewstep.languages import base_code
 from stages.corpus.ledger import Mask
 from stages.errors import DataError
-from stages.shared.languages import base_code
 
 PACKAGE = "py3langid"
 

@@ -63,7 +63,8 @@ def compare(store: Path, test: str) -> dict[str, bool]:
         compared[step] = not list(system.decoder.problems(search))
         if not compared[step]:
             continue
-        found = [one for ranked in system.translate(lines, search, n_best=search.n_best, threads=1) for one in ranked]
+        ranked = system.hypotheses(lines, search.n_best, search, threads=1, one_sentence_per_line=True)
+        found = [one for of_line in ranked for one in of_line]
         assert [(one.text, one.score, one.steps, one.statistics.get("margin")) for one in found] == [
             (row["text"], row["score"], row["steps"], row["margin"]) for row in rows(written)
         ], step

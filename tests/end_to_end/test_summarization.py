@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.commands.translate import system_directory, translate_files
+from pipeline.commands.translate import system_directory
 from pipeline.config.load import load_config
 from pipeline.plan.wiring import build_plan
 from pipeline.run import execute
 from pipeline.run.execute import RunReport
 from pipeline.store.artifacts import Store
+from tests.translating import translated
 
 pytestmark = [pytest.mark.slow]
 
@@ -53,7 +54,7 @@ def assert_translated_alike(store: Path, name: str, decoded: Path, text: Path, c
     given.write_text("".join(f"{source}\n" for source in sources))
     caplog.clear()
     with caplog.at_level(logging.WARNING, "fewstep"):
-        translate_files(system_directory(store, "latest", name), given, written, search="greedy", device="cpu", batch=200)
+        translated(system_directory(store, "latest", name), given, written, "greedy", batch=200)
     near_ties = json.loads((decoded / "decode.json").read_text())["near_ties"]
     assert near_ties["count"] == len(near_ties["first"])
     pairs = zip(written.read_text().splitlines(), (decoded / "hypotheses.txt").read_text().splitlines(), strict=True)

@@ -65,17 +65,17 @@ def test_searches_are_named_spelled_out_or_given(autoregressive: fewstep.System)
 
 
 def test_lists_of_the_best_are_ranked_and_begin_with_the_best(autoregressive: fewstep.System) -> None:
-    ranked = autoregressive.translate(LINES, "beam", n_best=3)
-    assert [one[0] for one in ranked] == autoregressive.translate(LINES, "beam", scores=True)
+    ranked = autoregressive.hypotheses(LINES, 3, "beam")
+    assert [one[:2] for one in ranked] == autoregressive.hypotheses(LINES, None, "beam"), "the search's own number"
     assert [one[0].text for one in ranked] == autoregressive.translate(LINES, "beam")
     assert all([one.score for one in best] == sorted((one.score for one in best), reverse=True) for best in ranked)
     assert [len(best) for best in ranked] == [3 if line.split() else 1 for line in LINES]
-    assert ranked[1] == [fewstep.Translation("", 0.0, 0, {})]
+    assert ranked[1] == [fewstep.Translation("", 0.0, 0, {}, sentences=0)]
     assert all(
         best[0].steps > 0 and best[0].statistics["margin"] >= 0 for best, line in zip(ranked, LINES, strict=True) if line.split()
     )
     with pytest.raises(ValueError, match="n_best: expected at most 3, the size of the beam, got 4"):
-        autoregressive.translate(LINES, "beam", n_best=4)
+        autoregressive.hypotheses(LINES, 4, "beam")
 
 
 @pytest.mark.parametrize("batch", [1, 3, 64])
@@ -93,10 +93,7 @@ def test_streams_take_lines_as_they_are_needed(autoregressive: fewstep.System, b
     first = next(stream)
     assert taken == min(batch, len(LINES))
     assert [first, *stream] == autoregressive.translate(LINES)
-    assert list(autoregressive.stream(iter(LINES), "beam", n_best=2, batch=batch)) == autoregressive.translate(
-        LINES, "beam", n_best=2
-    )
-    assert list(autoregressive.stream(LINES, scores=True, batch=batch)) == autoregressive.translate(LINES, scores=True)
+    assert list(autoregressive.stream(iter(LINES), "beam", batch=batch)) == autoregressive.translate(LINES, "beam")
     with pytest.raises(ValueError, match="batch: expected at least 1 line, got 0"):
         autoregressive.stream(LINES, batch=0)
 
@@ -106,13 +103,13 @@ def test_streams_take_lines_as_they_are_needed(autoregressive: fewstep.System, b
 )
 def test_threads_share_a_system(systems: dict[str, Path], name: str) -> None:
     """Threads that start together, each with another search, get what each search gives alone; copies are made under way."""
-    expected = {label: fewstep.load(systems[name]).translate(LINES, label, scores=True) for label in SYSTEMS[name][2]}
+    expected = {label: fewstep.load(systems[name]).hypotheses(LINES, None, label) for label in SYSTEMS[name][2]}
     shared, jobs = fewstep.load(systems[name]), [*expected] * 3
     ready = threading.Barrier(len(jobs))
 
     def translate(label: str) -> bool:
         ready.wait()
-        return all(shared.translate(LINES, label, scores=True, threads=threads) == expected[label] for threads in (1, 2))
+        return all(shared.hypotheses(LINES, None, label, threads=threads) == expected[label] for threads in (1, 2))
 
     with ThreadPoolExecutor(len(jobs)) as pool:
         assert all(pool.map(translate, jobs))

@@ -7,7 +7,7 @@ import pytest
 
 from models.bundle.directory import load_system
 from models.family import FAMILIES, FamilyEntry, family_named
-from pipeline.commands.translate import system_directory, translate_files
+from pipeline.commands.translate import system_directory
 from pipeline.config import schema
 from pipeline.config.docs import documentation
 from pipeline.config.load import adapter, load_config, parse_search, resolved
@@ -17,6 +17,7 @@ from pipeline.plan.wiring import build_plan
 from pipeline.run import execute
 from pipeline.store.artifacts import Store
 from tests.models.toy_family.system import GlossarySearch, GlossarySystem
+from tests.translating import translated
 
 CONFIG = """
 name: toy
@@ -89,7 +90,7 @@ def test_it_is_trained_bundled_decoded_timed_and_translates(tmp_path: Path) -> N
     assert best != system.translate(["ein hund läuft im park"], "other")
     (tmp_path / "in").write_text("ein hund läuft im park\n")
     for label, expected in (("best", best), ("first", best), ("other", system.translate(["ein hund läuft im park"], "other"))):
-        translate_files(directory, tmp_path / "in", tmp_path / "out", search=label, device="cpu", batch=1)
+        translated(directory, tmp_path / "in", tmp_path / "out", label)
         assert (tmp_path / "out").read_text().splitlines() == expected
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from fewstep.languages import WITHOUT_SPACES, base_code
 from stages.errors import DataError
-from stages.shared.languages import WITHOUT_SPACES, base_code
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric

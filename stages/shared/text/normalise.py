@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from fewstep import vocabulary
 
 # SentencePiece writes a space as U+2581, so that this character cannot be kept in text: it is treated as a space.
 _SPACES = r"[\p{Z}\t\n\v\f\r\x{1c}-\x{1f}\x{85}\x{2581}]+"
@@ -32,8 +33,8 @@ def normalise(texts: pa.StringArray) -> pa.StringArray:
 
 
 def nfc(texts: pa.StringArray) -> pa.StringArray:
-    """Return the canonical composition (NFC) of texts. Arrow's own function, in version 25, decomposes instead."""
-    return map_matching(texts, _MAYBE_NOT_NFC, lambda text: unicodedata.normalize("NFC", text))
+    """Return the canonical composition of texts, as of the lines that a system translates. Arrow's own function, in version 25, decomposes instead."""
+    return map_matching(texts, _MAYBE_NOT_NFC, vocabulary.nfc)
 
 
 def map_matching(texts: pa.StringArray, pattern: str, function: Callable[[str], str]) -> pa.StringArray:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,22 +43,28 @@ def test_lines_are_translated_without_torch(systems: dict[str, Path]) -> None:
         assert ran.stderr == "WARNING: line 8: cut to 23 tokens, got 30\n"
 
 
+def written(translation: fewstep.Translation) -> dict[str, Any]:
+    """Return a translation as JSON knows it, without tuples."""
+    return translation._asdict() | {"unknown": list(translation.unknown)}
+
+
 def test_json_holds_what_python_returns(systems: dict[str, Path], tmp_path: Path) -> None:
     system, source, output = fewstep.load(systems["autoregressive"]), tmp_path / "in", tmp_path / "out"
     source.write_text("".join(f"{line}\n" for line in LINES))
     files = ["translate", str(systems["autoregressive"]), "--input", str(source), "--output", str(output), "--search", "beam"]
     assert main([*files, "--json"]) == 0
     lines = [json.loads(line) for line in output.read_text().splitlines()]
-    assert lines == [one._asdict() for one in system.translate(LINES, "beam", scores=True)]
+    assert lines == [written(ranked[0]) for ranked in system.hypotheses(LINES, None, "beam")]
     assert main([*files, "--n-best", "2", "--batch", "1"]) == 0
     lines = [json.loads(line) for line in output.read_text().splitlines()]
-    assert lines == [[one._asdict() for one in ranked] for ranked in system.translate(LINES, "beam", n_best=2)]
+    assert lines == [[written(one) for one in ranked] for ranked in system.hypotheses(LINES, 2, "beam")]
 
 
 def test_numbers_that_json_lacks_are_null() -> None:
     """Without a path a lattice scores minus infinity, and a token without a rival has an infinite confidence."""
     found = fewstep.Translation("", -math.inf, 1, {"confidences": [0.5, math.inf, math.nan]})
-    expected = {"text": "", "score": None, "steps": 1, "statistics": {"confidences": [0.5, None, None]}}
+    read = {"sentences": 1, "cut": 0, "unknown": [], "replaced": 0}
+    expected = {"text": "", "score": None, "steps": 1, "statistics": {"confidences": [0.5, None, None]}} | read
     assert [json.loads(json_text(value)) for value in (found, [found])] == [expected, [expected]]
 
 

@@ -26,7 +26,7 @@ def test_the_server_answers_as_its_systems_do(server, directories):
     assert [(entry["system"], entry["search"]) for entry in answer["systems"]] == [("graph", "greedy"), ("small", "wide")]
     for entry in answer["systems"]:
         system = load(directories[entry["system"]])
-        expected = system.translate(LINES, searches[entry["system"]], scores=True)
+        expected = [ranked[0] for ranked in system.hypotheses(LINES, 1, searches[entry["system"]])]
         found = outcome(entry)
         assert [text for text, *_ in found] == [translation.text for translation in expected]
         assert [steps for *_, steps, _ in found] == [translation.steps for translation in expected]
@@ -65,11 +65,46 @@ def test_answers_do_not_depend_on_company(server):
 
 
 def test_control_characters_and_invalid_unicode_are_cleaned(server):
-    dirty = "ein\x00 hund\r\n\x07 läuft\u2028\ufeff \u2581"
+    dirty = "ein\x00 hund\t\x07 läuft\ufeff \u2581"
     (_, answer), (_, plain) = (server.post({"sentences": [line]}) for line in (dirty, clean(dirty, 1)))
     assert outcome(answer["systems"][0]) == outcome(plain["systems"][0])
     status, _ = server.post(b'{"sentences": ["ein \\ud800 hund"]}')
     assert status == 200
+
+
+def test_all_sentences_of_a_text_are_translated_and_joined(server, directories):
+    text = "ein hund läuft. Zwei katze!\n\n  drei ☃ hund"
+    single = ["ein hund läuft.", "Zwei katze!", "drei ☃ hund"]
+    chosen = {"systems": ["small", "graph"]}
+    (status, answer), (_, parts) = (server.post({"sentences": given} | chosen) for given in ([text, " "], single))
+    assert status == 200
+    for entry, apart in zip(answer["systems"], parts["systems"], strict=True):
+        (found,), (blank,) = entry["translations"]
+        alone = [ranked[0] for ranked in apart["translations"]]
+        assert found["text"] == "{} {}\n\n  {}".format(*(one["text"] for one in alone))
+        assert found["steps"] == sum(one["steps"] for one in alone)
+        assert (found["sentences"], found["cut"], found["replaced"]) == (3, 0, 0)
+        assert "☃" in found["unknown"]
+        assert (blank["text"], blank["sentences"]) == ("", 0)
+    _, whole = server.post({"sentences": [text], "one_sentence_per_line": True})
+    (((found,),),) = [entry["translations"] for entry in whole["systems"]]
+    assert found["sentences"] == 1
+    assert outcome(whole["systems"][0])[0][0] == load(directories["small"]).translate([text], one_sentence_per_line=True)[0]
+
+
+def test_a_cut_sentence_is_told_or_refused(server):
+    long = {"sentences": ["drei", f"ein hund. {'ein ' * 40}"]}
+    before = server.metric('fewstep_cut_sentences_total{system="small"}')
+    status, answer = server.post(long)
+    assert status == 200
+    assert [ranked[0]["cut"] > 0 for ranked in answer["systems"][0]["translations"]] == [False, True]
+    assert server.metric('fewstep_cut_sentences_total{system="small"}') == before + 1
+    status, answer = server.post(long | {"refuse_long": True})
+    assert status == 413
+    assert answer["detail"].startswith("sentences: expected sentences of at most 23 tokens, got 40 ('ein ein")
+    status, answer = server.post({"sentences": ["ein. " * 51]})
+    assert status == 413
+    assert answer["detail"].startswith("sentences: expected texts of at most 50 sentences, got 51")
 
 
 def test_blank_sentences_have_empty_translations(server):
@@ -137,3 +172,5 @@ def test_a_graph_is_explained(server):
     assert server.post({"sentence": " ", "system": "graph"}, "/explain")[1]["kind"] is None
     assert server.post({"sentence": "ein", "system": "graph", "search": "beam"}, "/explain")[0] == 422
     assert server.post({"sentence": "ein " * 200}, "/explain")[0] == 413
+    two = server.post({"sentence": f"{LINES[0]}.\nBlau.", "system": "graph"}, "/explain")
+    assert two == server.post({"sentence": f"{LINES[0]}.", "system": "graph"}, "/explain")

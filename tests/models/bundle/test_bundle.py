@@ -129,7 +129,7 @@ def test_a_system_translates_as_its_network_and_vocabulary_do(directory):
     for search in (None, StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=4))):
         (ranked,) = system.decoder.decode(system.decoder.prepare(sources), search or system.search)
         expected = [(system.target_pieces.decode(hypothesis.ids), hypothesis.score) for hypothesis in ranked]
-        found = system.translate(["ein hund läuft"], search, n_best=(search or system.search).n_best)
+        found = system.hypotheses(["ein hund läuft"], (search or system.search).n_best, search)
         assert [[(one.text, one.score) for one in ranked] for ranked in found] == [expected]
         assert system.translate(["ein hund läuft"], search) == [expected[0][0]]
 
@@ -355,7 +355,7 @@ def test_a_system_with_other_searches_shares_files(directory, tmp_path, monkeypa
     assert all((other / part).samefile(directory / part) for part in parts)
     whole, found = load_system(directory), load_system(other)
     assert (found.default_search, set(found.searches)) == ("greedy", {"greedy", "best"})
-    assert found.translate(LINES, "best", scores=True) == whole.translate(LINES, "best", scores=True)
+    assert found.hypotheses(LINES, None, "best") == whole.hypotheses(LINES, None, "best")
 
     def refused(*_):
         raise OSError(errno.EXDEV, "Invalid cross-device link")
@@ -363,7 +363,7 @@ def test_a_system_with_other_searches_shares_files(directory, tmp_path, monkeypa
     monkeypatch.setattr("pathlib.Path.hardlink_to", refused)
     write_with_searches(tmp_path / "copy", directory, SEARCHES)
     assert not any((tmp_path / "copy" / part).samefile(directory / part) for part in parts)
-    expected = whole.translate(LINES, scores=True)
+    expected = whole.hypotheses(LINES)
     shutil.rmtree(directory)
-    assert found.translate(LINES, "best", scores=True) == load_system(tmp_path / "copy").translate(LINES, scores=True) == expected
-    assert load_system(other).translate(LINES, "best", scores=True) == expected
+    assert found.hypotheses(LINES, None, "best") == load_system(tmp_path / "copy").hypotheses(LINES) == expected
+    assert load_system(other).hypotheses(LINES, None, "best") == expected

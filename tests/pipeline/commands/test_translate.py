@@ -1,7 +1,10 @@
 """Translation of a stream: one line for each line, in order, each as soon as no more input is ready."""
 
+import bz2
+import gzip
 import json
 import logging
+import lzma
 import os
 import select
 import shutil
@@ -23,10 +26,12 @@ from fewstep.config.options import NucleusSampling, Shortlist
 from fewstep.config.problems import Problem
 from fewstep.config.search import SystemParts
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.translation import SourceTooLongError
 from pipeline.commands import translate
 from pipeline.errors import ArtifactError, ConfigError, DataError
 from pipeline.run.run_directory import Run
 from stages.errors import StageError
+from tests.translating import translated
 from tests.waiting import FAST_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -39,9 +44,12 @@ class Shouter:
         self.calls: list[tuple[int, list[str]]] = []
         self.searches: list[Any] = []
 
-    def translate(self, lines: Sequence[str], search: Any = None, *, first_line: int = 1) -> list[str]:
-        self.calls.append((first_line, list(lines)))
+    def translate(self, lines: Sequence[str], search: Any = None, *, first_line: int = 1, **_: Any) -> list[str]:
         self.searches.append(search)
+        return self.upper(lines, first_line)
+
+    def upper(self, lines: Sequence[str], first_line: int) -> list[str]:
+        self.calls.append((first_line, list(lines)))
         return [line.upper() for line in lines]
 
     def problems(self, search: StepwiseSearch) -> Iterator[Problem]:
@@ -58,7 +66,7 @@ def piped(data: bytes, batch: int = 64) -> tuple[bytes, Shouter]:
     received: list[bytes] = []
     drain = threading.Thread(target=lambda: received.extend(iter(lambda: os.read(back, 65536), b"")))
     feeder.start(), drain.start()
-    streams.stream(system, inner, out, batch=batch)
+    streams.stream(system.upper, inner, out, batch=batch)
     os.close(out)
     feeder.join(), drain.join()
     os.close(inner), os.close(back)
@@ -73,7 +81,7 @@ def test_one_line_out_for_each_line_in_in_order(lines: list[str], batch: int, en
     seen = [line for _, part in system.calls for line in part]
     assert seen == expected
     assert out.decode().count("\n") == len(expected)
-    assert [" ".join(line.upper().splitlines()) for line in expected] == out.decode().split("\n")[:-1]
+    assert [line.upper() for line in expected] == out.decode().split("\n")[:-1]
     starts = [first for first, _ in system.calls]
     assert starts == [1 + sum(len(part) for _, part in system.calls[:i]) for i in range(len(starts))]
     assert all(1 <= len(part) <= batch for _, part in system.calls)
@@ -85,9 +93,73 @@ def test_blank_lines_stay_blank() -> None:
 
 def test_bad_bytes_are_replaced_with_a_warning_that_names_the_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "fewstep"):
-        out, _ = piped(b"good\nb\xffd\nfine\n", batch=1)
-    assert out.decode() == "GOOD\nB\ufffdD\nFINE\n"
+        out, _ = piped("schön\n".encode() + b"b\xffd\nfine\n", batch=1)
+    assert out.decode() == "SCHÖN\nB\ufffdD\nFINE\n"
     assert [record.getMessage() for record in caplog.records] == ["line 2: not UTF-8 at byte 2; the invalid bytes are replaced"]
+
+
+def refused(data: bytes, **options: Any) -> tuple[str, bytes]:
+    """Return the message of the error for an input, and the output before it."""
+    system = Shouter()
+    inner, outer = os.pipe()
+    back, out = os.pipe()
+    streams.write_all(outer, data)
+    os.close(outer)
+    with pytest.raises(streams.StreamError) as found:
+        streams.stream(system.upper, inner, out, **options)
+    os.close(out)
+    output = os.read(back, 1 << 16)
+    os.close(inner), os.close(back)
+    return str(found.value), output
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "gb18030", "shift_jis", "euc_kr", "cp1251"])
+def test_text_in_another_encoding_is_refused_after_the_lines_before_it(encoding: str) -> None:
+    texts = {"gb18030": "我是学生。", "shift_jis": "名前はまだ無い。", "euc_kr": "저는 학생입니다.", "cp1251": "Это Москва."}
+    text = texts.get(encoding, "Fünf Mädchen")
+    message, output = refused(b"plain\n" + f"{text}\nplain\n".encode(encoding))
+    assert message.startswith("input, line 2: expected UTF-8, got the byte 0x")
+    assert output == b"PLAIN\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (gzip.compress(b"a\nb\n", mtime=0), "a gzip file; decompress it first"),
+        (bz2.compress(b"a\nb\n"), "a bzip2 file; decompress it first"),
+        (lzma.compress(b"a\nb\n"), "an xz file; decompress it first"),
+        (b"\x28\xb5\x2f\xfd\x04\x58", "a zstd file; decompress it first"),
+        ("a\nb\n".encode("utf-16"), "UTF-16; convert it first"),
+        ("ein Hund\n".encode("utf-16-le"), "UTF-16 or UTF-32; convert it first"),
+        ("ein Hund\n".encode("utf-16-be"), "UTF-16 or UTF-32; convert it first"),
+        ("ein Hund\n".encode("utf-32"), "UTF-32; convert it first"),
+        ("名前\n".encode("iso2022_jp"), "ISO-2022; convert it first"),
+    ],
+    ids=["gzip", "bzip2", "xz", "zstd", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "iso-2022"],
+)
+def test_packed_and_wide_text_is_refused(data: bytes, kind: str) -> None:
+    message, output = refused(data)
+    assert message.startswith("input: expected ")
+    assert kind in message
+    assert output == b""
+
+
+def test_a_line_that_is_refused_for_its_length_ends_the_stream_after_those_before_it() -> None:
+    def translate(lines: list[str], first: int) -> list[str]:
+        for number, line in enumerate(lines, first):
+            if len(line) > 3:
+                raise SourceTooLongError(number, line, 3, len(line))
+        return [line.upper() for line in lines]
+
+    inner, outer = os.pipe()
+    back, out = os.pipe()
+    os.write(outer, b"a\nb\nlong\nc\n")
+    os.close(outer)
+    with pytest.raises(streams.StreamError, match=r"^input, line 3: expected sentences of at most 3 tokens, got 4 \('long'\)"):
+        streams.stream(translate, inner, out)
+    assert os.read(back, 100) == b"A\nB\n"
+    for descriptor in (inner, back, out):
+        os.close(descriptor)
 
 
 def test_an_answer_comes_before_the_next_question() -> None:
@@ -95,7 +167,7 @@ def test_an_answer_comes_before_the_next_question() -> None:
     question, ask = os.pipe()
     hear, answer = os.pipe()
     system = Shouter()
-    worker = threading.Thread(target=streams.stream, args=(system, question, answer), daemon=True)
+    worker = threading.Thread(target=streams.stream, args=(system.upper, question, answer), daemon=True)
     worker.start()
     for line in (b"one\n", b"two\nthree\n"):
         os.write(ask, line)
@@ -118,17 +190,17 @@ def test_lines_that_are_ready_are_translated_together() -> None:
     inner, outer = os.pipe()
 
     class Slow(Shouter):
-        def translate(self, lines: Sequence[str], search: Any = None, *, first_line: int = 1) -> list[str]:
+        def upper(self, lines: Sequence[str], first_line: int) -> list[str]:
             if first_line == 1:
                 os.write(outer, b"b\n" * 10)
                 os.close(outer)
                 time.sleep(0.5)
-            return super().translate(lines, search, first_line=first_line)
+            return super().upper(lines, first_line)
 
     system = Slow()
     os.write(outer, b"a\n")
     with Path(os.devnull).open("wb") as sink:
-        streams.stream(system, inner, sink.fileno(), batch=8)
+        streams.stream(system.upper, inner, sink.fileno(), batch=8)
     os.close(inner)
     assert [len(lines) for _, lines in system.calls] == [1, 8, 2]
 
@@ -139,7 +211,7 @@ def test_nobody_reads_the_output() -> None:
     os.close(back)
     os.write(outer, b"a\n")
     with pytest.raises(BrokenPipeError):
-        streams.stream(Shouter(), inner, out)
+        streams.stream(Shouter().upper, inner, out)
     for descriptor in (out, inner, outer):
         os.close(descriptor)
 
@@ -148,7 +220,7 @@ def test_the_command_ends_quietly_while_its_input_stays_open(tmp_path: Path) -> 
     """Input that may still arrive does not keep the program from ending."""
     code = (
         "import sys; from pipeline.commands import translate; from pipeline.__main__ import main\n"
-        "class Echo:\n    def translate(self, lines, search=None, *, first_line=1): return lines\n"
+        "class Echo:\n    def translate(self, lines, search=None, **_): return lines\n"
         "translate._loaded = lambda directory, device, verify: Echo()\n"
         f"sys.exit(main(['translate', {str(tmp_path)!r}]))"
     )
@@ -189,19 +261,19 @@ def test_files_and_searches(tmp_path: Path, shouter: Shouter) -> None:
     described = {"family": "stepwise", "searches": {"fast": asdict(searches["fast"]), "best": {"strategy": "beam"}}}  # type: ignore[arg-type]
     (tmp_path / "system.json").write_text(json.dumps(described))
     for text, expected in searches.items():
-        translate.translate_files(tmp_path, source, output, search=text, device="cpu", batch=9)
+        translated(tmp_path, source, output, text)
         assert output.read_text() == "A\nB\n"
         assert shouter.searches[-1] == expected
     unknown = r"--search bean5: expected 'greedy', 'beam' or 'sample', got 'bean5'; .*searches of this system: fast, best"
     with pytest.raises(ConfigError, match=unknown):
-        translate.translate_files(tmp_path, source, output, search="bean5", device="cpu", batch=9)
+        translated(tmp_path, source, output, "bean5")
     with pytest.raises(ConfigError, match="expected 'beam_threshold', the new name of this key, got 'prune'"):
-        translate.translate_files(tmp_path, source, output, search="{beam: {prune: 3}}", device="cpu", batch=9)
+        translated(tmp_path, source, output, "{beam: {prune: 3}}")
     weighted = "greedy-ngram_weight0.3"
     with pytest.raises(ConfigError, match=f"^--search {weighted}: ngram_weight: expected 0 for a system without an n-gram model"):
-        translate.translate_files(tmp_path, source, output, search=weighted, device="cpu", batch=9)
+        translated(tmp_path, source, output, weighted)
     with pytest.raises(DataError, match=r"none: expected a file that can be opened, got: No such file or directory"):
-        translate.translate_files(tmp_path, tmp_path / "none", output, search=None, device="cpu", batch=9)
+        translated(tmp_path, tmp_path / "none", output)
 
 
 def test_what_cannot_begin_leaves_the_output_as_it_was(tmp_path: Path) -> None:
@@ -213,7 +285,7 @@ def test_what_cannot_begin_leaves_the_output_as_it_was(tmp_path: Path) -> None:
         for search, device, error in (("bean5", "cpu", ConfigError), (None, "cudaa", DataError), (None, "cpu", ArtifactError)):
             output.write_text("precious\n")
             with pytest.raises(error):
-                translate.translate_files(broken, source, target, search=search, device=device, batch=1)
+                translated(broken, source, target, search, device=device)
     assert output.read_text() == "precious\n"
     assert not (tmp_path / "new").exists()
 
@@ -226,13 +298,13 @@ def test_a_text_is_not_translated_into_itself(tmp_path: Path, monkeypatch: pytes
     same = "expected an output other than the input, got the same file; write to a new file"
     for output in (source, tmp_path / "link", tmp_path / "." / "in"):
         with pytest.raises(DataError, match=f"{output}: {same}"):
-            translate.translate_files(tmp_path, source, output, search=None, device="cpu", batch=1)
+            translated(tmp_path, source, output)
     with source.open("r+") as both:
         monkeypatch.setattr(streams, "STDIN", both.fileno())
         monkeypatch.setattr(streams, "STDOUT", both.fileno())
         for given, output, named in ((None, source, source), (None, None, "standard output"), (source, None, "standard output")):
             with pytest.raises(DataError, match=f"{named}: {same}"):
-                translate.translate_files(tmp_path, given, output, search=None, device="cpu", batch=1)
+                translated(tmp_path, given, output)
     assert source.read_text() == "a\n"
 
 
@@ -241,19 +313,19 @@ def test_a_terminal_may_be_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with Path(os.devnull).open("r+b", buffering=0) as both:
         monkeypatch.setattr(streams, "STDIN", both.fileno())
         monkeypatch.setattr(streams, "STDOUT", both.fileno())
-        translate.translate_files(tmp_path, None, None, search=None, device="cpu", batch=1)
+        translated(tmp_path)
     assert shouter.calls == []
 
 
 def test_a_broken_system_is_an_artifact_error(tmp_path: Path) -> None:
     (tmp_path / "system.json").write_text("{")
     with pytest.raises(ArtifactError, match="system"):
-        translate.translate_files(tmp_path, None, None, search=None, device="cpu", batch=1)
+        translated(tmp_path)
 
 
 def test_a_device_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"--device: expected cpu, or a GPU of this machine such as cuda:0, got 'cudaa' \("):
-        translate.translate_files(tmp_path, None, None, search=None, device="cudaa", batch=1)
+        translated(tmp_path, device="cudaa")
 
 
 def test_where_a_system_is_found(tmp_path: Path) -> None:
@@ -309,4 +381,4 @@ def test_errors_while_translating_are_explained(
     monkeypatch.setattr(translate, "stream", fail)
     (tmp_path / "in").write_text("a\n")
     with pytest.raises(raised, match=str(error)):
-        translate.translate_files(tmp_path, tmp_path / "in", tmp_path / "out", search=None, device="cpu", batch=9)
+        translated(tmp_path, tmp_path / "in", tmp_path / "out")

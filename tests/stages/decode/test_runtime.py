@@ -46,7 +46,7 @@ def test_outputs_are_those_of_the_decode_stage(systems: dict[str, Path], text: T
     STAGE.run(DecodeInputs(System(systems[name], name), text), DecodeConfig(search=search), context(tmp_path))
     rows = [row for table in read_shards(tmp_path) for row in table.to_pylist()]
     expected: list[list[dict[str, Any]]] = [[row for row in rows if row["id"] == line] for line in range(len(LINES))]
-    found = system.translate(LINES, label, n_best=search.n_best, threads=default_threads())
+    found = system.hypotheses(LINES, search.n_best, label, threads=default_threads())
     assert any(translation.text for ranked in found for translation in ranked), "a search that writes nothing shows nothing"
     for ranked, written in zip(found, expected, strict=True):
         assert [one.text for one in ranked] == [row["text"] for row in written]
