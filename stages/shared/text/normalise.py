@@ -33,7 +33,7 @@ def normalise(texts: pa.StringArray) -> pa.StringArray:
 
 
 def nfc(texts: pa.StringArray) -> pa.StringArray:
-    """Return the canonical composition of texts, as of the lines that a system translates. Arrow's own function, in version 25, decomposes instead."""
+    """Return the canonical composition (NFC) of texts. Arrow's own function, in version 25, decomposes instead."""
     return map_matching(texts, _MAYBE_NOT_NFC, vocabulary.nfc)
 
 
