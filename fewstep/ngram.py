@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 
 from fewstep.native import fewstep_native
-from fewstep.text_format import check_text_file
+from fewstep.text.format import check_text_file
 
 if TYPE_CHECKING:
     from fewstep_native import F32, I64

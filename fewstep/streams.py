@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fewstep.text_format import TextFormatError, check_text
+from fewstep.text.format import TextFormatError, check_text
 from fewstep.translation import SourceTooLongError
 
 __all__ = ["MAX_LINE_BYTES", "StreamError", "Translate", "json_text", "open_streams", "plain_text", "stream", "write_all"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
-from fewstep.sentences import Sentences
+from fewstep.text.sentences import Sentences
 
 __all__ = ["Hypothesis", "SourceTooLongError", "Translation", "join"]
 

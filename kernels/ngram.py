@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import fewstep.ngram
 from fewstep.native import fewstep_native
 from fewstep.ngram import text_of
-from fewstep.text_format import check_text_file
+from fewstep.text.format import check_text_file
 from kernels.durable import write_whole
 
 if TYPE_CHECKING:

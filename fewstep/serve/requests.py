@@ -10,7 +10,6 @@ from typing import Any
 from fastapi import HTTPException
 
 from fewstep.explanation import Explanation
-from fewstep.sentences import Sentences, unsplit
 from fewstep.serve.batching import Answer, Options, Outputs
 from fewstep.serve.schemas import (
     EdgeAnswer,
@@ -22,6 +21,7 @@ from fewstep.serve.schemas import (
 )
 from fewstep.serve.settings import Settings
 from fewstep.system.system import System
+from fewstep.text.sentences import Sentences, unsplit
 from fewstep.translation import Translation, join
 
 

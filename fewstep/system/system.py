@@ -12,8 +12,8 @@ from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig
 from fewstep.decoding import BATCH_TOKENS, Decoder, decode_sentences
 from fewstep.explanation import Explaining, Explanation
-from fewstep.sentences import Sentences, split, unsplit
 from fewstep.system.format import BundleError
+from fewstep.text.sentences import Sentences, split, unsplit
 from fewstep.translation import Hypothesis, SourceTooLongError, Translation, join
 from fewstep.vocabulary import REPLACEMENT, clean, unknown_pieces
 

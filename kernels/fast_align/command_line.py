@@ -13,7 +13,7 @@ from shutil import copyfileobj
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from fewstep.text_format import FIRST_BYTES, check_text, check_text_file
+from fewstep.text.format import FIRST_BYTES, check_text, check_text_file
 from kernels.durable import write_whole
 from kernels.fast_align.em import Pass, last_pass, passes
 from kernels.fast_align.options import UPSTREAM_BEAM, AlignOptions, available_threads

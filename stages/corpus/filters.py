@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fewstep.languages import WITHOUT_SPACES, base_code
+from fewstep.text.languages import WITHOUT_SPACES, base_code
 from stages.corpus import Filters
 from stages.corpus.language import OtherLanguage
 from stages.corpus.ledger import OPTIONAL_REASONS, REASONS, Mask

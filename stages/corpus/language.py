@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fewstep.languages import base_code
+from fewstep.text.languages import base_code
 from stages.corpus.ledger import Mask
 from stages.errors import DataError
 

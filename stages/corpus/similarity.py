@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fewstep.languages import WITHOUT_SPACES, base_code
+from fewstep.text.languages import WITHOUT_SPACES, base_code
 
 PACKAGE = "datasketch"
 HASHES = 64

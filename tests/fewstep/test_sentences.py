@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fewstep import sentences
-from fewstep.sentences import split, unsplit
+from fewstep.text import sentences
+from fewstep.text.sentences import split, unsplit
 
 LETTERS = "\ud800aB1. !?,。！？…।؟։:;\"'“”„«»()[]\n\r\t\v\x1c\x85\u00a0\u3000\u2028\u2029\u200b\u0301\x00😀漢M"
 

@@ -44,7 +44,7 @@ def test_a_surrogate_is_one_replacement_and_a_pair_is_its_character() -> None:
     assert clean("a\ud800b\ud83d\ude00", 1) == "a\ufffdb😀"
 
 
-def test_what_a_system_did_not_read_is_told(systems: dict[str, Path]) -> None:
+def test_what_a_system_did_not_read_is_reported(systems: dict[str, Path]) -> None:
     system = fewstep.load(systems["autoregressive"])
     text = f"ein hund läuft. drei ☃ hund ☃ 漢 ein\ufffd\ud800\n\n{'ein ' * 30}"
     (((found, *_), blank),) = [system.hypotheses([text, " "], 1)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fewstep.languages import base_code
+from fewstep.text.languages import base_code
 from stages.shared.scoring import rouge
 from stages.shared.scoring.ngram_metrics import OVER, UNDER, otem, utem
 from stages.shared.scoring.tokenizers import bleu_metric, sacrebleu_tokenizer, tokenizer_of

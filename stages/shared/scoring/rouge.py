@@ -10,7 +10,7 @@ from importlib import metadata
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from fewstep.languages import base_code
+from fewstep.text.languages import base_code
 from stages.shared.scoring.tokenizers import sacrebleu_tokenizer
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fewstep.languages import WITHOUT_SPACES, base_code
+from fewstep.text.languages import WITHOUT_SPACES, base_code
 from stages.errors import DataError
 
 if TYPE_CHECKING:

@@ -92,7 +92,7 @@ def test_all_sentences_of_a_text_are_translated_and_joined(server, directories):
     assert outcome(whole["systems"][0])[0][0] == load(directories["small"]).translate([text], one_sentence_per_line=True)[0]
 
 
-def test_a_cut_sentence_is_told_or_refused(server):
+def test_a_cut_sentence_is_reported_or_refused(server):
     long = {"sentences": ["drei", f"ein hund. {'ein ' * 40}"]}
     before = server.metric('fewstep_cut_sentences_total{system="small"}')
     status, answer = server.post(long)

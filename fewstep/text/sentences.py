@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from fewstep.languages import WITHOUT_SPACES, base_code
+from fewstep.text.languages import WITHOUT_SPACES, base_code
 
 __all__ = ["Sentences", "split", "unsplit"]
 
