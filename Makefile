@@ -70,8 +70,11 @@ bench: $(DEV)           ## a config's systems and CTranslate2 (CONFIG=...), then
 ifeq ($(SIZE),)
 	$(BIN)/python -m benchmarks.decoding.systems $(CONFIG) --json build/systems.json
 endif
-	$(BIN)/python -m benchmarks.decoding.base_size --size $(or $(SIZE),base) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(BERGAMOT),--bergamot $(BERGAMOT)) \
-		--json build/base_size.json --roofline build/base_size_roofline.json
+	$(BIN)/python -m benchmarks.rivals.ctranslate2_settings --size $(or $(SIZE),base) --json build/ctranslate2_settings.json
+	$(BIN)/python -m benchmarks.rivals.like_for_like --size $(or $(SIZE),base) --settings build/ctranslate2_settings.json \
+		$(if $(BERGAMOT),--bergamot $(BERGAMOT)) --json build/like_for_like.json
+	$(BIN)/python -m benchmarks.decoding.base_size --size $(or $(SIZE),base) --settings build/ctranslate2_settings.json \
+		$(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) --json build/base_size.json --roofline build/base_size_roofline.json
 
 bench-gpu:              ## kernels, engines, decoding and training on a GPU; needs torch, numpy, cmake and nanobind, and no network
 	cmake -S kernels -B build/gpu -DFEWSTEP_LEVELS=native -DPython_EXECUTABLE="$$(command -v $(PYTHON))"

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import publish, spread
+from benchmarks.rivals.process import environment
 from fewstep.native import fewstep_native as native
 from kernels import AlignOptions
 from kernels.fast_align import shards
@@ -48,11 +49,17 @@ def parse() -> argparse.Namespace:
 
 
 def measured(command: list[str], threads: int, output: Path) -> dict[str, float]:
-    """Return wall-clock and CPU seconds and peak memory (MB) of a process, from its start to its end."""
-    started = time.perf_counter()
+    """Return wall-clock and CPU seconds and peak memory (MB) of a process on `threads` cores, from its start to its end.
+
+    Both programs use as many threads as they have cores.
+    """
+    cores, started = sorted(os.sched_getaffinity(0)), time.perf_counter()
     with output.open("wb") as out:
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL, env=environment, cwd=ROOT)
+        os.sched_setaffinity(0, cores[:threads])  # the process inherits it
+        try:
+            process = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL, env=environment({}), cwd=ROOT)
+        finally:
+            os.sched_setaffinity(0, cores)
         _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"{' '.join(command)}: failed with status {status}")

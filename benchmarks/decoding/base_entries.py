@@ -7,19 +7,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from benchmarks.decoding.bergamot_entry import by_bergamot
 from benchmarks.decoding.networks import VOCABULARY, Layers
 from benchmarks.decoding.random_systems import (
     SHORTLIST,
     Decode,
-    by_ctranslate2,
-    by_ctranslate2_map,
     by_drafts,
     by_graph,
     by_lattice,
     by_slots,
     full_depth,
     natively,
+    shortlist_size,
 )
 from benchmarks.decoding.roofline import Network, Phase, drafts, graph, lattice, slots, stepwise
 from fewstep.config.network import SIZES
@@ -30,7 +28,7 @@ from fewstep.families.lattice.config import LatticeSearch
 from fewstep.families.parallel.config import ParallelSearch
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 
-QUICK = ("ctranslate2", "bergamot", "autoregressive", "interleaved-sa", "graph x4 lookahead", "lattice 16", "ctc")
+QUICK = ("autoregressive", "interleaved-sa", "graph x4 lookahead", "lattice 16", "ctc")
 """The entries of a quick run begin with one of these."""
 
 
@@ -43,16 +41,11 @@ class Entry(NamedTuple):
     """The cost of a sentence."""
 
 
-def entries(size: str, tokens: int, batches: tuple[int, ...], bergamot: str | None = None) -> dict[str, Entry]:
-    """Return the systems by name, CTranslate2 first; `bergamot` is an interpreter with that package (None: without it).
-
-    A new family adds its systems here.
-    """
-    net = Network(SIZES[size]["width"], SIZES[size]["feed_forward"], tokens + 1, VOCABULARY[size], shortlist_size(tokens))
+def entries(size: str, tokens: int, batches: tuple[int, ...]) -> dict[str, Entry]:
+    """Return the systems by name, greedy search of one token a step first. A new family adds its systems here."""
+    net = Network(SIZES[size]["width"], SIZES[size]["feed_forward"], tokens + 1, VOCABULARY[size], shortlist_size(size, tokens))
     limits: dict[str, Any] = {"output_limits": OutputLimits(min_tokens=tokens, max_tokens=tokens)}
     return {
-        **_ctranslate2(size, tokens, net, limits),
-        **(_bergamot(size, tokens, net, max(batches), bergamot) if bergamot else {}),
         **_stepwise(size, tokens, net, limits),
         **_graphs(size, net),
         **_lattices(size, tokens, net, batches),
@@ -61,42 +54,15 @@ def entries(size: str, tokens: int, batches: tuple[int, ...], bergamot: str | No
     }
 
 
-def shortlist_size(tokens: int) -> int:
-    """Return the tokens of a sentence's shortlist, if links are distinct."""
-    return (SHORTLIST.tokens or 0) + SHORTLIST.links * tokens
-
-
 def _named(layers: Layers) -> str:
     return f"{layers[0]}-{layers[1]}"
-
-
-def _ctranslate2(size: str, tokens: int, net: Network, limits: dict[str, Any]) -> dict[str, Entry]:
-    found, depth = {}, full_depth(size)
-    search = StepwiseSearch(rescore=False, **limits)
-    for layers in (depth, (depth[0], 1)):
-        name = f"ctranslate2 {_named(layers)}"
-        whole = net._replace(shortlist=net.vocabulary)
-        found[name] = Entry(partial(by_ctranslate2, size, layers, search, "int8"), stepwise(whole, layers, tokens, 1))
-        mapped = partial(by_ctranslate2_map, size, layers, search, "int8")
-        found[f"{name} vocabulary map"] = Entry(mapped, stepwise(net, layers, tokens, 1))
-    return found
-
-
-def _bergamot(size: str, tokens: int, net: Network, batch: int, python: str) -> dict[str, Entry]:
-    depth = full_depth(size)
-    return {
-        f"bergamot {_named(layers)}": Entry(
-            partial(by_bergamot, python, size, layers, tokens, batch), stepwise(net, layers, tokens, 1)
-        )
-        for layers in (depth, (depth[0], 1))
-    }
 
 
 def _stepwise(size: str, tokens: int, net: Network, limits: dict[str, Any]) -> dict[str, Entry]:
     search = StepwiseSearch(rescore=False, precision="int8", shortlist=SHORTLIST, **limits)
     depth = full_depth(size)
     shapes = [("autoregressive", depth), ("autoregressive", (depth[0], 1))]
-    shapes += [(order, (depth[0], 2)) for order in ("interleaved", "interleaved-sa", "double-token")]
+    shapes += [(order, (depth[0], 2)) for order in ("autoregressive", "interleaved", "interleaved-sa", "double-token")]
     shapes += [("interleaved-sa", (depth[0], 1))]
     return {
         f"{order} {_named(layers)}": Entry(

@@ -1,15 +1,18 @@
-"""All families and CTranslate2 in int8 at Transformer-base size, where arithmetic and not Python dominates, in turns in one run.
+"""All families in int8 at Transformer-base size, where arithmetic and not Python dominates, in turns in one run.
 
     python -m benchmarks.decoding.base_size [--size base] [--batches 1 8 32] [--threads 1 2] [--rounds 5] [--quick] [--only graph]
-        [--bergamot PYTHON] [--json FILE] [--roofline FILE]
+        [--settings FILE] [--json FILE] [--roofline FILE]
 
 Networks have random weights and read 27 tokens. Base has layers of 512 units and a vocabulary of 32,000, and `6-1` is six layers of
 the encoder and one of the decoder; `--size tiny` has 4-4 layers of 128 units and a vocabulary of 8,000, as for Multi30k. Systems
-choose among a shortlist; CTranslate2 among all tokens, or those of a vocabulary map of the same tokens. With `--bergamot` Marian's
-decoder for CPUs takes part as well, from text to text. Stepwise networks, verifiers and these two write 27 tokens; targets whose
-length is predicted are as long as their sources. The path through a graph is random and does not affect its cost; lattices are as
-long as those of trained tables. The cost of drafting depends on the number of accepted drafts, so both ends are measured: all are
-accepted (verifier and drafter are biased towards the same token), or none.
+choose among a shortlist. Stepwise networks and verifiers write 27 tokens; targets whose length is predicted are as long as their
+sources. The path through a graph is random and does not affect its cost; lattices are as long as those of trained tables. The cost
+of drafting depends on the number of accepted drafts, so both ends are measured: all are accepted (verifier and drafter are biased
+towards the same token), or none.
+
+Two ratios tell apart where a speed comes from. The first is the time of one token a step with all layers in this engine over the
+row's: the gain of fewer steps and layers. The second is the time of CTranslate2's fastest setting with all layers and a vocabulary
+map over the row's, which also contains the gain of the engine (`benchmarks.rivals.like_for_like` measures that alone).
 
 A decode starts with lists of ids and ends with lists of ids, without rescoring. In each round the entries take turns (A B C A B C).
 A cell is the median of the rounds in milliseconds a sentence, by one thread / by two. Memory is what a system and a batch of the
@@ -24,18 +27,21 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
 from benchmarks.decoding import machine_limits, peak_memory
 from benchmarks.decoding.base_entries import Entry, chosen, entries
-from benchmarks.decoding.bergamot_entry import Bergamot
 from benchmarks.decoding.machine_limits import Limits
 from benchmarks.decoding.networks import VOCABULARY, sentences
 from benchmarks.decoding.roofline import least_seconds, sentence_bytes, sentence_products
-from benchmarks.decoding.rounds import measure
+from benchmarks.decoding.rounds import measure, medians, turns
 from benchmarks.record import publish, spread
+from benchmarks.rivals.ctranslate2_settings import depths
+from benchmarks.rivals.entries import CTranslate2, named
+from benchmarks.rivals.like_for_like import trials
 
 Medians = dict[tuple[str, int, int], float]
 """Milliseconds by entry, threads and batch."""
@@ -45,29 +51,32 @@ SECTION = "Comparison with CTranslate2"
 
 def main() -> None:
     arguments = _arguments()
-    found = entries(arguments.size, arguments.tokens, tuple(arguments.batches), arguments.bergamot)
+    found = entries(arguments.size, arguments.tokens, tuple(arguments.batches))
     if arguments.memory_of:
         print(_memory(found[arguments.memory_of], arguments))
         return
     kept = chosen(found, arguments.only, quick=arguments.quick)
     before = [machine_limits.measure(count) for count in arguments.threads]
     memory = {} if arguments.quick else _memories(kept, arguments)
-    began = time.perf_counter()
-    decoders = {name: entry.make() for name, entry in kept.items()}
+    began, depth = time.perf_counter(), depths(arguments.size)[0]
+    baselines = f"CTranslate2 {named(depth)}, map", next(iter(found))
+    decoders = {name: entry.make() for name, entry in {baselines[1]: found[baselines[1]], **kept}.items()}
     print(f"{len(decoders)} entries made in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
-    results = measure(
-        decoders, arguments.batches, arguments.threads, arguments.tokens, VOCABULARY[arguments.size], arguments.rounds
-    )
+    with TemporaryDirectory(prefix="fewstep-rivals-") as folder:
+        rival = CTranslate2(Path(folder), arguments.size, arguments.tokens, trials(arguments, Path(folder), [depth]))
+        given = arguments.batches, arguments.threads
+        found_turns = rival.turns(baselines[0], depth, True, *given)
+        found_turns += turns(decoders, *given, arguments.tokens, VOCABULARY[arguments.size])
+        results = measure(found_turns, arguments.rounds)
+    memory |= rival.mebibytes
     after = [machine_limits.measure(count) for count in arguments.threads]
     limits = {count: Limits(*map(max, *pair)) for count, *pair in zip(arguments.threads, before, after, strict=True)}
-    medians: Medians = {(row["entry"], row["threads"], row["batch"]): row["median"] for row in results}
-    _publish_times(arguments, list(kept), medians, memory, results)
-    _publish_roofline(arguments, kept, medians, limits)
+    _publish_times(arguments, baselines, [baselines[0], *decoders], memory, results)
+    _publish_roofline(arguments, kept, medians(results), limits)
 
 
 def _memories(kept: Mapping[str, Entry], arguments: argparse.Namespace) -> dict[str, float | None]:
     began, options = time.perf_counter(), ["--size", arguments.size, "--tokens", str(arguments.tokens)]
-    options += ["--bergamot", arguments.bergamot] if arguments.bergamot else []
     options += ["--batches", *map(str, arguments.batches), "--threads", *map(str, arguments.threads)]
     found = {name: peak_memory.in_process(PROGRAM, options, name) for name in kept}
     print(f"memory measured in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
@@ -81,38 +90,47 @@ def _memory(entry: Entry, arguments: argparse.Namespace) -> float:
     before, decode = peak_memory.resident_mib("VmRSS"), entry.make()
     peak_memory.settle()
     decode(sentences(max(arguments.batches), arguments.tokens, VOCABULARY[arguments.size]))
-    if isinstance(decode, Bergamot):
-        return peak_memory.resident_mib("VmHWM", decode.worker(max(arguments.threads)).id_)
     return peak_memory.resident_mib("VmHWM") - before
 
 
 def _publish_times(
     arguments: argparse.Namespace,
+    baselines: tuple[str, str],
     names: Sequence[str],
-    medians: Medians,
     memory: Mapping[str, float | None],
     results: list[dict[str, Any]],
 ) -> None:
-    threads = " / ".join(map(str, arguments.threads))
+    rival, own = baselines
+    found, threads, batches = medians(results), " / ".join(map(str, arguments.threads)), arguments.batches
+
+    def times(name: str, batch: int) -> str:
+        return " / ".join(f"{found[name, count, batch]:.2f}" for count in arguments.threads)
+
+    def ratios(base: str, name: str, batch: int) -> str:
+        return " / ".join(f"{found[base, count, batch] / found[name, count, batch]:.2f}x" for count in arguments.threads)
+
     publish(
         arguments,
         section=SECTION,
         explanation=(
-            f"Networks of size `{arguments.size}` with random weights in int8, {arguments.tokens} tokens in and out, shortlists "
-            f"unless stated: milliseconds a sentence by {threads} threads, times faster than the first row by the better number of "
-            "threads, and the memory of a system."
+            f"All families, networks of size `{arguments.size}` with random weights in int8, {arguments.tokens} tokens in and out, "
+            f"shortlists: milliseconds a sentence by {threads} threads; times faster than `{own}`, by fewer steps and layers in "
+            f"the same engine; times faster than `{rival}` at its best setting, which also contains the engine; and the memory of "
+            "a system."
         ),
         columns=[
             "entry",
-            *(f"ms, batch {batch}" for batch in arguments.batches),
-            *(f"x, batch {batch}" for batch in arguments.batches),
+            *(f"ms, batch {batch}" for batch in batches),
+            *(f"x steps, batch {batch}" for batch in batches),
+            *(f"x CTranslate2, batch {batch}" for batch in batches),
             "MiB",
         ],
         rows=[
             [
                 name,
-                *(" / ".join(f"{medians[name, count, batch]:.2f}" for count in arguments.threads) for batch in arguments.batches),
-                *(f"{_best(medians, names[0], batch) / _best(medians, name, batch):.2f}x" for batch in arguments.batches),
+                *(times(name, batch) for batch in batches),
+                *(ratios(own, name, batch) for batch in batches),
+                *(ratios(rival, name, batch) for batch in batches),
                 f"{memory[name]:.0f}" if memory.get(name) is not None else "-",
             ]
             for name in names
@@ -122,11 +140,6 @@ def _publish_times(
         spread=spread([row["rounds"] for row in results]),
         figures=results,
     )
-
-
-def _best(medians: Medians, name: str, batch: int) -> float:
-    """Return the time by the better number of threads."""
-    return min(value for (entry, _, size), value in medians.items() if (entry, size) == (name, batch))
 
 
 def _publish_roofline(
@@ -183,7 +196,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="Timed rounds. Default: 5, with --quick 3.")
     parser.add_argument("--only", nargs="+", default=[""], help="Only entries whose names contain one of these.")
     parser.add_argument("--quick", action="store_true", help="A system of each kind, without memory.")
-    parser.add_argument("--bergamot", metavar="PYTHON", help="An interpreter with the package bergamot, for its entries.")
+    parser.add_argument("--settings", type=Path, help="Settings of CTranslate2 that were tried on this processor.")
     parser.add_argument("--json", type=Path, help="Write the table of times to this file.")
     parser.add_argument("--roofline", type=Path, help="Write the table of limits to this file.")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,6 +16,7 @@ from fewstep.config.network import SIZES, Sizes
 from fewstep.families.aggressive.config import AggressiveConfig
 from fewstep.families.parallel.config import ParallelConfig
 from fewstep.families.stepwise.config import StepwiseConfig
+from fewstep.vocabulary import RESERVED
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from models.aggressive.family import build as build_drafter
 from models.aggressive.head import DraftHead
@@ -37,9 +40,17 @@ DRAFTERS: dict[str, dict[str, Any]] = {
 """Sizes of the recipes for a CPU, and of the paper."""
 
 
+@cache
+def zipf(vocabulary: int) -> list[float]:
+    """Return cumulative weights of the tokens behind the reserved ones, as frequent as words of a text (Mandelbrot 1953). Uniform
+    tokens would have more translations in a batch than those of a text, which the map of a whole batch would have to hold."""
+    return list(itertools.accumulate(1 / (rank + 2.7) for rank in range(vocabulary - len(RESERVED))))
+
+
 def sentences(count: int, tokens: int, vocabulary: int) -> list[list[int]]:
-    draw = random.Random(count)
-    return [[draw.randrange(7, vocabulary) for _ in range(tokens)] for _ in range(count)]
+    """Return sentences of random tokens, frequent ones first in the vocabulary."""
+    draw, ids = random.Random(count), range(len(RESERVED), vocabulary)
+    return [draw.choices(ids, cum_weights=zipf(vocabulary), k=tokens) for _ in range(count)]
 
 
 def sizes(size: str) -> Sizes:

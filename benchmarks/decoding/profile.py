@@ -3,8 +3,7 @@
     python -m benchmarks.decoding.profile [--size base] [--batches 1 32] [--seconds 3] [--only graph] [--json FILE]
 
 Each entry of `benchmarks.decoding.base_size` decodes on one thread while perf samples this process; native functions are grouped
-into parts by their names. The extension must have its symbols: configure it with `-DCMAKE_BUILD_TYPE=RelWithDebInfo`. CTranslate2
-and bergamot have none, and are left out.
+into parts by their names. The extension must have its symbols: configure it with `-DCMAKE_BUILD_TYPE=RelWithDebInfo`.
 """
 
 from __future__ import annotations
@@ -53,8 +52,6 @@ def main() -> None:
     torch.set_num_threads(1)
     rows, symbols = [], {}
     for name, entry in chosen(entries(arguments.size, arguments.tokens, tuple(arguments.batches)), arguments.only).items():
-        if name.startswith("ctranslate2"):
-            continue
         decode = entry.make()
         for batch in arguments.batches:
             found = sampled(decode, sentences(batch, arguments.tokens, VOCABULARY[arguments.size]), arguments.seconds)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -22,6 +20,7 @@ from benchmarks.decoding.networks import (
     sentences,
     sizes,
     slot_network,
+    zipf,
 )
 from fewstep.config.network import SIZES
 from fewstep.config.options import MAX_SHORTLIST_TOKENS, Shortlist
@@ -41,12 +40,10 @@ from fewstep.vocabulary import RESERVED
 from models.common.native import native_arrays
 from models.dag.model import build as build_graph
 from models.lattice.model import build as build_lattice
-from models.stepwise.engines.ctranslate2 import CTranslate2Search
-from models.stepwise.engines.ctranslate2_model import ctranslate2, write_model
 
 Decode = Callable[[list[list[int]]], object]
 SHORTLIST = Shortlist(tokens=500, links=16)
-"""The shortlist of all systems: about 900 of 32,000 tokens for a sentence of 27."""
+"""The shortlist of all systems: about 680 of 32,000 tokens for a sentence of 27."""
 
 
 def full_depth(size: str) -> Layers:
@@ -56,9 +53,17 @@ def full_depth(size: str) -> Layers:
 @cache
 def lexicon(size: str) -> Lexicon:
     """Return frequent tokens and random links, in the form that candidate tables give them."""
-    count, draw = VOCABULARY[size], np.random.default_rng(3)
-    linked = draw.integers(len(RESERVED), count, (count, SHORTLIST.links))
+    count, draw, weights = VOCABULARY[size], np.random.default_rng(3), np.array(zipf(VOCABULARY[size]))
+    linked = len(RESERVED) + np.searchsorted(weights, draw.random((count, SHORTLIST.links)) * weights[-1])
     return Lexicon(np.arange(min(MAX_SHORTLIST_TOKENS, count)), np.sort(linked, 1))
+
+
+def shortlist_size(size: str, tokens: int) -> int:
+    """Return the mean number of tokens of a sentence's shortlist."""
+    common, linked = lexicon(size)
+    assert linked is not None
+    counts = [len({*common[: SHORTLIST.tokens], *linked[source].ravel()}) for source in sentences(32, tokens, VOCABULARY[size])]
+    return round(sum(counts) / len(counts))
 
 
 def _shape(size: str, layers: Layers | None) -> dict[str, Any]:
@@ -81,45 +86,6 @@ def natively(size: str, layers: Layers, order: str, search: StepwiseSearch) -> D
         return found.search(prepared, search, limits, torch.get_num_threads())
 
     return decode
-
-
-def by_ctranslate2(size: str, layers: Layers, search: StepwiseSearch, precision: str) -> Decode:
-    found = CTranslate2Search(network(size, layers), precision=precision)
-    return lambda sources: found(sources, search, [search.output_limits.max_tokens or 1] * len(sources))
-
-
-def by_ctranslate2_map(size: str, layers: Layers, search: StepwiseSearch, precision: str) -> Decode:
-    """Return CTranslate2 with a vocabulary map of the same tokens as the shortlists."""
-    names = [RESERVED[id_] if id_ < len(RESERVED) else str(id_) for id_ in range(VOCABULARY[size])]
-    with TemporaryDirectory() as directory:
-        write_model(network(size, layers), Path(directory), source_pieces=names, target_pieces=names, precision=precision)
-        (Path(directory) / "vmap.txt").write_text(vocabulary_map(size, names), encoding="utf-8")
-        files = {path.name: path.read_bytes() for path in Path(directory).iterdir()}
-    package, tokens = ctranslate2(), search.output_limits.max_tokens or 1
-    made = cache(
-        lambda threads: package.Translator("fewstep", compute_type=precision, inter_threads=1, intra_threads=threads, files=files)
-    )
-
-    def decode(sources: list[list[int]]) -> object:
-        results = made(torch.get_num_threads()).translate_batch(
-            [[names[id_] for id_ in source] for source in sources],
-            beam_size=1,
-            min_decoding_length=tokens,
-            max_decoding_length=tokens,
-            max_input_length=0,
-            use_vmap=True,
-        )
-        return [result.hypotheses[0] for result in results]
-
-    return decode
-
-
-def vocabulary_map(size: str, names: Sequence[str]) -> str:
-    """Return the lexicon as a text: the frequent tokens behind an empty key, then the links of each token."""
-    common, linked = lexicon(size)
-    assert linked is not None
-    rows = [("", common[: SHORTLIST.tokens]), *((names[id_], row) for id_, row in enumerate(linked) if id_ >= len(RESERVED))]
-    return "".join(f"{key}\t{' '.join(names[int(token)] for token in row)}\n" for key, row in rows)
 
 
 @cache

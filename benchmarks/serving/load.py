@@ -46,7 +46,7 @@ def started_targets(stack: ExitStack, arguments: argparse.Namespace) -> dict[str
         url, _ = stack.enter_context(fewstep_server(first, arguments.threads, CTRANSLATE2))
         found[f"{labels[0]}, CTranslate2"] = _fewstep(url, described[0]["name"])
     if not arguments.without_mlflow:
-        url = stack.enter_context(mlflow_server(first[0], arguments.threads))
+        url = stack.enter_context(mlflow_server(first[0]))
         found[f"{labels[0]}, MLflow"] = Target(f"{url}/invocations", lambda line: {"dataframe_records": [{"source": line}]})
     return found
 
@@ -86,7 +86,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 64], metavar="N")
     parser.add_argument("--seconds", type=float, default=5.0, help="Seconds of each server, number of clients and round.")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2, help="Threads of each server.")
+    parser.add_argument("--threads", type=int, default=2, help="Threads of each server but MLflow's, which has no such option.")
     parser.add_argument("--text", type=Path, help="Sentences, one a line. Default: those of the embedded corpus.")
     parser.add_argument("--without-ctranslate2", action="store_true")
     parser.add_argument("--without-mlflow", action="store_true")

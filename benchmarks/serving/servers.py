@@ -16,6 +16,8 @@ from tempfile import TemporaryDirectory, TemporaryFile
 
 import requests
 
+from benchmarks.rivals.process import environment
+
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 600
 END_SECONDS = 60
@@ -31,16 +33,10 @@ def free_port() -> int:
 
 
 @contextmanager
-def started(command: Sequence[str], port: int, probe: str, threads: int) -> Iterator[subprocess.Popen[bytes]]:
+def started(command: Sequence[str], port: int, probe: str) -> Iterator[subprocess.Popen[bytes]]:
     """Start a server in a group of processes, and wait for its probe. Raises RuntimeError if it ends or does not answer in time."""
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": str(threads),
-        "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{ROOT}",
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",  # MLflow calls uvicorn by its name
-    }
     with TemporaryFile() as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(command, cwd=ROOT, env=environment({}), stdout=log, stderr=log, start_new_session=True)
         try:
             if not _answers(process, f"http://127.0.0.1:{port}{probe}"):
                 log.seek(0)
@@ -75,19 +71,23 @@ def fewstep_server(directories: Sequence[Path], threads: int, module: str = "few
     """Start `fewstep serve`, or a program with the same arguments. Yield its address and its process id."""
     port = free_port()
     words = ["serve"] if module == "fewstep" else []
-    command = [sys.executable, "-m", module, *words, *map(str, directories), "--port", str(port)]
-    with started(command, port, "/healthz", threads) as process:
+    systems = [str(directory.absolute()) for directory in directories]
+    command = [sys.executable, "-m", module, *words, *systems, "--port", str(port), "--threads", str(threads)]
+    with started(command, port, "/healthz") as process:
         yield f"http://127.0.0.1:{port}", process.pid
 
 
 @contextmanager
-def mlflow_server(directory: Path, threads: int) -> Iterator[str]:
-    """Start `mlflow models serve` for a system, as the pipeline logs it. Yield its address."""
+def mlflow_server(directory: Path) -> Iterator[str]:
+    """Start `mlflow models serve` for a system, as the pipeline logs it. Yield its address.
+
+    MLflow calls uvicorn by its name, so the environment must be activated, as for every use of that command.
+    """
     from pipeline.tracking.models import save
 
     with TemporaryDirectory(prefix="fewstep-") as folder:
         model, port = Path(folder) / "model", free_port()
         save(model, directory.absolute(), "a")
         words = ["models", "serve", "-m", str(model), "-p", str(port), "-h", "127.0.0.1", "--env-manager", "local"]
-        with started([sys.executable, "-m", "mlflow", *words], port, "/health", threads):
+        with started([sys.executable, "-m", "mlflow", *words], port, "/health"):
             yield f"http://127.0.0.1:{port}"

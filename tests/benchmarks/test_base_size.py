@@ -8,15 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.decoding import base_size, marian_files
+from benchmarks.decoding import base_size
 from benchmarks.decoding.base_entries import chosen, entries
-from benchmarks.decoding.networks import VOCABULARY, network, sentences
+from benchmarks.decoding.networks import network
 from benchmarks.decoding.profile import by_part
-from benchmarks.decoding.random_systems import SHORTLIST, by_ctranslate2_map, lexicon
 from benchmarks.decoding.roofline import Network, least_seconds, sentence_bytes, stepwise
-from fewstep.config.options import OutputLimits
-from fewstep.families.stepwise.config import StepwiseSearch
-from fewstep.vocabulary import RESERVED
+from benchmarks.rivals import marian_files
+from benchmarks.rivals.ctranslate2_settings import Setting, Trial
 
 TINY = Network(width=128, feed_forward=256, source=9, vocabulary=8000, shortlist=628)
 
@@ -44,18 +42,6 @@ def test_the_least_time_takes_the_slower_limit_of_each_phase() -> None:
     assert max(by_bytes, by_products) < both < by_bytes + by_products
 
 
-def test_ctranslate2_writes_tokens_of_its_map_alone() -> None:
-    (source,) = sentences(1, 6, VOCABULARY["tiny"])
-    limits = OutputLimits(min_tokens=6, max_tokens=6)
-    ((tokens),) = by_ctranslate2_map("tiny", (4, 1), StepwiseSearch(output_limits=limits), "float32")([source])  # type: ignore[attr-defined]
-    common, linked = lexicon("tiny")
-    assert linked is not None
-    allowed = {*common[: SHORTLIST.tokens].tolist(), *linked[source].ravel().tolist()}
-    written = {RESERVED.index(token) if token in RESERVED else int(token) for token in tokens}
-    assert len(tokens) == 6
-    assert written <= allowed
-
-
 def test_marian_files_hold_each_tokens_links(tmp_path: Path) -> None:
     links = np.arange(60).reshape(20, 3) % 20
     folder = marian_files.write(tmp_path, layers=(1, 1), width=8, feed_forward=16, heads=2, vocabulary=20, links=links, common=4)
@@ -65,7 +51,7 @@ def test_marian_files_hold_each_tokens_links(tmp_path: Path) -> None:
     offsets = struct.unpack_from(f"<{count}Q", data, 48)
     tokens = struct.unpack_from(f"<{total}I", data, 48 + 8 * count)
     assert [list(tokens[offsets[at] : offsets[at + 1]]) for at in range(20)] == links.tolist()
-    assert str(folder / "model.npz") in marian_files.configuration(folder, 100)
+    assert str(folder / "model.npz") in marian_files.configuration(folder, 100, 10)
 
 
 def test_parts_of_a_profile_sum_to_one() -> None:
@@ -75,15 +61,17 @@ def test_parts_of_a_profile_sum_to_one() -> None:
 
 
 def test_unknown_entries_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"--only: expected parts of names.*ctranslate2 4-4"):
+    with pytest.raises(ValueError, match=r"--only: expected parts of names.*autoregressive 4-4"):
         chosen(entries("tiny", 8, (1,)), ["gpu"])
 
 
 @pytest.mark.slow  # it measures the machine first
 def test_the_program_writes_both_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ctranslate2")
     times, limits = tmp_path / "times.json", tmp_path / "limits.json"
+    monkeypatch.setattr(base_size, "trials", lambda *_: [Trial((4, 4), True, 1, Setting(), 1.0)])
     options = ["--size", "tiny", "--batches", "1", "--threads", "1", "--tokens", "6", "--rounds", "1", "--quick", "--only", "ctc"]
     monkeypatch.setattr(sys, "argv", ["base_size", *options, "--json", str(times), "--roofline", str(limits)])
     base_size.main()
-    for path in (times, limits):
-        assert [row[0] for row in json.loads(path.read_text())["rows"]] == ["ctc 4-4"]
+    names = [[row[0] for row in json.loads(path.read_text())["rows"]] for path in (times, limits)]
+    assert names == [["CTranslate2 4-4, map", "autoregressive 4-4", "ctc 4-4"], ["ctc 4-4"]]

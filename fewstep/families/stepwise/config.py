@@ -219,8 +219,6 @@ class StepwiseSearch(LimitedSearch):
             yield Problem(("length_penalty_form",), "power with engine ctranslate2", self.length_penalty_form)
         if self.strategy == "beam" and self.beam_threshold is not None:
             yield Problem(("beam_threshold",), "empty with engine ctranslate2", self.beam_threshold)
-        if self.shortlist is not None:
-            yield Problem(("shortlist",), "empty with engine ctranslate2", self.shortlist)
         if order is not None and (order.arrangement, order.step_size) != ("l2r", 1):
             expected = "auto or torch for an order other than one token a step from left to right"
             yield Problem(("engine",), expected, self.engine)

@@ -43,7 +43,7 @@ def engines_for(
     """
     engines: dict[str, StepwiseEngine] = {"torch": TorchEngine(model, ngram, lexicon, frozen=frozen)}
     if frozen:
-        engines["ctranslate2"] = CTranslate2Engine(model)
+        engines["ctranslate2"] = CTranslate2Engine(model, lexicon)
         if next(model.parameters()).device.type == "cpu" and not model.config.needs_torch:
             engines["native"] = NativeEngine(native or native_decoder(model, ngram, lexicon))
     return engines

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -20,7 +22,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from fewstep.config.options import Shortlist
+    from fewstep.shortlist import Lexicon
+
 INSTALL = "pip install 'fewstep[ctranslate2]'"
+MAP = "vmap.txt"
+"""CTranslate2's name of the file with a vocabulary map."""
 
 
 class EngineError(ImportError):
@@ -28,17 +35,25 @@ class EngineError(ImportError):
 
 
 def ctranslate2() -> Any:
-    """Import and return the package. Raises EngineError that names the extra which installs it."""
-    if not torch.cpu._is_vnni_supported():
-        # On CPUs of other vendors than Intel, CTranslate2 multiplies int8 with oneDNN, which without VNNI adds pairs of products
-        # in 16 bits, where they overflow. MKL, which the package also contains, does not; the choice is made at import.
-        os.environ.setdefault("CT2_USE_MKL", "1")
+    """Import and return the package. Raises EngineError that names the extra which installs it.
+
+    The choice of a backend is the package's own, or that of the user's `CT2_USE_MKL`.
+    """
     try:
         import ctranslate2
         import ctranslate2.specs
     except ImportError as error:
         raise EngineError(f"engine ctranslate2: expected the package ctranslate2, got: {error}; install it: {INSTALL}") from error
     return ctranslate2
+
+
+def may_saturate(precision: str) -> bool:
+    """Return whether 8-bit products may overflow on this processor: oneDNN, which CTranslate2 chooses on processors of other
+    vendors than Intel, adds pairs of products in 16 bits where the processor lacks VNNI. MKL does not, and takes much longer."""
+    if not precision.startswith("int8") or torch.cpu._is_vnni_supported() or platform.machine() != "x86_64":
+        return False
+    intel = "GenuineIntel" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    return os.environ.get("CT2_USE_MKL", str(intel)).lower() not in ("1", "true")
 
 
 def convertible(model: nn.Module) -> StepwiseModel:
@@ -81,6 +96,15 @@ def write_model(
     spec.optimize(quantization=None if precision == "float32" else precision)
     directory.mkdir(parents=True, exist_ok=True)
     spec.save(str(directory))
+
+
+def vocabulary_map(shortlist: Shortlist, lexicon: Lexicon, *, source_pieces: Sequence[str], target_pieces: Sequence[str]) -> str:
+    """Return CTranslate2's vocabulary map of a shortlist of stated size: its frequent tokens and the links of EOS, which every
+    source ends with, behind an empty source, and the links of each source token."""
+    linked = np.zeros((0, 0), np.int64) if lexicon.linked_tokens is None else lexicon.linked_tokens[:, : shortlist.links]
+    always = dict.fromkeys([*lexicon.common_tokens[: shortlist.tokens], *linked[EOS : EOS + 1].ravel()])
+    rows = [("", always), *zip(source_pieces, linked, strict=False)]
+    return "".join(f"{piece}\t{' '.join(target_pieces[int(id_)] for id_ in ids if id_ >= 0)}\n" for piece, ids in rows)
 
 
 @torch.no_grad()

@@ -1,22 +1,26 @@
 """CTranslate2 against torch: untrained networks of all shapes, and one that learnt the embedded corpus a little."""
 
 import dataclasses
+import platform
 import random
 import sys
 from functools import cache, partial
 
+import numpy as np
 import pytest
 import sacrebleu
 import torch
 
 from fewstep.config.network import Sizes
-from fewstep.config.options import OutputLimits
+from fewstep.config.options import OutputLimits, Shortlist
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.families.stepwise.orders import ORDERS
-from fewstep.vocabulary import RESERVED
+from fewstep.shortlist import Lexicon
+from fewstep.vocabulary import EOS, RESERVED
 from models.stepwise.decode import StepwiseDecoder
+from models.stepwise.engines import ctranslate2_model
 from models.stepwise.engines.ctranslate2 import CTranslate2Search
-from models.stepwise.engines.ctranslate2_model import EngineError, convertible, specification
+from models.stepwise.engines.ctranslate2_model import EngineError, convertible, may_saturate, specification, vocabulary_map
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.loss import loss
 from models.stepwise.model import StepwiseModel
@@ -193,6 +197,7 @@ def test_an_empty_source_has_an_empty_output():
     assert [len(one[0].ids) > 0 for one in found] == [False, True, False]
 
 
+@pytest.mark.skipif(may_saturate("int8"), reason="CTranslate2's 8-bit products may overflow on this processor")
 def test_int8_is_near_float32():
     model, inputs, _, _ = trained()
     decoder = frozen(model)
@@ -239,6 +244,37 @@ def test_searches_that_it_has_not_are_refused(options, message):
     decoder = frozen(network())
     with pytest.raises(ValueError, match=message):
         decoder.decode(decoder.prepare(sources(2)), StepwiseSearch(engine="ctranslate2", **options))
+
+
+def test_a_shortlist_is_a_vocabulary_map():
+    """One sentence at a time, the tokens of the map are those of the shortlist, so native code finds the same outputs."""
+    draw = np.random.default_rng(1)
+    lexicon = Lexicon(np.arange(23), np.concatenate([draw.integers(7, 23, (23, 3)), np.full((23, 1), -1)], 1))
+    shortlist = Shortlist(tokens=8, links=2)
+    decoder = StepwiseDecoder(network(), lexicon=lexicon, frozen=True)
+    search = StepwiseSearch(shortlist=shortlist)
+    for source in sources(20, seed=3):
+        (found,), (expected,) = (
+            decoder.decode(decoder.prepare([source]), dataclasses.replace(search, engine=engine))
+            for engine in ("ctranslate2", "auto")
+        )
+        assert found[0].ids == expected[0].ids
+        assert set(found[0].ids) <= {7, *lexicon.linked_tokens[[*source, EOS], :2].ravel()}
+    pieces = [str(id_) for id_ in range(23)]
+    lines = vocabulary_map(shortlist, lexicon, source_pieces=pieces, target_pieces=pieces).splitlines()
+    linked = [id_ for id_ in lexicon.linked_tokens[EOS, :2] if id_ > 7]
+    assert lines[0] == "\t" + " ".join(map(str, [*range(8), *linked]))
+    assert lines[1:] == [f"{id_}\t{a} {b}" for id_, (a, b, _, _) in enumerate(lexicon.linked_tokens)]
+
+
+def test_a_processor_without_vnni_may_overflow(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
+    monkeypatch.setattr(ctranslate2_model.Path, "read_text", lambda *_, **__: "vendor_id : AuthenticAMD")
+    monkeypatch.delenv("CT2_USE_MKL", raising=False)
+    assert may_saturate("int8_float32") == (platform.machine() == "x86_64")
+    assert not may_saturate("float32")
+    monkeypatch.setenv("CT2_USE_MKL", "1")
+    assert not may_saturate("int8")
 
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch):

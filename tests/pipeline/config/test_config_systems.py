@@ -136,10 +136,6 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
             "systems.a.search.beam.beam_threshold: expected empty with engine ctranslate2, got 3",
         ),
         (
-            "systems: {a: {search: {beam: {shortlist: {tokens: 50}, engine: ctranslate2}}}}",
-            "systems.a.search.beam.shortlist: expected empty with engine ctranslate2, got ",
-        ),
-        (
             "ngram: {}\nsystems: {two: {order: interleaved, search: {greedy: {ngram_weight: 0.5}}}}",
             "systems.two.search.greedy.ngram_weight: expected 0 for an order that writes no two adjacent tokens in a step, got 0.5",
         ),

@@ -10,7 +10,6 @@ import pytest
 import fewstep
 from fewstep.config.options import OutputLimits
 from fewstep.families.stepwise.config import StepwiseSearch
-from models.stepwise.engines.ctranslate2_model import ctranslate2
 from stages.artifacts import ExternalFile, Text
 from stages.context import StepContext, json_text
 from stages.errors import DataError
@@ -58,7 +57,6 @@ def files_of(model: Path, pieces: Path) -> dict[str, ExternalFile]:
 def marian(tmp_path_factory):
     """Return a folder with a Marian network, its CTranslate2 model by CTranslate2's converter, and its imported system."""
     pytest.importorskip("transformers")
-    ctranslate2()  # chooses how products are computed, before the package is imported anywhere
     from ctranslate2.converters import TransformersConverter
 
     folder = tmp_path_factory.mktemp("marian")

@@ -1,7 +1,9 @@
 """Files of a Marian Transformer with random weights: what bergamot, Marian's translator for CPUs, loads.
 
 Names of tensors and keys are those of Marian's public format (Junczys-Dowmunt et al. 2018): a matrix is [in, out], and a layer
-normalises after its residual sum.
+normalises after its residual sum. Each matrix has the multiplier of its activations (`_QuantMultA`), which Mozilla's pipeline
+computes from decoded text, so that `int8shiftAlphaAll` applies: Marian neither looks for the largest activation of a product nor
+prepares its bias again. The matrices are in float32, and bergamot quantizes them when it loads them.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ MARIAN_EOS, MARIAN_UNK = 0, 1
 SHORTLIST_MAGIC = 0xF11A48D5013417F5
 NEVER = -1e4
 """Bias of EOS, so that an output is as long as its limit."""
+ALPHA = 25.0
+"""Multiplier of activations: 127 over their largest value, which is about 5 behind a normalisation."""
 
 
 def word(token: int) -> str:
@@ -43,13 +47,16 @@ def write(
     _write_shortlist(folder / "shortlist.bin", links, common)
     options = _options(layers, width, feed_forward, heads, vocabulary)
     arrays: dict[str, Any] = dict(_weights(layers, width, feed_forward, vocabulary))
+    matrices = [name for name in arrays if arrays[name].shape[0] > 1]
+    # Products with the columns of a shortlist have the name "none".
+    arrays |= {f"{name}_QuantMultA": np.full(1, ALPHA, np.float32) for name in (*matrices, "none")}
     arrays["special:model.yml"] = np.frombuffer(_yaml(options).encode() + b"\0", np.int8)
     np.savez(folder / "model.npz", **arrays)
     return folder
 
 
-def configuration(folder: Path, batch_words: int) -> str:
-    """Return bergamot's settings for written files, with at most `batch_words` words in a batch."""
+def configuration(folder: Path, batch_words: int, sentence_words: int) -> str:
+    """Return bergamot's settings for written files, with at most so many words in a batch and in a sentence."""
     settings = {
         "models": f"[{folder / 'model.npz'}]",
         "vocabs": f"[{folder / 'vocabulary.spm'}, {folder / 'vocabulary.spm'}]",
@@ -57,7 +64,7 @@ def configuration(folder: Path, batch_words: int) -> str:
         "beam-size": 1,
         "normalize": 1.0,
         "word-penalty": 0,
-        "max-length-break": 128,
+        "max-length-break": sentence_words,
         "max-length-factor": 1.0,
         "mini-batch-words": batch_words,
         "workspace": 128,
@@ -65,9 +72,8 @@ def configuration(folder: Path, batch_words: int) -> str:
         "cpu-threads": 1,
         "quiet": "true",
         "quiet-translation": "true",
-        "gemm-precision": "int8shift",
+        "gemm-precision": "int8shiftAlphaAll",
         "ssplit-mode": "sentence",
-        "alignment": "soft",
     }
     return _yaml(settings)
 

@@ -1,0 +1,172 @@
+"""Other engines run as their users run them: in processes of their own, with an untouched environment and documented settings."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.decoding.networks import VOCABULARY, sentences
+from benchmarks.decoding.random_systems import SHORTLIST, lexicon
+from benchmarks.rivals import ctranslate2_settings, like_for_like, process
+from benchmarks.rivals.ctranslate2_settings import OWN, Model, Setting, Trial, fastest, of_threads, settings_of_one_thread
+from benchmarks.rivals.process import Process, users_environment
+from fewstep.vocabulary import EOS, RESERVED
+
+ROOT = Path(__file__).resolve().parents[2]
+ECHO = "import json, os\nwhile input(): print(json.dumps(dict(os.environ)), flush=True)"
+OURS = {
+    "benchmarks/decoding/levels.py": "two builds of this project's extension, found by PYTHONPATH",
+    "benchmarks/gpu/data_parallel.py": "workers of this project's training, and gloo's connection between them",
+}
+"""Programs that set variables of processes of this project."""
+
+
+def written_environments(path: Path) -> list[int]:
+    """Return the lines that change `os.environ`, or give a process an environment other than `environment(...)`."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = ast.unparse(node)
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            if called in ("os.putenv", "os.unsetenv") or (
+                called.startswith("os.environ.") and not called.endswith(("get", "items"))
+            ):
+                found.append(node.lineno)
+            found += [
+                node.lineno
+                for word in node.keywords
+                if word.arg == "env" and not ast.unparse(word.value).startswith("environment(")
+            ]
+        elif isinstance(node, ast.Assign | ast.AugAssign | ast.Delete):
+            targets = [node.target] if isinstance(node, ast.AugAssign) else node.targets
+            found += [node.lineno for target in targets if ast.unparse(target).startswith("os.environ")]
+        elif isinstance(node, ast.Name) and text == "environ":
+            found.append(node.lineno)
+    return found
+
+
+def test_no_program_changes_the_environment_of_a_rival() -> None:
+    paths = [path for path in (ROOT / "benchmarks").rglob("*.py") if str(path.relative_to(ROOT)) not in OURS]
+    assert {str(path.relative_to(ROOT)): lines for path in paths if (lines := written_environments(path))} == {}
+    rivals = ("ctranslate2", "bergamot", "transformers", "lmplz", "kenlm", "mlflow")
+    for name in OURS:
+        assert not any(rival in (ROOT / name).read_text(encoding="utf-8") for rival in rivals)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "os.environ['CT2_USE_MKL'] = '1'",
+        "os.environ.setdefault('CT2_USE_MKL', '1')",
+        "os.environ |= {}",
+        "del os.environ['A']",
+        "os.putenv('A', '1')",
+        "subprocess.Popen(command, env={**os.environ, 'OMP_NUM_THREADS': '1'})",
+        "from os import environ\nenviron['A'] = '1'",
+    ],
+)
+def test_changes_of_the_environment_are_found(program: str, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(program, encoding="utf-8")
+    assert written_environments(path)
+
+
+def test_a_process_has_the_environment_that_the_user_gave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.setenv("CT2_USE_MKL", "1")
+    rival = Process([sys.executable, "-c", ECHO], {})
+    found = rival.ask("?")
+    rival.close()
+    expected = dict(line.split("=", 1) for line in Path("/proc/self/environ").read_text().split("\0") if line)
+    assert {name: value for name, value in found.items() if name != "LC_CTYPE"} == {
+        name: value for name, value in expected.items() if name != "LC_CTYPE"
+    }  # Python sets LC_CTYPE of a process without a locale
+    assert found.get("OMP_NUM_THREADS") != "7"
+
+
+def test_a_setting_states_documented_switches_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given: list[dict[str, str]] = []
+    monkeypatch.setattr(Model, "directories", {"int8": tmp_path, "float32": tmp_path})
+    monkeypatch.setattr(subprocess, "Popen", lambda command, env, **options: given.append(env))
+    one = settings_of_one_thread()
+    settings = [*one, *(arranged for setting in one for arranged in of_threads(setting, 2))]
+    for setting in settings:
+        Model(tmp_path, "tiny", (4, 1)).process(setting)
+    user = users_environment()
+    assert given == [{**user, **dict(setting.switches)} for setting in settings]
+    assert {name for setting in settings for name, _ in setting.switches} == process.SWITCHES
+    assert [setting for setting in one if setting.switches == OWN and setting.compute_type == "int8"]
+    with pytest.raises(ValueError, match=r"switches: expected those of the rival's documentation.*OMP_NUM_THREADS"):
+        process.environment({"OMP_NUM_THREADS": "1"})
+
+
+@pytest.mark.parametrize(("vendor", "own"), [("AMD EPYC", "oneDNN"), ("Intel(R) Xeon(R)", "MKL")])
+def test_settings_cover_types_and_backends(vendor: str, own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctranslate2_settings, "cpu_model", lambda: vendor)
+
+    def backend(setting: Setting) -> str:
+        switches = {"CT2_USE_MKL": "1" if own == "MKL" else "0", "CT2_PACKED_GEMM": "1", **dict(setting.switches)}
+        return "oneDNN" if switches["CT2_USE_MKL"] == "0" else f"MKL {switches['CT2_PACKED_GEMM']}"
+
+    found = {(setting.compute_type, backend(setting)) for setting in settings_of_one_thread()}
+    types = ("int8", "int8_float32", "float32")
+    mkl = {(kind, f"MKL {packed}") for kind in (*types, "int16") for packed in "01"}
+    assert found == {*mkl, *((kind, "oneDNN") for kind in types)}
+
+
+def test_the_fastest_settings_use_at_most_the_threads_of_a_case() -> None:
+    times = {Setting(): 5.0, Setting("float32"): 4.0, Setting(intra_threads=2): 3.0, Setting("int16"): None}
+    trials = [Trial((4, 1), True, 1, setting, time) for setting, time in times.items()]
+    assert [one.setting for one in fastest(trials, True, 1, 1)] == [Setting("float32"), Setting()]
+    assert [one.setting for one in fastest(trials, True, 1, 2, 1)] == [Setting(intra_threads=2)]
+    assert fastest(trials, False, 1, 2) == []
+
+
+def test_the_worker_needs_the_rival_alone() -> None:
+    for name in ("ctranslate2_worker", "bergamot_worker"):
+        tree = ast.parse((ROOT / f"benchmarks/rivals/{name}.py").read_text(encoding="utf-8"))
+        modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        modules |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert {module.partition(".")[0] for module in modules} - sys.stdlib_module_names <= {"ctranslate2"}
+
+
+def test_ctranslate2_writes_tokens_of_its_map_alone(tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    model, sources = Model(tmp_path, "tiny", (1, 1)), sentences(2, 6, VOCABULARY["tiny"])
+    rival = model.process(Setting())
+    (with_map, whole) = (rival.ask(model.request(sources, Setting(), use_map, 0)) for use_map in (True, False))
+    rival.close()
+    common, linked = lexicon("tiny")
+    assert linked is not None
+    allowed = {
+        *common[: SHORTLIST.tokens].tolist(),
+        *(int(token) for source in sources for token in linked[[*source, EOS]].ravel()),
+    }
+    written = [{RESERVED.index(piece) if piece in RESERVED else int(piece) for piece in one} for one in with_map["output"]]
+    assert all(tokens <= allowed for tokens in written)
+    assert [len(one) for one in with_map["output"]] == [6, 6]
+    assert with_map["output"] != whole["output"]
+    assert with_map["milliseconds"] > 0
+
+
+def test_ratios_are_to_the_faster_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"a": 4.0, "b": 2.0, "": 1.0}
+    group = like_for_like.Group((4, 1), True)
+    results = [
+        {"entry": group.entry(engine), "setting": setting, "threads": 1, "batch": 1, "median": times[setting], "rounds": [1.0]}
+        for engine, setting in ((like_for_like.CTRANSLATE2, "a"), (like_for_like.CTRANSLATE2, "b"), (like_for_like.OWN, ""))
+    ]
+    monkeypatch.setattr(
+        sys, "argv", ["x", "--size", "tiny", "--batches", "1", "--threads", "1", "--json", str(tmp_path / "a.json")]
+    )
+    like_for_like.publish_results(
+        like_for_like.arguments_of(),
+        [group],
+        [group.entry(name) for name in (like_for_like.CTRANSLATE2, like_for_like.OWN)],
+        results,
+    )
+    rows = json.loads((tmp_path / "a.json").read_text())["rows"]
+    assert [row[1:] for row in rows] == [["2.00", "1.00x"], ["1.00", "2.00x"]]
