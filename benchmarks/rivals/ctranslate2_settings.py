@@ -29,7 +29,7 @@ from benchmarks.record import load, publish
 from benchmarks.rivals.process import Process
 from fewstep.vocabulary import RESERVED
 from models.stepwise.engines.ctranslate2_model import MAP, vocabulary_map, write_model
-from stages.benchmark.environment import cpu_model
+from stages.shared.environment import cpu_model
 
 WORKER = Path(__file__).with_name("ctranslate2_worker.py")
 Switches = tuple[tuple[str, str], ...]
