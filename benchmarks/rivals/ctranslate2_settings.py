@@ -40,7 +40,7 @@ ONEDNN: Switches = (("CT2_USE_MKL", "0"),)
 UNPACKED: Switches = (("CT2_PACKED_GEMM", "0"),)
 TYPES = ("int8", "int8_float32", "float32")
 SECONDS, SLOW, HOPELESS = 0.3, 2.0, 4.0
-"""A setting is tried for at least so many seconds. One that is `SLOW` times slower than the fastest is tried by a single call, and
+"""A setting is tried for at least `SECONDS`. One that is `SLOW` times slower than the fastest is tried by a single call, and
 one that is `HOPELESS` times slower with the first batch is not tried with others."""
 FINALISTS = 2
 """Settings of each case that take part in the rounds."""

@@ -28,7 +28,7 @@ class CTranslate2:
         """The memory that the last answered entry added to its process."""
 
     def turns(self, entry: str, layers: Layers, use_map: bool, batches: Sequence[int], threads: Sequence[int]) -> list[Turn]:
-        """Return the turns of an entry, for each case those of several settings that use at most so many threads."""
+        """Return the turns of an entry, for each case those of the fastest settings within its threads."""
         own = [one for one in self._trials if one.layers == layers]
         return [
             Turn(entry, count, batch, self._timed(entry, layers, one.setting, use_map, batch), one.setting.label)

@@ -56,7 +56,7 @@ def write(
 
 
 def configuration(folder: Path, batch_words: int, sentence_words: int) -> str:
-    """Return bergamot's settings for written files, with at most so many words in a batch and in a sentence."""
+    """Return bergamot's settings for written files, with limits on the words of a batch and of a sentence."""
     settings = {
         "models": f"[{folder / 'model.npz'}]",
         "vocabs": f"[{folder / 'vocabulary.spm'}, {folder / 'vocabulary.spm'}]",
