@@ -152,45 +152,6 @@ class Scores(Artifact):
 
 
 @dataclass(frozen=True)
-class Likelihood(Artifact):
-    """Log-probabilities of given translations.
-
-    `shards/00000.arrow`, ... (id int64; log_probability float64, null for a pair that is left out; tokens int32 with EOS; left_out
-    string: the reason), `likelihood.json` (rows, left_out by reason, tokens and log_probability of the others, perplexity,
-    vocabulary).
-    """
-
-
-@dataclass(frozen=True)
-class Contrasted(Artifact):
-    """A contrastive evaluation.
-
-    `shards/00000.arrow` (source, right, wrong, type; distance int32, frequency int64; log-probabilities and tokens of both),
-    `contrastive.json` (`stages.contrastive.summary.summarise`).
-    """
-
-
-@dataclass(frozen=True)
-class DagAnalysis(Artifact):
-    """An analysis of DAGs: `dag_analysis.json` (`stages.dag_analysis.statistics`), drawings in `records/figures`."""
-
-
-@dataclass(frozen=True)
-class ParallelAnalysis(Artifact):
-    """An analysis of slots: `parallel_analysis.json` (`stages.parallel_analysis.run`)."""
-
-
-@dataclass(frozen=True)
-class LatticeAnalysis(Artifact):
-    """An analysis of lattices.
-
-    `lattice_analysis.json`: candidates; sentences; impossible (sentences without a path); tokens and bigrams (on best paths,
-    counted by the upper end 1, 2, 4, ... of the class of their rank before the search). `records/latency.json`: milliseconds by
-    part.
-    """
-
-
-@dataclass(frozen=True)
 class Timings(Artifact):
     """Timings of systems: `systems.json` (systems, searches and sentences), `records/benchmark.json` (timings and conditions).
 

@@ -6,10 +6,11 @@ import sys
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 
+from stages.stage import Stage
 from stages.table import STAGES
 from tests.architecture import PACKAGES, ROOT, Module, families, modules, stage_lists, upward_imports
 
@@ -125,6 +126,30 @@ def test_families_do_not_import_each_other(family: str) -> None:
         if f"{entry.name}.".startswith(others)
     ]
     assert not wrong, f"{wrong}: move what two families share to models/common"
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+def test_stages_do_not_import_each_other(stage: Stage[Any, Any, Any]) -> None:
+    others = tuple(f"stages.{other.name}." for other in STAGES if other is not stage)
+    wrong = [
+        f"{module.name}:{entry.line} imports {entry.name}"
+        for module in sources(f"stages/{stage.name}")
+        for entry in module.imports
+        if f"{entry.name}.".startswith(others)
+    ]
+    assert not wrong, f"{wrong}: move what two stages use to stages/shared"
+
+
+def test_what_stages_share_imports_no_stage() -> None:
+    own = tuple(f"stages.{stage.name}." for stage in STAGES)
+    wrong = [
+        f"{module.name}:{entry.line} imports {entry.name}"
+        for module in sources("stages")
+        if not f"{module.name}.".startswith((*own, "stages.table."))
+        for entry in module.imports
+        if f"{entry.name}.".startswith(own)
+    ]
+    assert not wrong, f"{wrong}: expected stages to import what they share, not the other way; move the imported code"
 
 
 def test_planning_loads_no_heavy_library() -> None:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from models.training.recipe import TrainedSystem
 from pipeline.plan import stage_configs
 from pipeline.plan.flow import Built, Flow, Texts
 from pipeline.plan.text_files import one_file
 from stages import contrastive, dag_analysis, lattice_analysis, likelihood, parallel_analysis
-from stages.artifacts import Contrasted, DagAnalysis, LatticeAnalysis, Likelihood, ParallelAnalysis, System, Text
+from stages.artifacts import Artifact, Text
+from stages.stage import Stage
+
+Analysed = dict[str, dict[str, Artifact]]
+"""Artifacts of an analysis by text (`train` and test sets; empty for one that reads none) and system."""
 
 
-def measure_likelihood(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[str, dict[str, Likelihood]]:
+def analyse(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[str, Analysed]:
+    """Plan the analyses that the config asks for; by stage."""
+    found = {stage.name: plan(flow, texts, systems) for stage, plan in ANALYSES}
+    return {stage: analysed for stage, analysed in found.items() if analysed}
+
+
+def measure_likelihood(flow: Flow, texts: Texts, systems: dict[str, Built]) -> Analysed:
     """Measure the likelihood of the references under each system, if the config asks for it; by test set and system."""
     if not flow.config.evaluation.likelihood:
         return {}
@@ -24,21 +37,19 @@ def measure_likelihood(flow: Flow, texts: Texts, systems: dict[str, Built]) -> d
     }
 
 
-def compare_minimal_pairs(flow: Flow, systems: dict[str, Built]) -> dict[str, Contrasted]:
-    """Score contrastive pairs with each system, if the config asks for it; by system."""
+def compare_minimal_pairs(flow: Flow, texts: Texts, systems: dict[str, Built]) -> Analysed:
+    """Score contrastive pairs, which are no text of the run, with each system, if the config asks for it."""
     evaluation = flow.config.evaluation
     if not evaluation.contrastive and evaluation.contrastive_pairs is None:
         return {}
     config = stage_configs.contrastive_config(flow.config)
     named = evaluation.contrastive_pairs
     pairs = None if named is None else one_file("evaluation.contrastive_pairs", named, flow.access)
-    return {
-        name: flow.steps.add(contrastive.STAGE, name, contrastive.ContrastiveInputs(built.system, pairs), config)
-        for name, built in systems.items()
-    }
+    inputs = {name: contrastive.ContrastiveInputs(built.system, pairs) for name, built in systems.items()}
+    return {"": {name: flow.steps.add(contrastive.STAGE, name, inputs[name], config) for name in systems}}
 
 
-def analyse_dags(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[str, dict[str, DagAnalysis]]:
+def analyse_dags(flow: Flow, texts: Texts, systems: dict[str, Built]) -> Analysed:
     """Analyse the graphs of Directed Acyclic Transformers, if the config asks for it; by text and system.
 
     The graphs of a number of test sentences are drawn, those of the training text are not.
@@ -54,14 +65,14 @@ def analyse_dags(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[st
     }
 
 
-def _analyse_dag(flow: Flow, step: str, name: str, built: Built, text: Text, drawn: int) -> DagAnalysis:
+def _analyse_dag(flow: Flow, step: str, name: str, built: Built, text: Text, drawn: int) -> Artifact:
     settings = flow.config.systems[name]
     assert isinstance(settings, TrainedSystem)
     inputs = dag_analysis.DagAnalysisInputs(built.system, text, built.trained if settings.training.keep_first else None)
     return flow.steps.add(dag_analysis.STAGE, step, inputs, dag_analysis.DagAnalysisConfig(sentences=drawn))
 
 
-def analyse_slots(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[str, dict[str, ParallelAnalysis]]:
+def analyse_slots(flow: Flow, texts: Texts, systems: dict[str, Built]) -> Analysed:
     """Analyse the slots of systems that write all tokens at once, if the config asks for it; by text and system."""
     if not flow.config.evaluation.parallel_analysis:
         return {}
@@ -81,24 +92,36 @@ def analyse_slots(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[s
     }
 
 
-def analyse_lattices(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[str, dict[str, LatticeAnalysis]]:
+def analyse_lattices(flow: Flow, texts: Texts, systems: dict[str, Built]) -> Analysed:
     """Analyse the lattices of sequence-to-lattice systems, if the config asks for it; by test set and system."""
     timed = flow.config.evaluation.lattice_analysis
     if not timed:
         return {}
     names = _analysed(flow, "lattice_analysis")
     return {
-        test: {name: _analyse_lattice(flow, name, systems[name].system, test, text, timed) for name in names}
+        test: {name: _analyse_lattice(flow, name, systems[name], test, text, timed) for name in names}
         for test, text in texts.tests.items()
     }
 
 
-def _analyse_lattice(flow: Flow, name: str, bundle: System, test: str, text: Text, timed: int) -> LatticeAnalysis:
+def _analyse_lattice(flow: Flow, name: str, built: Built, test: str, text: Text, timed: int) -> Artifact:
     config = lattice_analysis.LatticeAnalysisConfig(name=f"{name} on {test}", timed=timed)
-    return flow.steps.add(lattice_analysis.STAGE, f"{name}:{test}", lattice_analysis.LatticeAnalysisInputs(bundle, text), config)
+    inputs = lattice_analysis.LatticeAnalysisInputs(built.system, text)
+    return flow.steps.add(lattice_analysis.STAGE, f"{name}:{test}", inputs, config)
 
 
 def _analysed(flow: Flow, analysis: str) -> list[str]:
     """Return the names of the systems that have this analysis."""
     systems = flow.config.systems.items()
     return [name for name, settings in systems if isinstance(settings, TrainedSystem) and settings.analysis == analysis]
+
+
+ANALYSES: tuple[tuple[Stage[Any, Any, Any], Callable[[Flow, Texts, dict[str, Built]], Analysed]], ...] = (
+    (likelihood.STAGE, measure_likelihood),
+    (contrastive.STAGE, compare_minimal_pairs),
+    (dag_analysis.STAGE, analyse_dags),
+    (parallel_analysis.STAGE, analyse_slots),
+    (lattice_analysis.STAGE, analyse_lattices),
+)
+"""The stages of analyses with the functions that plan them, in the order of the report. The module `report` of the stage's folder
+gives their tables and figures."""

@@ -37,6 +37,8 @@ def _collect(module: str, trees: dict[str, str]) -> None:
     imported = _imports(tree)
     if "models.family.family_named" in imported:
         imported |= {f"{entry.package}.{part}" for entry in FAMILIES.values() for part in ("family", "system")}
+    if "stages.shared.report_parts.part_of" in imported:
+        imported |= {f"stages.{path.parent.name}.report" for path in ROOT.glob("stages/*/report.py")}
     trees[module] = hashlib.sha256(ast.dump(_without_docstrings(tree)).encode()).hexdigest()
     if module == "fewstep.native":
         trees["csrc"] = _native_digest()

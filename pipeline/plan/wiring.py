@@ -10,7 +10,7 @@ from pipeline.config.pretraining import PRETRAINING
 from pipeline.config.schema import Pinned, RunConfig
 from pipeline.config.systems import Distillation
 from pipeline.plan import stage_configs
-from pipeline.plan.analyses import analyse_dags, analyse_lattices, analyse_slots, compare_minimal_pairs, measure_likelihood
+from pipeline.plan.analyses import analyse
 from pipeline.plan.counts import align_and_count, estimate_language_model
 from pipeline.plan.evaluation import decode_and_score, measure_speed
 from pipeline.plan.flow import Built, Distilled, Flow, Sources
@@ -52,11 +52,7 @@ def build_plan(config: RunConfig, store: Store) -> Plan:
         timings=measure_speed(flow, texts, systems),
         cut=truncated,
         counts=_counted_artifacts(config, distilled, links, tables, language_model, systems),
-        likelihoods=measure_likelihood(flow, texts, systems),
-        contrasts=compare_minimal_pairs(flow, systems),
-        dag_analyses=analyse_dags(flow, texts, systems),
-        parallel_analyses=analyse_slots(flow, texts, systems),
-        lattice_analyses=analyse_lattices(flow, texts, systems),
+        analyses=analyse(flow, texts, systems),
         tuned={f"{name}/{search}": tuned for name, built in systems.items() for search, tuned in built.tuned.items()},
         imported=imported,
     )

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stages.artifacts import Contrasted, ExternalFile, System
+from stages.artifacts import Artifact, ExternalFile, System
 from stages.shared.embedded.contrast import Language
 from stages.stage import Implementation, Stage
+
+
+@dataclass(frozen=True)
+class Contrasted(Artifact):
+    """A contrastive evaluation.
+
+    `shards/00000.arrow` (source, right, wrong, type; distance int32, frequency int64; log-probabilities and tokens of both),
+    `contrastive.json` (`stages.contrastive.summary.summarise`).
+    """
 
 
 @dataclass(frozen=True)

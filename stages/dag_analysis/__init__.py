@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stages.artifacts import DagAnalysis, System, Text, Trained
+from stages.artifacts import Artifact, System, Text, Trained
 from stages.stage import Implementation, Stage
+
+
+@dataclass(frozen=True)
+class DagAnalysis(Artifact):
+    """An analysis of DAGs: `dag_analysis.json` (`stages.dag_analysis.statistics`), drawings in `records/figures`."""
 
 
 @dataclass(frozen=True)

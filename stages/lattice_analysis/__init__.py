@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stages.artifacts import LatticeAnalysis, System, Text
+from stages.artifacts import Artifact, System, Text
 from stages.stage import Implementation, Stage
+
+
+@dataclass(frozen=True)
+class LatticeAnalysis(Artifact):
+    """An analysis of lattices.
+
+    `lattice_analysis.json`: candidates; sentences; impossible (sentences without a path); tokens and bigrams (on best paths,
+    counted by the upper end 1, 2, 4, ... of the class of their rank before the search). `records/latency.json`: milliseconds by
+    part.
+    """
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stages.artifacts import Likelihood, System, Text
+from stages.artifacts import Artifact, System, Text
 from stages.stage import Implementation, Stage
+
+
+@dataclass(frozen=True)
+class Likelihood(Artifact):
+    """Log-probabilities of given translations.
+
+    `shards/00000.arrow`, ... (id int64; log_probability float64, null for a pair that is left out; tokens int32 with EOS; left_out
+    string: the reason), `likelihood.json` (rows, left_out by reason, tokens and log_probability of the others, perplexity,
+    vocabulary).
+    """
 
 
 @dataclass(frozen=True)

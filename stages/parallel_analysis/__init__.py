@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stages.artifacts import ParallelAnalysis, System, Text
+from stages.artifacts import Artifact, System, Text
 from stages.stage import Implementation, Stage
+
+
+@dataclass(frozen=True)
+class ParallelAnalysis(Artifact):
+    """An analysis of slots: `parallel_analysis.json` (`stages.parallel_analysis.run`)."""
 
 
 @dataclass(frozen=True)

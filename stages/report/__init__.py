@@ -6,12 +6,7 @@ from dataclasses import dataclass, field
 
 from stages.artifacts import (
     Artifact,
-    Contrasted,
-    DagAnalysis,
     Hypotheses,
-    LatticeAnalysis,
-    Likelihood,
-    ParallelAnalysis,
     Report,
     Scores,
     System,
@@ -54,16 +49,8 @@ class ReportInputs:
     """If long sources are truncated: the tokens of the training text (`train`) and of each test set."""
     counts: dict[str, Artifact] = field(default_factory=dict)
     """Links, candidate tables and language models, by step."""
-    likelihoods: dict[str, dict[str, Likelihood]] = field(default_factory=dict)
-    """Likelihoods by test set and system."""
-    contrasts: dict[str, Contrasted] = field(default_factory=dict)
-    """Contrastive evaluations by system."""
-    dag_analyses: dict[str, dict[str, DagAnalysis]] = field(default_factory=dict)
-    """Analyses by text (`train` and test sets) and system."""
-    parallel_analyses: dict[str, dict[str, ParallelAnalysis]] = field(default_factory=dict)
-    """Analyses by text (`train` and test sets) and system."""
-    lattice_analyses: dict[str, dict[str, LatticeAnalysis]] = field(default_factory=dict)
-    """Analyses by test set and system."""
+    analyses: dict[str, dict[str, dict[str, Artifact]]] = field(default_factory=dict)
+    """Analyses by stage, text (`train` and test sets; empty for a stage that reads none) and system."""
     tuned: dict[str, Tuned] = field(default_factory=dict)
     """Tuned length penalties by `system/search`."""
     imported: System | None = None

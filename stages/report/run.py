@@ -20,8 +20,8 @@ def run(inputs: ReportInputs, config: ReportConfig, context: StepContext) -> Non
     findings = gather(inputs, config)
     failures = shortfalls(findings, {"bleu": config.min_bleu, "rougeL": config.min_rouge})
     extras = collect(inputs, findings, context.timeline())
-    single = filter(None, [extras.curves, extras.agreement])
-    for figure in [*extras.speed.values(), *single, *extras.spread, *extras.by_length, *extras.diversity]:
+    drawn = [*extras.speed.values(), *filter(None, [extras.curves]), *extras.spread]
+    for figure in [*drawn, *(figure for part in findings.parts for figure in part.figures)]:
         context.write_text(context.records("figures", f"{figure.name}.svg"), figure.drawing.document())
     context.write_text(context.records("report.md"), markdown(config.title, findings, failures))
     context.write_text(context.records("report.html"), page(config.title, findings, extras, failures))

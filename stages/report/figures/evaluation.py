@@ -1,15 +1,13 @@
-"""Figures of quality, speed, length, diversity and agreement."""
+"""Figures of quality and speed."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stages.report.figures.entries import Colours, plot_entries
 from stages.shared.figures.canvas import CARD, MUTED, PANEL, WIDE_PANEL, panel, style
-from stages.shared.figures.drawing import Drawing, Entry, panel_of
+from stages.shared.figures.drawing import Colours, Drawing, Entry, panel_of, plot_entries
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,35 +66,6 @@ def _scatter(axes: Axes, points: Sequence[Point], positions: Sequence[tuple[floa
     axes.margins(x=0.1, y=0.12)
 
 
-def agreement(curves: Mapping[str, Sequence[tuple[str, float]]], colours: Colours) -> Drawing:
-    """Draw the accuracy in per cent by distance, with a line for each system. All lines have the same distances."""
-    with style():
-        figure, axes = panel(WIDE_PANEL)
-        for system, points in curves.items():
-            axes.plot(*zip(*points, strict=True), color=colours[system], linewidth=1.8, marker="o", markersize=4)
-        axes.axhline(50, color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)))
-        axes.set(title="Correct verb preferred, %", xlabel="words from subject to verb")
-        axes.margins(x=0.03)
-        key = tuple(Entry(system, colours[system]) for system in curves)
-        return Drawing((panel_of("Correct verbs by distance from the subject", figure),), key)
-
-
-def length_curves(curves: Mapping[str, Sequence[tuple[str, float | None]]], colours: Colours) -> Drawing:
-    """Draw BLEU by reference length, with a line for each entry `system/search`. All lines have the same bins; values may be
-    missing."""
-    with style():
-        figure, axes = panel(WIDE_PANEL)
-        heights = {entry: [math.nan if bleu is None else bleu for _, bleu in points] for entry, points in curves.items()}
-        key = plot_entries(
-            axes, {entry: list(enumerate(line)) for entry, line in heights.items()}, colours, marker="o", markersize=3
-        )
-        names = [name for name, _ in next(iter(curves.values()))]
-        axes.set_xticks(range(len(names)), labels=names)
-        axes.set(title="BLEU", xlabel="words of the reference")
-        axes.margins(x=0.03)
-        return Drawing((panel_of("BLEU by the length of the reference", figure),), key)
-
-
 def speed_spread(quantiles: Mapping[str, Sequence[float]], unit: str, colours: Colours) -> Drawing:
     """Draw the distribution of speed-ups over sentences, with a line for each entry `system/search`.
 
@@ -111,20 +80,3 @@ def speed_spread(quantiles: Mapping[str, Sequence[float]], unit: str, colours: C
         axes.set(title="Speed-up over the baseline", xlabel=f"{unit}s, %", ylim=(0, None))
         axes.margins(x=0.02)
         return Drawing((panel_of(f"Speed-up over the baseline by {unit}", figure),), key)
-
-
-def quality_diversity(points: Mapping[str, tuple[float, float]], colours: Colours) -> Drawing:
-    """Draw points (pairwise BLEU, BLEU) of entries `system/search`; the points of one system are joined by a line."""
-    with style():
-        figure, axes = panel(WIDE_PANEL)
-        systems = list(dict.fromkeys(entry.partition("/")[0] for entry in points))
-        for system in systems:
-            own = sorted(position for entry, position in points.items() if entry.partition("/")[0] == system)
-            axes.plot(*zip(*own, strict=True), color=colours[system], linewidth=1.4, marker="o", markersize=5)
-        for entry, position in points.items():
-            search = entry.partition("/")[2]
-            axes.annotate(search, position, xytext=(5, 5), textcoords="offset points", fontsize=8)
-        axes.set(title="BLEU of samples", xlabel="pairwise BLEU among samples (lower is more diverse)")
-        axes.margins(x=0.1, y=0.15)
-        key = tuple(Entry(system, colours[system]) for system in systems)
-        return Drawing((panel_of("Quality against diversity of samples", figure),), key)

@@ -8,13 +8,17 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from stages.artifacts import Artifact
 from stages.errors import DataError
 from stages.report import Evaluated, ReportConfig, ReportInputs
-from stages.report.findings.analyses import Analyses, analyse, perplexity
 from stages.report.findings.comparisons import Comparison, compare
 from stages.report.findings.lead import Lead, lead_of
-from stages.report.findings.seeds import over_seeds
+from stages.report.findings.mutual_information import compare_pairs, information_tables
+from stages.report.findings.seeds import over_seeds, seed_tables
 from stages.shared.decoding.sentences import Sentence, best_in_order, read_sentences
+from stages.shared.figures.canvas import colours_of
+from stages.shared.figures.drawing import Colours
+from stages.shared.report_parts import Artifacts, Json, Part, Table, part_of
 from stages.shared.tasks import SUMMARIZATION, TASKS, TRANSLATION, Task
 
 NAMES = {
@@ -71,7 +75,7 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Findings:
-    """All results of a run. They are deterministic except for `Row.timing` and `benchmarks`."""
+    """All results of a run. They are deterministic except for `Row.timing`, `benchmarks` and `parts`."""
 
     rows: list[Row]
     outputs: dict[str, Outputs]
@@ -89,13 +93,23 @@ class Findings:
     """Lead baselines of summarization, by test set."""
     cut: dict[str, dict[str, int]] = field(default_factory=dict)
     """If long sources are truncated: `tokens.json` of the training text (`train`) and of each test set."""
-    analyses: Analyses = field(default_factory=Analyses)
+    analyses: Json = field(default_factory=dict)
+    """Results of analyses by name."""
+    parts: list[Part] = field(default_factory=list)
+    """What the other stages give to the report."""
+    colours: Colours = field(default_factory=dict)
+    """The colour of each system and training in all figures and tables."""
     seeds: list[dict[str, Any]] = field(default_factory=list)
     """Means and standard deviations over seeds (`stages.report.findings.seeds.over_seeds`)."""
 
     def of(self, test: str) -> list[Row]:
         """Return the rows of one test set."""
         return [row for row in self.rows if row.test == test]
+
+    def tables(self) -> list[Table]:
+        """Return the tables of comparisons and analyses."""
+        found = information_tables(self.analyses.get("mutual_information", {}), self.analyses.get("likelihood", {}))
+        return [*seed_tables(self.seeds, NAMES), *found, *(table for part in self.parts for table in part.tables)]
 
     def signatures(self) -> list[tuple[str, str]]:
         """Return pairs (name, signature) of metrics without repetition. A metric has several if rows were scored differently."""
@@ -117,7 +131,10 @@ def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
     if config.baseline not in entries:
         raise DataError(f"evaluation.baseline: expected one of {', '.join(entries) or 'no results'}, got {config.baseline!r}")
     benchmarks = {test: _read(timing.records / "benchmark.json") for test, timing in inputs.timings.items()}
-    analyses = analyse(inputs, config)
+    colours = colours_of([*(item.system for item in inputs.evaluated), *inputs.trainings])
+    parts = [part_of(stage, artifacts, colours) for stage, artifacts in _of_stages(inputs).items()]
+    analyses = {name: found for part in parts for name, found in part.results.items()}
+    analyses["mutual_information"] = compare_pairs(config.system_pairs, analyses.get("likelihood", {}))
     rows: list[Row] = []
     task, outputs, leads = TASKS[config.task], {}, {}
     for test in dict.fromkeys(item.test for item in inputs.evaluated):
@@ -125,7 +142,9 @@ def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
         sentences = read_sentences(inputs.tests[test].path)
         hypotheses = [best_in_order(item.hypotheses, sentences) for item in items]
         timings = benchmarks.get(test, {}).get("entries", {})
-        found = _with_perplexity(_rows(items, timings, config.baseline), analyses.likelihood.get(test, {}))
+        found = _rows(items, timings, config.baseline)
+        for part in parts:
+            found = _with_metrics(found, part.metrics.get(test, {}))
         rows += _compared(found, hypotheses, sentences, task.metric)
         if task is SUMMARIZATION:
             leads[test] = lead_of(sentences, found[0].metrics)
@@ -133,7 +152,17 @@ def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
     tests = {test: _read(text.path / "text.json")["rows"] for test, text in inputs.tests.items()}
     cut = {name: _read(tokens.path / "tokens.json") for name, tokens in inputs.cut.items()}
     corpus, seeds = _corpus(inputs.corpus.path), over_seeds(rows, config.seeds)
-    return Findings(rows, outputs, corpus, tests, benchmarks, task, config.samples, leads, cut, analyses, seeds)
+    return Findings(rows, outputs, corpus, tests, benchmarks, task, config.samples, leads, cut, analyses, parts, colours, seeds)
+
+
+def _of_stages(inputs: ReportInputs) -> dict[str, Artifacts]:
+    """Return the artifacts of the stages that have a part in the report; those of entries depend on the search."""
+    hypotheses: dict[str, dict[str, Artifact]] = {}
+    scores: dict[str, dict[str, Artifact]] = {}
+    for item in inputs.evaluated:
+        hypotheses.setdefault(item.test, {})[item.entry] = item.hypotheses
+        scores.setdefault(item.test, {})[item.entry] = item.scores
+    return {"tune": {"": inputs.tuned}, "decode": hypotheses, "score": scores, **inputs.analyses}
 
 
 def _rows(items: Sequence[Evaluated], timings: Mapping[str, Any], baseline: str) -> list[Row]:
@@ -151,12 +180,9 @@ def _rows(items: Sequence[Evaluated], timings: Mapping[str, Any], baseline: str)
     ]
 
 
-def _with_perplexity(rows: list[Row], likelihood: Mapping[str, dict[str, Any]]) -> list[Row]:
-    """Return the rows with the perplexity of their systems; it does not depend on the search."""
-    return [
-        replace(row, metrics={**row.metrics, "perplexity": perplexity(likelihood[row.system])}) if row.system in likelihood else row
-        for row in rows
-    ]
+def _with_metrics(rows: list[Row], metrics: Mapping[str, dict[str, Any]]) -> list[Row]:
+    """Return the rows with further metrics of their systems, which do not depend on the search."""
+    return [replace(row, metrics={**row.metrics, **metrics[row.system]}) if row.system in metrics else row for row in rows]
 
 
 def _compared(rows: list[Row], hypotheses: list[list[str]], sentences: list[Sentence], metric: str) -> list[Row]:
@@ -195,7 +221,7 @@ def results_json(findings: Findings, config: ReportConfig) -> dict[str, Any]:
         }
         for row in findings.rows
     ]
-    analyses = findings.analyses.to_json()
+    analyses = {name: found for name, found in findings.analyses.items() if found}
     result = {"title": config.title, "baseline": config.baseline, "corpus": ledger, "tests": findings.tests, "rows": rows}
     if findings.leads:
         result["lead_baselines"] = {test: asdict(lead) for test, lead in findings.leads.items()}

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any, Protocol
 
+from stages.shared.report_parts import Table
+
 
 class Row(Protocol):
     """A system with one search on one test set (`stages.report.findings.results.Row`)."""
@@ -42,22 +44,21 @@ def _statistics(first: Row, members: Sequence[Row]) -> dict[str, Any]:
     return {"system": first.system, "search": first.search, "test": first.test, "seeds": len(members), "metrics": metrics}
 
 
-def seed_tables(found: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def seed_tables(found: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> Iterator[Table]:
     """Yield a table of mean and standard deviation for each test set; `names` are the headings of metrics."""
     for test in dict.fromkeys(one["test"] for one in found):
         entries = [one for one in found if one["test"] == test]
         metrics = [metric for metric in names if any(metric in one["metrics"] for one in entries)]
-        yield {
-            "title": f"Seeds on {test}",
-            "caption": "Mean ± standard deviation (n - 1 in its denominator) over trainings that differ in their seed alone. All "
+        yield Table(
+            title=f"Seeds on {test}",
+            caption="Mean ± standard deviation (n - 1 in its denominator) over trainings that differ in their seed alone. All "
             "systems with distilled data learn from the translations of one teacher.",
-            "columns": ["entry", "seeds", *(names[metric] for metric in metrics)],
-            "rows": [
+            columns=["entry", "seeds", *(names[metric] for metric in metrics)],
+            rows=[
                 [f"{one['system']}/{one['search']}", str(one["seeds"]), *(_shown(one["metrics"].get(metric)) for metric in metrics)]
                 for one in entries
             ],
-            "text_columns": 1,
-        }
+        )
 
 
 def _shown(values: Mapping[str, Any] | None) -> str:

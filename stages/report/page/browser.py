@@ -11,17 +11,16 @@ from stages.report.findings.sentences import compact
 from stages.report.page.markup import Markup, Section, element, join
 from stages.report.page.results_table import dot
 from stages.shared.figures.canvas import page_colour
+from stages.shared.figures.drawing import Colours
 from stages.shared.statistics import evenly_spaced
 
-Colours = Mapping[str, str]
 
-
-def browser(findings: Findings, colours: Colours) -> Section:
+def browser(findings: Findings) -> Section:
     """Return the browser: its controls, a list of samples, and the data of all sentences as JSON."""
     tests = [compact(findings, test) for test in findings.outputs]
     data = {
         "tests": tests,
-        "colours": {system: page_colour(colour) for system, colour in colours.items()},
+        "colours": {system: page_colour(colour) for system, colour in findings.colours.items()},
         "unit": findings.task.unit,
     }
     note = (
@@ -29,7 +28,7 @@ def browser(findings: Findings, colours: Colours) -> Section:
         element("mark", "marked"),
         f"; they may still be correct. Scores of single {findings.task.unit}s are {tests[0]['metric']}.",
     )
-    samples = [_sample(outputs, index, colours) for outputs, index in _chosen(findings)]
+    samples = [_sample(outputs, index, findings.colours) for outputs, index in _chosen(findings)]
     parts = [
         element("p", *note, class_="note"),
         element("form", id="controls", class_="controls", hidden="hidden", aria_label="Selection of sentences"),

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stages.artifacts import MANIFEST, Artifact
 from stages.context import StepSpan
 from stages.report import Evaluated, ReportInputs
-from stages.report.findings import drafting
 from stages.report.findings.curves import Costs, read_costs, read_curves
 from stages.report.findings.results import Findings
 from stages.report.page.draw import Draw
-from stages.report.page.figure import Figure
-from stages.shared.figures.canvas import colours_of
-from stages.shared.figures.drawing import Drawing, Panel
+from stages.shared.figures.drawing import Figure
+from stages.shared.report_parts import Table, recorded_figures, recorded_tables
 
 
 class Provenance(NamedTuple):
@@ -39,28 +37,18 @@ class Extras:
 
     speed: dict[str, Figure]
     """Quality against speed, by test set."""
-    agreement: Figure | None
-    """Accuracy on minimal pairs by distance."""
     spread: list[Figure]
     """Speed-up over sentences, for each test set on which several entries were timed."""
-    by_length: list[Figure]
-    """BLEU by reference length, for each test set with this analysis."""
-    diversity: list[Figure]
-    """Quality against diversity of samples, for each test set with this analysis."""
-    dag_drawings: dict[str, list[Figure]]
-    """Figures of DAG analyses, by heading."""
     curves: Figure | None
     figures: list[Figure]
     """Figures in the records of steps."""
-    tables: list[dict[str, Any]]
-    """Tables in the records of steps: title, caption, columns, rows."""
+    tables: list[Table]
+    """Tables in the records of steps."""
     costs: dict[str, Costs]
     """Device-hours of the trainings that recorded them."""
     trainings: dict[str, dict[str, Any]]
     """`training.json` by training."""
     provenance: list[Provenance]
-    colours: dict[str, str]
-    """The colour of each system and training in all figures and tables."""
     distilled: dict[str, dict[str, Any]]
     """`distill.json` (rows, kept, and those left out by reason) of each distilled text, by step."""
     timeline: tuple[StepSpan, ...]
@@ -69,64 +57,21 @@ class Extras:
 
 def collect(inputs: ReportInputs, findings: Findings, timeline: tuple[StepSpan, ...]) -> Extras:
     """Draw the figures and read the records of the inputs."""
-    drafts = drafting.read(inputs)
-    lattices = [found for systems in inputs.lattice_analyses.values() for found in systems.values()]
-    recorded = [*inputs.counts.values(), *inputs.trainings.values(), *lattices, *inputs.timings.values()]
-    colours = colours_of([*(row.system for row in findings.rows), *inputs.trainings])
-    draw = Draw(findings, colours)
+    recorded = [*inputs.counts.values(), *inputs.trainings.values(), *inputs.timings.values()]
+    draw = Draw(findings)
     costs = {name: cost for name, trained in inputs.trainings.items() if (cost := read_costs(trained.path))}
     return Extras(
         speed={test: figure for test in findings.benchmarks if (figure := draw.speed(test))},
-        agreement=draw.agreement(),
         spread=[figure for test, found in findings.benchmarks.items() if (figure := draw.spread(test, found))],
-        by_length=[draw.by_length(test, entries) for test, entries in findings.analyses.by_length.items()],
-        diversity=[figure for test, found in findings.analyses.diversity.items() if (figure := draw.diversity(test, found))],
-        dag_drawings=_dag_drawings(inputs),
         curves=draw.curves({name: read_curves(trained.path) for name, trained in inputs.trainings.items()}, costs),
-        figures=[*(figure for artifact in recorded for figure in _figures(artifact)), *draw.drafting(drafts)],
-        tables=[
-            *(
-                json.loads(path.read_text(encoding="utf-8"))
-                for artifact in recorded
-                for path in _records(artifact, "tables/*.json")
-            ),
-            *(drafting.table(test, entries) for test, entries in drafts.items()),
-        ],
+        figures=[figure for artifact in recorded for figure in recorded_figures(artifact)],
+        tables=[table for artifact in recorded for table in recorded_tables(artifact)],
         costs=costs,
         trainings={name: _optional(trained.path / "training.json") for name, trained in inputs.trainings.items()},
         provenance=list(_provenance(inputs)),
-        colours=colours,
         distilled={step: found for step, artifact in inputs.counts.items() if (found := _optional(artifact.path / "distill.json"))},
         timeline=timeline,
     )
-
-
-def _dag_drawings(inputs: ReportInputs) -> dict[str, list[Figure]]:
-    found: dict[str, list[Figure]] = {}
-    for text, systems in inputs.dag_analyses.items():
-        for system, artifact in systems.items():
-            drawn = [
-                replace(
-                    figure,
-                    name=f"dag.{system}.{text}.{figure.name}",
-                    layout="own" if figure.name.endswith("-dag") else figure.layout,
-                )
-                for figure in _figures(artifact)
-            ]
-            if drawn:
-                found[f"DAGs of {system} on {text}"] = drawn
-    return found
-
-
-def _figures(artifact: Artifact) -> Iterator[Figure]:
-    for path in _records(artifact, "figures/*.svg"):
-        caption = str(_optional(path.with_suffix(".json")).get("caption", path.stem))
-        panel = Panel(caption.partition(". ")[0], path.read_text(encoding="utf-8"))
-        yield Figure(path.stem, Drawing((panel,)), caption, "page")
-
-
-def _records(artifact: Artifact, pattern: str) -> list[Path]:
-    return sorted(artifact.records.glob(pattern))
 
 
 def _optional(path: Path) -> dict[str, Any]:
@@ -142,15 +87,12 @@ def _provenance(inputs: ReportInputs) -> Iterator[Provenance]:
     for item in inputs.evaluated:
         artifacts |= {f"{verb}:{item.system}/{item.search}:{item.test}": artifact for verb, artifact in _parts(item)}
     artifacts |= {f"benchmark:all:{test}": timing for test, timing in inputs.timings.items()}
-    for test, likelihoods in inputs.likelihoods.items():
-        artifacts |= {f"likelihood:{system}:{test}": found for system, found in likelihoods.items()}
-    artifacts |= {f"contrastive:{system}": found for system, found in inputs.contrasts.items()}
-    for text, systems in inputs.dag_analyses.items():
-        artifacts |= {f"dag_analysis:{system}:{text}": found for system, found in systems.items()}
-    for text, slots in inputs.parallel_analyses.items():
-        artifacts |= {f"parallel_analysis:{system}:{text}": found for system, found in slots.items()}
-    for test, analyses in inputs.lattice_analyses.items():
-        artifacts |= {f"lattice_analysis:{system}:{test}": found for system, found in analyses.items()}
+    artifacts |= {
+        ":".join(filter(None, (stage, system, text))): found
+        for stage, texts in inputs.analyses.items()
+        for text, systems in texts.items()
+        for system, found in systems.items()
+    }
     for step, artifact in artifacts.items():
         manifest = _optional(artifact.path / MANIFEST)
         isa = list(manifest.get("environment", {}).get("isa", ()))

@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 from stages.report.page.markup import Markup, element
 from stages.shared.figures.canvas import CARD, inlined, page_colour
-from stages.shared.figures.drawing import Drawing, Entry
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure with its caption."""
-
-    name: str
-    drawing: Drawing
-    caption: str
-    layout: Literal["panels", "page", "own"] = "panels"
-    """`panels`: panels side by side, or one above the other where the page is narrow; `page`: as wide as the page, or wider than a
-    narrow one; `own`: at its own size."""
+from stages.shared.figures.drawing import Drawing, Entry, Figure
 
 
 def figure_element(figure: Figure) -> Markup:

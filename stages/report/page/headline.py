@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stages.report.findings.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
-from stages.report.page.markdown import number
 from stages.report.page.markup import Markup, breakable, element
+from stages.shared.report_parts import number
 from stages.shared.tasks import Task
 
 OF_USE = 0.9

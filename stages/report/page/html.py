@@ -37,7 +37,7 @@ def page(title: str, findings: Findings, extras: Extras, failures: Sequence[str]
 def _sections(findings: Findings, extras: Extras) -> Iterator[Section]:
     yield from _results(findings, extras)
     yield from analyses(findings, extras)
-    yield browser(findings, extras.colours)
+    yield browser(findings)
     yield from filter(None, [training(extras, findings.task), corpus(findings, extras.distilled), run_timeline(extras.timeline)])
     yield from tables(extras)
     yield reproduction(findings, extras)
@@ -73,7 +73,7 @@ def _results(findings: Findings, extras: Extras) -> Iterator[Section]:
         notes = [f"{size:,} {task.units}.", explanation(rows, findings.benchmarks.get(test), task), lead_line(findings, test)]
         parts = [
             element("p", " ".join(filter(None, notes)), class_="note"),
-            element("div", results_table(rows, task, extras.colours), class_="scroll", tabindex="0"),
+            element("div", results_table(rows, task, findings.colours), class_="scroll", tabindex="0"),
             differences_table(rows, task),
             figure_element(extras.speed[test]) if test in extras.speed else None,
         ]

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from textwrap import fill
 from typing import Any
 
-from stages.report.findings.analysis_tables import analysis_tables
 from stages.report.findings.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
-from stages.report.findings.seeds import seed_tables
+from stages.shared.report_parts import number
 from stages.shared.tasks import Task
 
 
@@ -23,12 +22,8 @@ def markdown(title: str, findings: Findings, failures: Sequence[str]) -> str:
         parts += [f"## {test}: {count:,} {task.units}", results_table(rows, task)]
         below = [lead_line(findings, test), _conditions(findings.benchmarks.get(test), task), _comparisons(rows, task)]
         parts += list(filter(None, [*below, _other_scores(rows, task)]))
-    for found in [*seed_tables(findings.seeds, NAMES), *analysis_tables(findings.analyses)]:
-        parts += [
-            f"## {found['title']}",
-            table(found["columns"], found["rows"], found["text_columns"]),
-            fill(found["caption"], 100),
-        ]
+    for found in findings.tables():
+        parts += [f"## {found.title}", table(found.columns, found.rows, found.text_columns), fill(found.caption, 100)]
     parts.append(_signatures(findings))
     parts += [f"**Check failed:** {failure}" for failure in failures]
     return "\n\n".join(parts) + "\n"
@@ -56,11 +51,6 @@ def _speed(timing: dict[str, Any] | None) -> list[str]:
         f"{timing['latency_ratio']['median']:.2f}x",
         number(timing["sentences_per_second"]["median"], 1),
     ]
-
-
-def number(value: float | None, digits: int) -> str:
-    """Format a number for a table; a missing one is a dash."""
-    return "-" if value is None else f"{value:,.{digits}f}"
 
 
 def p_value(p: float) -> str:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stages.report.findings.analysis_tables import analysis_tables
 from stages.report.findings.curves import Costs
 from stages.report.findings.results import NAMES, Findings
-from stages.report.findings.seeds import seed_tables
 from stages.report.page.extras import Extras
 from stages.report.page.figure import figure_element
-from stages.report.page.markdown import number
 from stages.report.page.markup import Section, count, element, table
+from stages.shared.report_parts import Table, number
 from stages.shared.tasks import Task
 
 
@@ -55,23 +53,26 @@ def tables(extras: Extras) -> Iterator[Section]:
     """Yield a section with the tables and figures of the records of steps."""
     parts: list[object] = []
     for found in extras.tables:
-        parts += [element("h3", found["title"]), table(found["columns"], found["rows"], caption=found.get("caption"))]
+        parts += _table(found)
     parts += map(figure_element, extras.figures)
     if parts:
         yield Section("details", "Details of the steps", parts, "Details")
 
 
 def analyses(findings: Findings, extras: Extras) -> Iterator[Section]:
-    """Yield a section with the tables and figures of analyses, and one for each text with drawings of DAGs."""
-    parts: list[object] = []
-    for found in [*seed_tables(findings.seeds, NAMES), *analysis_tables(findings.analyses)]:
-        text = range(found["text_columns"])
-        parts += [element("h3", found["title"]), table(found["columns"], found["rows"], text=text, caption=found["caption"])]
-    parts += map(figure_element, [*filter(None, [extras.agreement]), *extras.spread, *extras.by_length, *extras.diversity])
+    """Yield a section with the tables and figures of comparisons and analyses, and the sections that analyses have of their own."""
+    parts: list[object] = [part for found in findings.tables() for part in _table(found)]
+    parts += map(figure_element, [*extras.spread, *(figure for part in findings.parts for figure in part.figures)])
     if parts:
         yield Section("analyses", "Analyses", parts)
-    for title, figures in extras.dag_drawings.items():
-        yield Section(title, title, [figure_element(figure) for figure in figures])
+    for title, figures in (section for part in findings.parts for section in part.sections.items()):
+        if figures:
+            yield Section(title, title, list(map(figure_element, figures)))
+
+
+def _table(found: Table) -> list[object]:
+    text = range(found.text_columns)
+    return [element("h3", found.title), table(found.columns, found.rows, text=text, caption=found.caption or None)]
 
 
 def _origin(file: dict[str, str]) -> list[object]:

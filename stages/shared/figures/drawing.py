@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
-from stages.shared.figures.canvas import CARD, INK, as_svg
+from stages.shared.figures.canvas import CARD, DASHES, INK, as_svg
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Plot
+
+Colours = Mapping[str, str]
+"""Colours of systems by name."""
 
 ROW = 16
 """Height of a row of a key, in points."""
@@ -53,7 +57,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure."""
+    """The panels and the key of a figure."""
 
     panels: tuple[Panel, ...]
     key: tuple[Entry, ...] = ()
@@ -73,9 +77,37 @@ class Drawing:
         return f"{opening}\n{''.join(parts)}{key}</svg>\n"
 
 
-def panel_of(title: str, figure: Figure) -> Panel:
+@dataclass(frozen=True)
+class Figure:
+    """A drawing with its name and its caption."""
+
+    name: str
+    drawing: Drawing
+    caption: str
+    layout: Literal["panels", "page", "own"] = "panels"
+    """`panels`: panels side by side, or one above the other where the page is narrow; `page`: as wide as the page, or wider than a
+    narrow one; `own`: at its own size."""
+
+
+def panel_of(title: str, figure: Plot) -> Panel:
     """Return a drawn figure as a panel."""
     return Panel(title, as_svg(figure))
+
+
+def plot_entries(
+    axes: Axes, curves: Mapping[str, Sequence[tuple[float, float]]], colours: Colours, **look: Any
+) -> tuple[Entry, ...]:
+    """Draw the points of each entry `system/search` as a line, and return the key."""
+    seen, key = dict[str, int](), []
+    for entry, points in curves.items():
+        system = entry.partition("/")[0]
+        dashes = DASHES[seen.get(system, 0) % len(DASHES)]
+        seen[system] = seen.get(system, 0) + 1
+        axes.plot(
+            *zip(*points, strict=True), color=colours[system], linestyle=(0, dashes) if dashes else "solid", linewidth=1.6, **look
+        )
+        key.append(Entry(entry, colours[system], " ".join(f"{2 * length:g}" for length in dashes)))
+    return tuple(key)
 
 
 def _size(svg: str) -> tuple[float, float]:

@@ -31,3 +31,22 @@ def test_changed_extension_sources_change_the_digests_of_modules_that_import_the
         assert after[1] == before[1]
         before = after
     codebase.code_digest.cache_clear()
+
+
+def test_the_digest_of_the_report_covers_the_parts_of_other_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("stages/shared", "stages/lengths"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "stages/one.py").write_text("from stages.shared.report_parts import part_of\n")
+    (tmp_path / "stages/two.py").write_text("from stages.shared.report_parts import number\n")
+    monkeypatch.setattr(codebase, "ROOT", tmp_path)
+
+    def digests() -> list[str]:
+        codebase.code_digest.cache_clear()
+        return [codebase.code_digest(module) for module in ("stages.one", "stages.two")]
+
+    before = digests()
+    (tmp_path / "stages/lengths/report.py").write_text("def show(): ...\n")
+    after = digests()
+    codebase.code_digest.cache_clear()
+    assert after[0] != before[0]
+    assert after[1] == before[1]

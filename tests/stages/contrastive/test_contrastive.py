@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
@@ -16,10 +17,12 @@ import stages.shared.decoding.systems
 from stages.artifacts import ExternalFile, System
 from stages.context import StepContext
 from stages.contrastive import STAGE, ContrastiveConfig, ContrastiveInputs
+from stages.contrastive.report import agreement
 from stages.contrastive.sentences import AGREEMENT, DISTANCES, FREQUENCIES, Error, embedded_distances, read_contrasts
 from stages.contrastive.summary import Pair, summarise
 from stages.errors import DataError
 from stages.shared.embedded.contrast import contrasts
+from stages.shared.figures.canvas import colours_of
 from stages.shared.scoring.pairs import Scored
 from stages.shared.shards import read_shards
 from stages.workers import LocalWorkers, Resources
@@ -222,3 +225,13 @@ def test_each_pair_is_counted_once_in_every_list_that_has_its_property(stated: l
     assert sum(one["pairs"] for one in found["distances"]) == sum(distance is not None for distance, _ in stated)
     assert sum(one["pairs"] for one in found["frequencies"]) == sum(frequency is not None for _, frequency in stated)
     assert found["bands"] == []
+
+
+def test_the_figure_of_agreement_is_reproducible_and_has_every_system_and_distance() -> None:
+    curves = {"one <1>": [("1", 100.0), ("3-4", 75.0), ("13+", 50.0)], "two": [("1", 90.0), ("3-4", 80.0), ("13+", 40.0)]}
+    colours = colours_of(curves)
+    drawn = agreement(curves, colours).document()
+    assert agreement(curves, colours).document() == drawn
+    ElementTree.fromstring(drawn)
+    for text in ("one &lt;1&gt;", "two", ">3-4<", ">13+<"):
+        assert text in drawn

@@ -6,9 +6,13 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from stages.artifacts import Contrasted, DagAnalysis, Likelihood, ParallelAnalysis, Scores
+from stages.artifacts import Scores
 from stages.context import StepContext
+from stages.contrastive import Contrasted
+from stages.dag_analysis import DagAnalysis
 from stages.dag_analysis.drawing import Drawing, Vertex, draw
+from stages.likelihood import Likelihood
+from stages.parallel_analysis import ParallelAnalysis
 from stages.report import STAGE, ReportInputs, SystemPair
 from stages.score import ScoreConfig, ScoreInputs
 from stages.score.run import run as score
@@ -95,10 +99,14 @@ def make_analysed_report(root: Path, inputs: ReportInputs) -> StepContext:
     asked = replace(
         inputs,
         evaluated=tuple(evaluated),
-        likelihoods={"demo": {system: likelihood(system, value) for system, value in systems.items()}},
-        contrasts={"autoregressive": contrasted("autoregressive", [20, 19, 11]), "graph": contrasted("graph", [18, 13, 9])},
-        dag_analyses={"train": {"graph": dag_analysis("train", 0)}, "demo": {"graph": dag_analysis("demo", 2)}},
-        parallel_analyses={"demo": {"graph": parallel_analysis()}},
+        analyses={
+            "likelihood": {"demo": {system: likelihood(system, value) for system, value in systems.items()}},
+            "contrastive": {
+                "": {"autoregressive": contrasted("autoregressive", [20, 19, 11]), "graph": contrasted("graph", [18, 13, 9])}
+            },
+            "dag_analysis": {"train": {"graph": dag_analysis("train", 0)}, "demo": {"graph": dag_analysis("demo", 2)}},
+            "parallel_analysis": {"demo": {"graph": parallel_analysis()}},
+        },
     )
     pairs = {"l2r": SystemPair(parallel="interleaved", sequential="autoregressive", step_size=2)}
     STAGE.run(asked, replace(CONFIG, system_pairs=pairs), context := make_work(root / "out"))

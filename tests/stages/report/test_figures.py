@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.report.figures.evaluation import Point, agreement, pareto, quality_speed
+from stages.report.figures.evaluation import Point, pareto, quality_speed
 from stages.report.figures.training import training_curves
 from stages.report.findings.curves import Costs, read_costs, read_curves, thinned
 from stages.report.page.markup import element, join
@@ -56,16 +56,6 @@ def test_the_document_of_a_drawing_holds_its_panels_beside_each_other() -> None:
     assert float(right.attrib["x"]) + float(right.attrib["width"]) == width
     ids = re.findall(r'\bid="([^"]+)"', drawing.document())
     assert len(ids) == len(set(ids))
-
-
-def test_the_figure_of_agreement_is_reproducible_and_has_every_system_and_distance() -> None:
-    curves = {"one <1>": [("1", 100.0), ("3-4", 75.0), ("13+", 50.0)], "two": [("1", 90.0), ("3-4", 80.0), ("13+", 40.0)]}
-    colours = colours_of(curves)
-    drawn = agreement(curves, colours).document()
-    assert agreement(curves, colours).document() == drawn
-    ElementTree.fromstring(drawn)
-    for text in ("one &lt;1&gt;", "two", ">3-4<", ">13+<"):
-        assert text in drawn
 
 
 def test_an_inlined_figure_has_the_colours_of_the_page_and_unique_ids() -> None:

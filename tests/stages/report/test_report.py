@@ -13,7 +13,7 @@ from stages.artifacts import Tokens
 from stages.context import StepContext
 from stages.errors import DataError, StageError
 from stages.report import STAGE, ReportInputs
-from stages.report.findings.analyses import mutual_information
+from stages.report.findings.mutual_information import mutual_information
 from stages.shared.tasks import SUMMARIZATION
 from tests.stages.report.made_report import CONFIG, ENTRIES, Maker, heads, make_work, outline, page_of
 

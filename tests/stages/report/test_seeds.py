@@ -20,8 +20,8 @@ def test_statistics_are_those_of_the_same_search_of_each_seed() -> None:
     assert greedy["metrics"] == {"bleu": {"values": [30.0, 32.0], "mean": 31.0, "deviation": 1.4142}}  # chrF lacks a seed
     assert (beam["search"], beam["seeds"], beam["metrics"]["bleu"]["deviation"]) == ("beam", 2, 0.0)
     (table,) = seed_tables([greedy, beam], NAMES)
-    assert table["columns"] == ["entry", "seeds", "BLEU"]
-    assert table["rows"] == [["a/greedy", "2", "31.00 ± 1.41"], ["a/beam", "2", "40.00 ± 0.00"]]
+    assert table.columns == ["entry", "seeds", "BLEU"]
+    assert table.rows == [["a/greedy", "2", "31.00 ± 1.41"], ["a/beam", "2", "40.00 ± 0.00"]]
 
 
 def test_without_seeds_there_is_no_table() -> None:

@@ -1,0 +1,141 @@
+"""The part of the report on breakdowns of scores: the ends of hypotheses, lengths, samples, and repetition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from stages.score.figures import length_curves, quality_diversity
+from stages.shared.figures.drawing import Colours, Figure
+from stages.shared.report_parts import Artifacts, Json, Part, Table, number, read, share
+from stages.shared.scoring.ngram_metrics import END_ORDERS, ENDS
+
+
+def show(artifacts: Artifacts, colours: Colours) -> Part:
+    """Return the tables and figures of the optional files of scores, given by test set and entry."""
+    kinds = ("head_and_tail", "by_length", "diversity", "repetition")
+    found = {kind: read(artifacts, f"{kind}.json") for kind in kinds}
+    tables = [
+        *end_tables(found["head_and_tail"]),
+        *length_tables(found["by_length"]),
+        *diversity_tables(found["diversity"]),
+        *repetition_tables(found["repetition"]),
+    ]
+    lengths = [length_figure(test, entries, colours) for test, entries in found["by_length"].items()]
+    samples = [figure for test, entries in found["diversity"].items() if (figure := diversity_figure(test, entries, colours))]
+    return Part(found, tables=tables, figures=[*lengths, *samples])
+
+
+def end_tables(head_and_tail: Mapping[str, Mapping[str, Json]]) -> Iterator[Table]:
+    """Yield a table for each test set of `head_and_tail.json`, given by test set and entry."""
+    for test, entries in head_and_tail.items():
+        first = next(iter(entries.values()))
+        yield Table(
+            title=f"Precision at the ends of hypotheses on {test}",
+            caption=(
+                "Percentage of n-grams of all, the first or the last words of hypotheses that also occur in the references, for "
+                f"the {first['sentences']:,} sentences whose reference has more than {first['longer_than']} words."
+            ),
+            columns=["system and search", "n-grams", *ENDS],
+            rows=[
+                [entry, str(order), *(number(found["precision"][str(order)][part], 1) for part in ENDS)]
+                for order in END_ORDERS
+                for entry, found in entries.items()
+            ],
+        )
+
+
+def length_tables(by_length: Mapping[str, Mapping[str, Json]]) -> Iterator[Table]:
+    """Yield a table for each test set of `by_length.json`, given by test set and entry."""
+    for test, entries in by_length.items():
+        bins = next(iter(entries.values()))["bins"]
+        counts = ", ".join(f"{bin_name(part)}: {part['sentences']:,}" for part in bins)
+        yield Table(
+            title=f"BLEU by reference length on {test}",
+            caption=f"Bins are in words of the first reference. Sentences: {counts}.",
+            columns=["system and search", *map(bin_name, bins)],
+            rows=[[entry, *(number(part["bleu"], 2) for part in found["bins"])] for entry, found in entries.items()],
+        )
+
+
+def bin_name(part: Json) -> str:
+    """Return the name of a bin of lengths: `11-20`, or `21+` for the last one."""
+    first = part["longer_than"] + 1
+    return f"{first}+" if part["up_to"] is None else f"{first}-{part['up_to']}"
+
+
+def diversity_tables(diversity: Mapping[str, Mapping[str, Json]]) -> Iterator[Table]:
+    """Yield a table for each test set of `diversity.json`, given by test set and entry."""
+    for test, entries in diversity.items():
+        yield Table(
+            title=f"Quality and diversity of samples on {test}",
+            caption=(
+                "Samples, or the hypotheses of a beam. BLEU: one sample a sentence against all references, mean over ranks. "
+                "Pairwise BLEU: each sample against each other sample of its sentence; lower is more diverse. Oracle BLEU: the "
+                "best sample of each sentence."
+            ),
+            columns=["system and search", "samples", "BLEU", "pairwise BLEU", "oracle BLEU"],
+            rows=[
+                [
+                    entry,
+                    str(found["samples"]),
+                    *(number(found[name], 2) for name in ("bleu", "pairwise_bleu", "oracle_bleu")),
+                ]
+                for entry, found in entries.items()
+            ],
+        )
+        if matched := {entry: found["matched"] for entry, found in entries.items() if "matched" in found}:
+            yield _matched_table(test, matched)
+
+
+def _matched_table(test: str, matched: Mapping[str, Json]) -> Table:
+    return Table(
+        title=f"Samples and single references on {test}",
+        caption=(
+            "BLEU: sentence BLEU of a sample against the reference that it is closest to, mean over all samples. Covered: mean "
+            "number of the references of a sentence that some sample is closest to (Ott et al. 2018)."
+        ),
+        columns=["system and search", "BLEU", "references", "covered"],
+        rows=[[entry, *(number(found[name], 2) for name in ("bleu", "references", "covered"))] for entry, found in matched.items()],
+    )
+
+
+def repetition_tables(repetition: Mapping[str, Mapping[str, Json]]) -> Iterator[Table]:
+    """Yield a table for each test set of `repetition.json`, given by test set and entry."""
+    for test, entries in repetition.items():
+        references = next(iter(entries.values()))["reference_words"]
+        yield Table(
+            title=f"Repetition on {test}",
+            caption=(
+                "Percentage of the tokens, and of the words, of hypotheses that equal the one before them; also that of the first "
+                "references in the tokens of the system. In the first references it is "
+                f"{share(references['repeated'], references['total'], 2)} % of the words."
+            ),
+            columns=["system and search", "tokens, %", "reference tokens, %", "words, %"],
+            rows=[
+                [
+                    entry,
+                    *(share(found[unit]["repeated"], found[unit]["total"], 2) for unit in ("tokens", "reference_tokens", "words")),
+                ]
+                for entry, found in entries.items()
+            ],
+        )
+
+
+def length_figure(test: str, entries: Mapping[str, Json], colours: Colours) -> Figure:
+    """Return BLEU by the length of references."""
+    curves = {entry: [(bin_name(part), part["bleu"]) for part in found["bins"]] for entry, found in entries.items()}
+    return Figure(f"by_length.{test}", length_curves(curves, colours), f"BLEU on {test} by the length of the reference.")
+
+
+def diversity_figure(test: str, entries: Mapping[str, Json], colours: Colours) -> Figure | None:
+    """Return quality against diversity of samples; None if no entry has several samples."""
+    points = {
+        entry: (found["pairwise_bleu"], found["bleu"]) for entry, found in entries.items() if found["pairwise_bleu"] is not None
+    }
+    if not points:
+        return None
+    caption = (
+        f"Quality (BLEU, mean over ranks) of samples on {test} against the similarity of the samples of a sentence. Points "
+        "further up are better, points further left more diverse."
+    )
+    return Figure(f"diversity.{test}", quality_diversity(points, colours), caption)
