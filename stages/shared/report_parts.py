@@ -35,7 +35,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Part:
-    """What a stage gives to the report."""
+    """The part of the report that a stage gives."""
 
     results: Json = field(default_factory=dict)
     """Entries of `analyses` in `results.json`. They are deterministic; empty ones are left out."""

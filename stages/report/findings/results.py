@@ -96,7 +96,7 @@ class Findings:
     analyses: Json = field(default_factory=dict)
     """Results of analyses by name."""
     parts: list[Part] = field(default_factory=list)
-    """What the other stages give to the report."""
+    """The parts of the other stages."""
     colours: Colours = field(default_factory=dict)
     """The colour of each system and training in all figures and tables."""
     seeds: list[dict[str, Any]] = field(default_factory=list)
