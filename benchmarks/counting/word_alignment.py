@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import publish, spread
-from benchmarks.rivals.process import environment
 from fewstep.native import fewstep_native as native
 from kernels import AlignOptions
 from kernels.fast_align import shards
 from kernels.fast_align.em import Sums, fit_tension, summarise
 from kernels.fast_align.shards import Part
+from stages.benchmark.rivals.process import environment
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ["-d", "-o", "-v"]

@@ -26,12 +26,12 @@ from pydantic import TypeAdapter
 from benchmarks.decoding.networks import VOCABULARY, Layers, network, sentences
 from benchmarks.decoding.random_systems import SHORTLIST, full_depth, lexicon
 from benchmarks.record import load, publish
-from benchmarks.rivals.process import Process
 from fewstep.vocabulary import RESERVED
 from models.stepwise.engines.ctranslate2_model import MAP, vocabulary_map, write_model
+from stages.benchmark.rivals.ctranslate2_entry import WORKER
+from stages.benchmark.rivals.process import Process
 from stages.shared.environment import cpu_model
 
-WORKER = Path(__file__).with_name("ctranslate2_worker.py")
 Switches = tuple[tuple[str, str], ...]
 OWN: Switches = ()
 """CTranslate2 chooses the backend: MKL on Intel's processors, oneDNN on others."""

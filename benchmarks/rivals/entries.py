@@ -10,7 +10,7 @@ from benchmarks.decoding.networks import VOCABULARY, Layers, sentences
 from benchmarks.decoding.rounds import SECONDS, Turn
 from benchmarks.rivals.ctranslate2_settings import Model, Setting, Trial, fastest
 from benchmarks.rivals.marian import Bergamot
-from benchmarks.rivals.process import Process
+from stages.benchmark.rivals.process import Process
 
 
 def named(layers: Layers) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 from benchmarks.decoding.networks import VOCABULARY, Layers
 from benchmarks.decoding.random_systems import SHORTLIST, lexicon
 from benchmarks.rivals import marian_files
-from benchmarks.rivals.process import Process, environment
 from fewstep.config.network import SIZES
+from stages.benchmark.rivals.process import Process, environment
 
 WORKER = Path(__file__).with_name("bergamot_worker.py")
 TEST_PROGRAM = "import importlib.util; assert importlib.util.find_spec('bergamot')"

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory, TemporaryFile
 
 import requests
 
-from benchmarks.rivals.process import environment
+from stages.benchmark.rivals.process import environment
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 600

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 
+from fewstep.families.stepwise.config import StepwiseSearch
 from stages.benchmark import BenchmarkConfig, BenchmarkInputs
 from stages.benchmark.matched_baseline import matched_baseline
 from stages.benchmark.peak_memory import peak_memory
+from stages.benchmark.rivals.ctranslate2_entry import ctranslate2_translator
 from stages.benchmark.summary import by_length, by_sentence, summarise
 from stages.benchmark.tables import length_table, parts_table, reference_table, table
 from stages.benchmark.timing import RoundTimings, Translate, measure, sized_batches
@@ -94,10 +97,11 @@ def _measured(
     torch.set_num_threads(threads)
     try:
         machine = environment(device, threads, ctranslate2=any(search.uses_ctranslate2 for search in config.searches.values()))
-        rounds = measure(_load(inputs, config, device), lines, config.rounds, config.batch_sizes)
-        for count, fresh in enumerate(rounds, 1):
-            timings += fresh
-            context.progress(count, config.rounds, "rounds")
+        with ExitStack() as stack:
+            entries = _load(inputs, config, device, threads, stack)
+            for count, fresh in enumerate(measure(entries, lines, config.rounds, config.batch_sizes), 1):
+                timings += fresh
+                context.progress(count, config.rounds, "rounds")
     finally:
         torch.set_num_threads(before)
     return timings, machine
@@ -147,7 +151,15 @@ def _check(inputs: BenchmarkInputs, config: BenchmarkConfig) -> None:
         check_engine(search)
 
 
-def _load(inputs: BenchmarkInputs, config: BenchmarkConfig, device: str) -> dict[str, Translate]:
-    """All entries; each system is loaded once."""
+def _load(inputs: BenchmarkInputs, config: BenchmarkConfig, device: str, threads: int, stack: ExitStack) -> dict[str, Translate]:
+    """All entries; each system is loaded once. On a CPU CTranslate2 has processes of its own, which end with the stack."""
     systems = {name: load(inputs.systems[name], device) for name in dict.fromkeys(map(_system_of, config.searches))}
-    return {entry: timed_translator(systems[_system_of(entry)], search) for entry, search in config.searches.items()}
+    found: dict[str, Translate] = {}
+    for entry, search in config.searches.items():
+        name = _system_of(entry)
+        if device == "cpu" and search.uses_ctranslate2:
+            rival = ctranslate2_translator(inputs.systems[name].path, systems[name], cast(StepwiseSearch, search), threads)
+            found[entry] = stack.enter_context(rival)
+        else:
+            found[entry] = timed_translator(systems[name], search)
+    return found

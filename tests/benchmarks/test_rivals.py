@@ -10,15 +10,15 @@ import pytest
 
 from benchmarks.decoding.networks import VOCABULARY, sentences
 from benchmarks.decoding.random_systems import SHORTLIST, lexicon
-from benchmarks.rivals import ctranslate2_settings, like_for_like, process
+from benchmarks.rivals import ctranslate2_settings, like_for_like
 from benchmarks.rivals.ctranslate2_settings import OWN, Model, Setting, Trial, fastest, of_threads, settings_of_one_thread
-from benchmarks.rivals.process import Process, users_environment
 from fewstep.vocabulary import EOS, RESERVED
+from stages.benchmark.rivals import process
+from stages.benchmark.rivals.process import Process, users_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 ECHO = "import json, os\nwhile input(): print(json.dumps(dict(os.environ)), flush=True)"
 OURS = {
-    "benchmarks/decoding/levels.py": "two builds of this project's extension, found by PYTHONPATH",
     "benchmarks/gpu/data_parallel.py": "workers of this project's training, and gloo's connection between them",
 }
 """Programs that set variables of processes of this project."""
@@ -49,8 +49,9 @@ def written_environments(path: Path) -> list[int]:
 
 
 def test_no_program_changes_the_environment_of_a_rival() -> None:
-    paths = [path for path in (ROOT / "benchmarks").rglob("*.py") if str(path.relative_to(ROOT)) not in OURS]
-    assert {str(path.relative_to(ROOT)): lines for path in paths if (lines := written_environments(path))} == {}
+    paths = [*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "stages/benchmark/rivals").glob("*.py")]
+    found = {str(path.relative_to(ROOT)): written_environments(path) for path in paths}
+    assert {name: lines for name, lines in found.items() if lines and name not in OURS} == {}
     rivals = ("ctranslate2", "bergamot", "transformers", "lmplz", "kenlm", "mlflow")
     for name in OURS:
         assert not any(rival in (ROOT / name).read_text(encoding="utf-8") for rival in rivals)
@@ -127,10 +128,11 @@ def test_the_fastest_settings_use_at_most_the_threads_of_a_case() -> None:
 
 def test_the_worker_needs_the_rival_alone() -> None:
     for name in ("ctranslate2_worker", "bergamot_worker"):
-        tree = ast.parse((ROOT / f"benchmarks/rivals/{name}.py").read_text(encoding="utf-8"))
+        (path,) = [path for folder in ("benchmarks", "stages") for path in (ROOT / folder).rglob(f"{name}.py")]
+        tree = ast.parse(path.read_text(encoding="utf-8"))
         modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
         modules |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-        assert {module.partition(".")[0] for module in modules} - sys.stdlib_module_names <= {"ctranslate2"}
+        assert {module.partition(".")[0] for module in modules} - sys.stdlib_module_names <= {"ctranslate2", "sentencepiece"}
 
 
 def test_ctranslate2_writes_tokens_of_its_map_alone(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.translation import Hypothesis
 from stages.artifacts import System, Text
 from stages.benchmark import STAGE, BenchmarkConfig, BenchmarkInputs
+from stages.benchmark.timing import Output, Translate
 from stages.context import StepContext
 from stages.errors import DataError, StageError
 from stages.shared.shards import shard_path, write_shard
@@ -112,8 +114,20 @@ def test_ctranslate2_is_a_reference_entry_and_needs_its_package(tmp_path: Path, 
         "new/greedy": StepwiseSearch(),
     }
     config = BenchmarkConfig(searches=entries, baseline="base/beam1", sentences=4, rounds=2, memory=False)
+    open_processes: list[tuple[Path, StepwiseSearch]] = []
+
+    @contextmanager
+    def in_its_process(directory: Path, system: Any, search: StepwiseSearch, threads: int) -> Iterator[Translate]:
+        open_processes.append((directory, search))
+        yield lambda lines: Output(len(lines), len(lines), seconds=0.25 * len(lines))
+        open_processes.pop()
+
+    monkeypatch.setattr("stages.benchmark.run.ctranslate2_translator", in_its_process)
     context, _ = run(tmp_path, monkeypatch, config)
     record = json.loads(context.records("benchmark.json").read_text())
+    assert open_processes == []
+    times = [one["latencies_ms"] for one in record["timings"] if one["entry"] == "new/greedy-ct2-int8"]
+    assert times == [[250.0] * 4] * 2, "the process times itself"
     assert record["protocol"]["reference_entries"] == ["base/beam1", "new/greedy-ct2-int8"]
     assert record["entries"]["new/greedy-ct2-int8"]["relative_to"]["new/greedy-ct2-int8"]["latency_ratio"] == 1.0
     assert "ctranslate2" in record["environment"]

@@ -10,8 +10,12 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
+
+from stages.errors import StageError
 
 SWITCHES = frozenset({"CT2_USE_MKL", "CT2_PACKED_GEMM"})
 """Switches that a setting may state: https://opennmt.net/CTranslate2/environment_variables.html."""
@@ -34,19 +38,26 @@ class Process:
     """A program that answers JSON lines with JSON lines, and its end."""
 
     def __init__(self, command: Sequence[str], switches: Mapping[str, str]) -> None:
-        self.command = tuple(command)
+        self._messages = TemporaryFile()  # noqa: SIM115 (closed by close)
+        self._command = tuple(command)
         self._process = subprocess.Popen(
-            command, env=environment(switches), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command,
+            env=environment(switches),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._messages,
+            text=True,
         )
 
     def ask(self, request: Any) -> Any:
-        """Return the answer to a request. Raises RuntimeError if the process has ended."""
-        self.tell(request)
+        """Return the answer to a request. Raises StageError if the process has ended."""
+        with suppress(BrokenPipeError):
+            self.tell(request)
         assert self._process.stdout is not None
         if not (answer := self._process.stdout.readline()):
-            raise RuntimeError(
-                f"{' '.join(self.command)}: expected an answer, found the end of the process; run it for its message"
-            )
+            self._messages.seek(0)
+            found = self._messages.read().decode(errors="replace")[-1000:]
+            raise StageError(f"{' '.join(self._command)}: expected an answer, found the end of the process: {found}")
         return json.loads(answer)
 
     def tell(self, request: Any) -> None:
@@ -56,4 +67,6 @@ class Process:
         self._process.stdin.flush()
 
     def close(self) -> None:
-        self._process.communicate()
+        with suppress(BrokenPipeError):
+            self._process.communicate()
+        self._messages.close()
