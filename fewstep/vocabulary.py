@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
-import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fewstep.system.format import BundleError
+from fewstep.text.normalise import normalise
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
@@ -24,10 +23,6 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 """The character in place of an invalid one."""
 
 PIECES = ("source.spm", "target.spm")
-
-_CONTROLS = (*range(0x09), *range(0x0E, 0x1C), *range(0x7F, 0x85), *range(0x86, 0xA0), 0xFEFF)
-# SentencePiece writes a space as U+2581: in text that character counts as a space.
-_REMOVED = {**dict.fromkeys(_CONTROLS), 0x2581: " "}
 
 
 def load_pieces(path: Path, size: int) -> SentencePieceProcessor:
@@ -49,35 +44,8 @@ def load_pieces(path: Path, size: int) -> SentencePieceProcessor:
     return pieces
 
 
-MAX_MARKS = 30
-"""Combining marks in a row, as many as Unicode's stream-safe text has (Unicode Standard Annex 15, section 13)."""
-_JOINER = "\N{COMBINING GRAPHEME JOINER}"
-# All combining marks are among these characters; no letter, digit or white space is.
-_MAYBE_MARKS = re.compile(rf"[^\w\s\x00-\x7f]{{{MAX_MARKS + 1},}}")
-
-
-def nfc(text: str) -> str:
-    """Return the canonical composition of a text (NFC), in time that is linear in its length.
-
-    Composition sorts the combining marks that follow a character, in the square of their number. After each `MAX_MARKS` of them a
-    combining grapheme joiner, which is invisible, is inserted, as in stream-safe text.
-    """
-    return unicodedata.normalize("NFC", _MAYBE_MARKS.sub(_stream_safe, text))
-
-
-def _stream_safe(found: re.Match[str]) -> str:
-    parts, marks = list[str](), 0
-    for character in found[0]:
-        marks = marks + 1 if unicodedata.combining(character) else 0
-        if marks > MAX_MARKS:
-            parts.append(_JOINER)
-            marks = 1
-        parts.append(character)
-    return "".join(parts)
-
-
 def clean(line: str, number: int) -> str:
-    """Return a line as training text is: valid Unicode in NFC, without control characters, words separated by single spaces.
+    """Return a line as training text is: valid Unicode, normalised (`fewstep.text.normalise`).
 
     `number` names the line in the warning about invalid characters, which are replaced.
     """
@@ -86,7 +54,7 @@ def clean(line: str, number: int) -> str:
     whole = line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # UTF-16, so that pairs of surrogates are characters
     if whole != line:
         log.warning("line %d: not valid Unicode; invalid characters are replaced", number)
-    return " ".join(nfc(whole.translate(_REMOVED)).split())
+    return normalise(whole)
 
 
 def vocabulary_digest(directory: Path) -> bytes:

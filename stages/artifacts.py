@@ -136,8 +136,8 @@ class Hypotheses(Artifact):
 
     `shards/00000.arrow`, ... (id int64, rank int32, text string, ids list<uint32>, score float64, steps int32; margin float64, null
     if the search has no margins; source_tokens int32; with drafting also drafting map<string, float64>), `hypotheses.txt` (the best
-    hypothesis of each sentence, one a line), `decode.json` (rows, search, near_ties, with drafting also its statistics, see
-    `stages.shared.decoding.draft_statistics`).
+    hypothesis of each sentence, one a line), `decode.json` (rows, search, near_ties, unknown, with drafting also its statistics,
+    see `stages.shared.decoding.draft_statistics`).
     """
 
 

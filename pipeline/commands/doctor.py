@@ -92,8 +92,7 @@ def _imported_kernels() -> str:
     native = import_module("fewstep.native")
     extension = native.fewstep_native
     place = f"from {Path(str(native.__file__)).parent}; extension of ABI {extension.ABI} in {Path(extension.__file__).parent}"
-    missing = f"; not compiled: {', '.join(extension.MISSING)} (make LEVELS=all)" if extension.MISSING else ""
-    return f"{place}; level {extension.LEVEL} of {', '.join(extension.LEVELS)}{missing}"
+    return f"{place}; level {extension.LEVEL} of {', '.join(extension.LEVELS)}"
 
 
 def _config(path: Path, settings: Any) -> Iterator[Check]:

@@ -38,6 +38,9 @@ class Filters:
     """Shortest side that is kept, in words."""
     max_length: Annotated[int, Ge(1)] = 200
     """Longest side that is kept, in words."""
+    max_word_characters: Annotated[int, Ge(1)] = 1000
+    """Longest sequence of characters without a space that is kept. A longer one is data, such as base64, and no word; SentencePiece
+    fails on the longest."""
     max_ratio: Annotated[float, Ge(1)] = 3.0
     """Largest ratio between the lengths of the sides, in characters. See `ratio`."""
     ratio: Literal["either", "target"] = "either"

@@ -57,6 +57,10 @@ class Cleaner:
     """The text's own ratio of target to source lengths, in characters."""
     other_language: OtherLanguage | None = None
 
+    @property
+    def languages(self) -> tuple[str, str]:
+        return self.source_language, self.target_language
+
     def masks(self, table: pa.Table) -> dict[str, Mask]:
         filters = self.filters
         sides = [table["source"].combine_chunks(), table["target"].combine_chunks()]
@@ -64,13 +68,11 @@ class Cleaner:
         spaces = [_numpy(pc.count_substring(side, " ")) for side in sides]
         compared = [_compared(side) for side in sides]
         letters = [_numpy(pc.subtract(pc.utf8_length(text), pc.count_substring_regex(text, _NUMBER))) for text in compared]
-        lengths = [
-            _lengths(language, *counts)
-            for language, *counts in zip((self.source_language, self.target_language), characters, spaces, strict=True)
-        ]
+        lengths = [_lengths(language, *counts) for language, *counts in zip(self.languages, characters, spaces, strict=True)]
         masks = {
             "empty": np.minimum(*characters) == 0,
             "length": (np.minimum(*lengths) < filters.min_length) | (np.maximum(*lengths) > filters.max_length),
+            "word": np.logical_or(*map(self._has_long_word, self.languages, sides, characters)),
             "ratio": self._unequal(*characters),
             "letters": np.logical_or(
                 *(
@@ -85,6 +87,15 @@ class Cleaner:
         if self.other_language:
             masks["language"] = self._other_language(table, ~np.logical_or.reduce(list(masks.values())))
         return {reason: masks[reason] for reason in (*REASONS, *OPTIONAL_REASONS) if reason in masks}
+
+    def _has_long_word(self, language: str, texts: pa.StringArray, characters: Any) -> Mask:
+        """Return which texts [N] have a word above the limit; none in a language that writes no spaces."""
+        longest = self.filters.max_word_characters
+        found = np.asarray(characters > longest)
+        if base_code(language) in WITHOUT_SPACES:
+            return np.zeros(len(found), bool)
+        found[found] = [max(map(len, text.split())) > longest for text in texts.filter(pa.array(found)).to_pylist()]
+        return found
 
     def _other_language(self, table: pa.Table, remaining: Mask) -> Mask:
         """Return which of the remaining rows [N] are in another language."""

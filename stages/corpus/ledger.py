@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-REASONS = ("empty", "length", "ratio", "letters", "identical", "overlap", "duplicate")
+REASONS = ("empty", "length", "word", "ratio", "letters", "identical", "overlap", "duplicate")
 """Reasons to drop a pair. A pair is counted under the first that applies."""
 OPTIONAL_REASONS = ("language", "similar")
 """Further reasons, of filters that are off by default: another language, and similarity to an earlier pair. They come last, and

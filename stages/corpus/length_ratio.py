@@ -14,8 +14,6 @@ import pyarrow.compute as pc
 
 SAMPLE = 20_000
 """Pairs at the beginning of a text whose median is taken."""
-ENOUGH = 500
-"""Pairs below which a median is not trusted, and the ratio is 1."""
 
 
 def sampled_rows(batches: Iterable[int]) -> int:
@@ -29,9 +27,10 @@ def sampled_rows(batches: Iterable[int]) -> int:
 
 
 def usual_ratio(tables: Iterable[pa.Table]) -> float:
-    """Return the median of target to source lengths, in characters, over the first `SAMPLE` pairs without an empty side."""
+    """Return the median of target to source lengths, in characters, over the first `SAMPLE` pairs without an empty side; 1 for a
+    text without pairs. The median of a few pairs is uncertain, but 1 would drop most pairs of two scripts."""
     ratios = np.concatenate([*map(_ratios, tables), np.empty(0)])[:SAMPLE]
-    return float(np.median(ratios)) if len(ratios) >= ENOUGH else 1.0
+    return float(np.median(ratios)) if len(ratios) else 1.0
 
 
 def _ratios(table: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -21,7 +21,8 @@ from kernels import durable
 from stages.artifacts import ExternalFile
 from stages.context import Context
 from stages.corpus.limits import check_line, require_regular
-from stages.corpus.lines import BLOCK_BYTES, COMPRESSIONS, blocks_of, decoded_lines, readable
+from stages.corpus.lines import blocks_of, decoded_lines, readable
+from stages.corpus.packed import BLOCK_BYTES, compression_of
 from stages.corpus.parquet import group_rows, read_parquet
 from stages.errors import DataError, unwritable
 
@@ -86,8 +87,15 @@ class IndexedFile:
 
 
 def is_packed(file: ExternalFile) -> bool:
-    """Return whether the lines of a text file cannot be read from its middle: it is compressed, or a member of an archive."""
-    return bool(file.member) or file.path.suffix in COMPRESSIONS
+    """Return whether the lines of a text file cannot be read from its middle: it is compressed, or a member of an archive.
+
+    Raises DataError for a file that cannot be read.
+    """
+    if file.member:
+        return True
+    with readable(file.path):
+        require_regular(file.path)
+        return compression_of(file.path) is not None
 
 
 def unpack(file: ExternalFile, target: Path, context: Context) -> None:

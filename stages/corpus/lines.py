@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+import lzma
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import pyarrow as pa
 
 from fewstep.streams import MAX_LINE_BYTES
 from stages.corpus.limits import check_line, require_regular, within_ratio
+from stages.corpus.packed import text_blocks
 from stages.errors import DataError
 from stages.shared.text.members import read_member
-
-BLOCK_BYTES = 4 << 20
-
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-"""Arrow's names of the compressions, by the suffix of a file."""
 
 
 def read_lines(path: Path, member: str = "") -> Iterator[pa.StringArray]:
     """Yield the lines of a text file, or of a member of an archive, in order, each with its line feed.
 
-    Files and members ending in `.gz` and `.zst` are decompressed.
+    Files and members that are compressed with gzip, zstd, bzip2 or xz are decompressed, whatever their names.
 
     Only a line feed ends a line. Raises DataError for a file that cannot be read and for invalid UTF-8, with line and byte.
     """
@@ -78,13 +74,12 @@ def blocks_of(path: Path, member: str = "") -> Iterator[bytes]:
     """
     with readable(path):
         require_regular(path)
-        read = partial(_decompressed, compression=COMPRESSIONS.get(Path(member or path).suffix))
-        yield from within_ratio(path, read_member(path, member, read) if member else read(path))
-
-
-def _decompressed(file: Path | IO[bytes], compression: str | None) -> Iterator[bytes]:
-    with pa.input_stream(file, compression=compression) as stream:
-        yield from iter(lambda: stream.read(BLOCK_BYTES), b"")
+        read = partial(text_blocks, name=path / member)
+        if member:
+            yield from within_ratio(path, read_member(path, member, read))
+            return
+        with path.open("rb") as file:
+            yield from within_ratio(path, read(file))
 
 
 @contextmanager
@@ -94,7 +89,7 @@ def readable(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise DataError(f"{path}: expected a file, got none; check the path in the config") from error
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, EOFError, lzma.LZMAError, pa.ArrowException) as error:
         raise DataError(
             f"{path}: expected a readable {path.suffix or 'text'} file, got: {error}; repair or replace the file"
         ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from fewstep.vocabulary import unknown_pieces
 from stages.context import StepContext
 from stages.decode import DecodeConfig, DecodeInputs
 from stages.errors import unwritable
@@ -12,7 +13,11 @@ from stages.shared.decoding.chosen import with_tuned_options
 from stages.shared.decoding.draft_statistics import summarise
 from stages.shared.decoding.pieces import PIECE_ROWS, DecodeJob, Piece, copy
 from stages.shared.decoding.text import NEAR_TIE, decode_text
-from stages.shared.shards import drop_shards_from, read_shard, shard_path
+from stages.shared.shards import drop_shards_from, read_shard, shard_path, shard_paths
+from stages.shared.vocabulary.processor import processor
+
+SHOWN_PIECES = 20
+"""Unknown pieces that the record names."""
 
 
 def run(inputs: DecodeInputs, config: DecodeConfig, context: StepContext) -> None:
@@ -28,11 +33,24 @@ def run(inputs: DecodeInputs, config: DecodeConfig, context: StepContext) -> Non
         copy(piece.decoded, shard_path(context.directory, index), context)
     drop_shards_from(context.directory, len(decoded))
     rows, near_ties = _write_best(decoded, context)
-    summary = {"rows": rows, "search": search.values(), "near_ties": near_ties}
+    unknown = _unknown_pieces(inputs)
+    summary = {"rows": rows, "search": search.values(), "near_ties": near_ties, "unknown": unknown}
     drafting = summarise(read_shard(piece.decoded) for piece in decoded)
     if drafting is not None:
         summary["drafting"] = drafting
     context.write_json(context.directory / "decode.json", summary)
+
+
+def _unknown_pieces(inputs: DecodeInputs) -> dict[str, object]:
+    """Return the number of sources with pieces that the vocabulary lacks, and the first of these pieces."""
+    pieces, sentences, found = processor(inputs.system.path, "source"), 0, dict[str, None]()
+    for path in shard_paths(inputs.text.path):
+        lines = read_shard(path)["source"].to_pylist()
+        for line, ids in zip(lines, pieces.encode(lines), strict=True):
+            if unknown := unknown_pieces(pieces, line, ids):
+                sentences += 1
+                found.update(dict.fromkeys(unknown))
+    return {"sentences": sentences, "first": list(found)[:SHOWN_PIECES]}
 
 
 def _write_best(decoded: Sequence[Piece], context: StepContext) -> tuple[int, dict[str, object]]:

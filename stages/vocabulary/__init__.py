@@ -48,12 +48,19 @@ class VocabularyConfig:
     """Use one vocabulary for both sides, with tied embeddings, instead of one for each side."""
     model: Literal["unigram", "bpe"] = "unigram"
     """Model type of SentencePiece."""
-    character_coverage: Annotated[float, Gt(0), Le(1)] = 1.0
-    """Fraction of characters that the pieces cover; other characters are unknown."""
+    byte_fallback: bool | None = None
+    """Write characters that have no piece as bytes, for which 256 pieces are reserved, so that no character is unknown. None: if
+    `size` is at least 4,000."""
+    character_coverage: Annotated[float, Gt(0), Le(1)] | None = None
+    """Fraction of characters that the pieces cover; others are unknown, or bytes. None: 0.9995 with `byte_fallback`, so that bytes
+    occur in training, else 1."""
     sentences: Annotated[int, Ge(1)] = 2_000_000
     """Largest number of lines of each side to train on; they are evenly spaced over the text."""
 
 
+BYTE_FALLBACK_SIZE = 4000
+"""Size of vocabularies that have room for bytes."""
+
 STAGE: Stage[VocabularyInputs, VocabularyConfig, Vocabulary] = Stage(
-    name="vocabulary", version=1, run=Implementation(__name__), output=Vocabulary
+    name="vocabulary", version=2, run=Implementation(__name__), output=Vocabulary
 )

@@ -17,18 +17,22 @@ from stages.context import Context, StepContext
 from stages.errors import DataError
 from stages.shared.shards import read_shard, row_counts, shard_paths
 from stages.shared.vocabulary.processor import processor
-from stages.vocabulary import VocabularyConfig, VocabularyInputs
+from stages.vocabulary import BYTE_FALLBACK_SIZE, VocabularyConfig, VocabularyInputs
 from stages.vocabulary.imported import imported_models
 
 LONGEST_LINE = 1 << 20
 """Longest line in bytes. SentencePiece leaves longer lines out of the training."""
+LONGEST_WORD = 20_000
+"""Longest word in characters. SentencePiece ends with an internal error at 65,536 and needs minutes for many shorter ones."""
+BYTE_COVERAGE = 0.9995
+"""Fraction of characters that have pieces besides bytes, SentencePiece's default."""
 
 
 def run(inputs: VocabularyInputs, config: VocabularyConfig, context: StepContext) -> None:
     """Write `source.spm`, `target.spm` and `vocabulary.json`. Equal text and config give equal bytes.
 
-    Raises DataError when the text gives fewer than `size` pieces, or has more characters than pieces, and the size is `exact`; and
-    for files that cannot be imported (`stages.vocabulary.imported`).
+    Raises DataError when the text gives fewer than `size` pieces, or has more characters than pieces, and the size is `exact`; for
+    words above `LONGEST_WORD`; and for files that cannot be imported (`stages.vocabulary.imported`).
     """
     if inputs.files is not None:
         models, joint = imported_models(inputs.files), inputs.files.joint
@@ -40,6 +44,15 @@ def run(inputs: VocabularyInputs, config: VocabularyConfig, context: StepContext
         _write(context.directory / f"{side}.spm", model, context)
     sizes = {f"{side}_size": processor(context.directory, side).get_piece_size() for side in sides}
     context.write_json(context.directory / "vocabulary.json", {"joint": joint, **sizes})
+
+
+def with_fallback(config: VocabularyConfig) -> VocabularyConfig:
+    """Return a config that states `byte_fallback` and `character_coverage`."""
+    fallback = config.size >= BYTE_FALLBACK_SIZE if config.byte_fallback is None else config.byte_fallback
+    coverage = config.character_coverage
+    if coverage is None:
+        coverage = BYTE_COVERAGE if fallback else 1.0
+    return replace(config, byte_fallback=fallback, character_coverage=coverage)
 
 
 def _trained(text: Text, config: VocabularyConfig) -> dict[str, bytes]:
@@ -61,9 +74,13 @@ def _train(text: Text, sides: tuple[str, ...], config: VocabularyConfig, name: s
     try:
         return train_pieces(_lines(text.path, sides, config.sentences), config, name)
     except _SizeError as error:
-        if config.exact:
-            raise
-        return train_pieces(_lines(text.path, sides, config.sentences), replace(config, size=error.supported), name)
+        if not config.exact:
+            fitting = replace(with_fallback(config), size=error.supported)
+            return train_pieces(_lines(text.path, sides, config.sentences), fitting, name)
+        if config.byte_fallback is None and error.supported < BYTE_FALLBACK_SIZE <= config.size:
+            # A size that the text supports has no bytes by default: the error of a training without them names the largest one.
+            return train_pieces(_lines(text.path, sides, config.sentences), replace(config, byte_fallback=False), name)
+        raise
 
 
 def train_pieces(lines: Iterator[str], config: VocabularyConfig, side: str = "joint") -> bytes:
@@ -72,6 +89,7 @@ def train_pieces(lines: Iterator[str], config: VocabularyConfig, side: str = "jo
     Mask, blank and length are control symbols: no text is encoded to them, not even their names.
     """
     model: BytesIO = BytesIO()
+    config = with_fallback(config)
     try:
         SentencePieceTrainer.train(
             sentence_iterator=lines,
@@ -80,7 +98,7 @@ def train_pieces(lines: Iterator[str], config: VocabularyConfig, side: str = "jo
             model_type=config.model,
             character_coverage=config.character_coverage,
             normalization_rule_name="identity",
-            byte_fallback=False,
+            byte_fallback=config.byte_fallback,
             max_sentence_length=LONGEST_LINE,
             num_threads=1,  # the model depends on their number
             minloglevel=2,
@@ -109,9 +127,20 @@ def _lines(directory: Path, sides: tuple[str, ...], max_lines: int) -> Iterator[
         for path, count in zip(shard_paths(directory), counts, strict=True):
             end = -(-(start + count) * chosen // rows) if rows else 0  # lines whose row is in this shard or an earlier one
             if end > taken:
-                column = read_shard(path)[side]
-                yield from column.take([line * rows // chosen - start for line in range(taken, end)]).to_pylist()
+                column, numbers = read_shard(path)[side], [line * rows // chosen for line in range(taken, end)]
+                lines = column.take([number - start for number in numbers]).to_pylist()
+                yield from (_checked(line, number, side) for line, number in zip(lines, numbers, strict=True))
             start, taken = start + count, end
+
+
+def _checked(line: str, number: int, side: str) -> str:
+    """Return a line. Raises DataError for a word that SentencePiece cannot learn from."""
+    if len(line) > LONGEST_WORD and (longest := max(map(len, line.split()))) > LONGEST_WORD:
+        raise DataError(
+            f"vocabulary: expected words of at most {LONGEST_WORD:,} characters, got one of {longest:,} in pair {number + 1:,} of "
+            f"the cleaned text ({side}); lower corpus.filters.max_word_characters"
+        )
+    return line
 
 
 def _write(path: Path, data: bytes, context: Context) -> None:
@@ -130,8 +159,9 @@ def _explained(error: RuntimeError, config: VocabularyConfig, side: str) -> Data
         )
     if min_size := re.search(r"required_chars\. \d+ vs (\d+)", text):
         return _SizeError(
-            f"vocabulary.size ({side}): expected at least {min_size[1]}, the number of characters of this text, got {config.size}; "
-            "choose a larger size or a smaller character_coverage",
+            f"vocabulary.size ({side}): expected at least {min_size[1]}, the number of characters of this text"
+            f"{' and of bytes' if config.byte_fallback else ''}, got {config.size}; choose a larger size or a smaller "
+            "character_coverage",
             2 * int(min_size[1]),
         )
     return DataError(f"vocabulary ({side}): expected text from which SentencePiece can learn pieces, got: {text}; check the text")

@@ -40,7 +40,6 @@ def test_driver_killed_in_training(undisturbed: Watched, tmp_path: Path) -> None
     assert int(continued[1]) > 0
 
 
-@pytest.mark.exhaustive
 def test_driver_killed_in_decoding(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", *DISTILLED)
     run.begin_with(undisturbed, before="distill:train")
@@ -51,7 +50,6 @@ def test_driver_killed_in_decoding(undisturbed: Watched, tmp_path: Path) -> None
     assert {path: path.stat().st_mtime_ns for path in decoded} == decoded
 
 
-@pytest.mark.exhaustive
 def test_driver_killed_between_steps(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", *ALONE, *DISTILLED)
     run.kill_when(lambda: any(e["step"].startswith("vocabulary") for e in run.events("step_done")))
@@ -89,7 +87,6 @@ def test_decoding_workers_killed(undisturbed: Watched, tmp_path: Path) -> None:
     assert run.agrees_with(undisturbed)
 
 
-@pytest.mark.exhaustive
 def test_decoding_alone_killed(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", *DISTILLED, "--set", "cluster.resources.distill.workers=1")
     run.begin_with(undisturbed, before="distill:train")
@@ -98,7 +95,6 @@ def test_decoding_alone_killed(undisturbed: Watched, tmp_path: Path) -> None:
     assert run.agrees_with(undisturbed)
 
 
-@pytest.mark.exhaustive
 def test_two_drivers_share_the_work(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", *ALONE, *SLOWLY)
     first = run.start()
@@ -114,7 +110,6 @@ def test_two_drivers_share_the_work(undisturbed: Watched, tmp_path: Path) -> Non
     assert run.agrees_with(undisturbed)
 
 
-@pytest.mark.exhaustive
 def test_interrupted_run_saves_its_state(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", "--set", "cluster.checkpoint_seconds=3600", *TRAINED)
     process = run.start()

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fewstep
-from fewstep.vocabulary import MAX_MARKS, clean, nfc
+from fewstep.text.normalise import MAX_MARKS, nfc
+from fewstep.vocabulary import clean
 from stages.shared.text.normalise import normalise
 
 MARKS = "\u0301\u0316\u0327\u0345\u093c\u05b0\U0001d16d"

@@ -43,7 +43,7 @@ def test_a_mutated_store_is_read_or_refused(store: Path) -> None:
     check(store, range(200))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["autoregressive", "interleaved-sa", "ensemble", "dag", "lattice", "aggressive", "head", "glat", "ctc", "cmlm"]
 )
@@ -51,7 +51,7 @@ def test_many_mutated_systems_translate_or_are_refused(systems: dict[str, Path],
     check(systems[name], range(FEW, FEW + MANY))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_many_mutated_stores_are_read_or_refused(store: Path) -> None:
     check(store, range(200, 200 + 2 * MANY))
 

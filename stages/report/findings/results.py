@@ -99,6 +99,8 @@ class Findings:
     """The parts of the other stages."""
     colours: Colours = field(default_factory=dict)
     """The colour of each system and training in all figures and tables."""
+    unknown: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By test set, the number of `sentences` with source pieces that a vocabulary lacks, and the `first` of these pieces."""
     seeds: list[dict[str, Any]] = field(default_factory=list)
     """Means and standard deviations over seeds (`stages.report.findings.seeds.over_seeds`)."""
 
@@ -136,7 +138,7 @@ def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
     analyses = {name: found for part in parts for name, found in part.results.items()}
     analyses["mutual_information"] = compare_pairs(config.system_pairs, analyses.get("likelihood", {}))
     rows: list[Row] = []
-    task, outputs, leads = TASKS[config.task], {}, {}
+    task, outputs, leads, unknown = TASKS[config.task], {}, {}, {}
     for test in dict.fromkeys(item.test for item in inputs.evaluated):
         items = [item for item in inputs.evaluated if item.test == test]
         sentences = read_sentences(inputs.tests[test].path)
@@ -148,11 +150,14 @@ def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
         rows += _compared(found, hypotheses, sentences, task.metric)
         if task is SUMMARIZATION:
             leads[test] = lead_of(sentences, found[0].metrics)
+        unknown[test] = max(map(_unknown, items), key=lambda counted: int(counted["sentences"]))
         outputs[test] = Outputs(sentences, {item.entry: texts for item, texts in zip(items, hypotheses, strict=True)})
     tests = {test: _read(text.path / "text.json")["rows"] for test, text in inputs.tests.items()}
     cut = {name: _read(tokens.path / "tokens.json") for name, tokens in inputs.cut.items()}
     corpus, seeds = _corpus(inputs.corpus.path), over_seeds(rows, config.seeds)
-    return Findings(rows, outputs, corpus, tests, benchmarks, task, config.samples, leads, cut, analyses, parts, colours, seeds)
+    return Findings(
+        rows, outputs, corpus, tests, benchmarks, task, config.samples, leads, cut, analyses, parts, colours, unknown, seeds
+    )
 
 
 def _of_stages(inputs: ReportInputs) -> dict[str, Artifacts]:
@@ -163,6 +168,13 @@ def _of_stages(inputs: ReportInputs) -> dict[str, Artifacts]:
         hypotheses.setdefault(item.test, {})[item.entry] = item.hypotheses
         scores.setdefault(item.test, {})[item.entry] = item.scores
     return {"tune": {"": inputs.tuned}, "decode": hypotheses, "score": scores, **inputs.analyses}
+
+
+def _unknown(item: Evaluated) -> dict[str, Any]:
+    """Return the count of unknown pieces of a decode step; that of hypotheses without one is 0."""
+    path = item.hypotheses.path / "decode.json"
+    counted: dict[str, Any] = _read(path).get("unknown", {}) if path.is_file() else {}
+    return counted or {"sentences": 0, "first": []}
 
 
 def _rows(items: Sequence[Evaluated], timings: Mapping[str, Any], baseline: str) -> list[Row]:

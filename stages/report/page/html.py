@@ -11,7 +11,7 @@ from stages.report.page.extras import Extras
 from stages.report.page.figure import figure_element
 from stages.report.page.funnel import corpus
 from stages.report.page.headline import tiles
-from stages.report.page.markdown import lead_line
+from stages.report.page.markdown import lead_line, unknown_line
 from stages.report.page.markup import Markup, Section, count, element, section_element
 from stages.report.page.results_table import differences_table, explanation, results_table
 from stages.report.page.sections import analyses, reproduction, tables, training
@@ -70,7 +70,8 @@ def _results(findings: Findings, extras: Extras) -> Iterator[Section]:
         rows = findings.of(test)
         if not rows:
             continue
-        notes = [f"{size:,} {task.units}.", explanation(rows, findings.benchmarks.get(test), task), lead_line(findings, test)]
+        found = explanation(rows, findings.benchmarks.get(test), task)
+        notes = [f"{size:,} {task.units}.", found, lead_line(findings, test), unknown_line(findings, test)]
         parts = [
             element("p", " ".join(filter(None, notes)), class_="note"),
             element("div", results_table(rows, task, findings.colours), class_="scroll", tabindex="0"),

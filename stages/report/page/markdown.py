@@ -20,8 +20,8 @@ def markdown(title: str, findings: Findings, failures: Sequence[str]) -> str:
         if not rows:
             continue
         parts += [f"## {test}: {count:,} {task.units}", results_table(rows, task)]
-        below = [lead_line(findings, test), _conditions(findings.benchmarks.get(test), task), _comparisons(rows, task)]
-        parts += list(filter(None, [*below, _other_scores(rows, task)]))
+        below = [lead_line(findings, test), unknown_line(findings, test), _conditions(findings.benchmarks.get(test), task)]
+        parts += list(filter(None, [*below, _comparisons(rows, task), _other_scores(rows, task)]))
     for found in findings.tables():
         parts += [f"## {found.title}", table(found.columns, found.rows, found.text_columns), fill(found.caption, 100)]
     parts.append(_signatures(findings))
@@ -98,6 +98,17 @@ def lead_line(findings: Findings, test: str) -> str | None:
     scores = ", ".join(f"{number(score, 2)} {NAMES[name]}" for name, score in lead.scores.items())
     first = "the first sentence" if lead.sentences == 1 else f"the first {lead.sentences} sentences"
     return f"Lead baseline ({first} of each document as its summary): {scores}."
+
+
+def unknown_line(findings: Findings, test: str) -> str | None:
+    """Return a line with the number of sources that hold unknown pieces; None without such sources."""
+    counted = findings.unknown.get(test)
+    if not counted or not counted["sentences"]:
+        return None
+    return (
+        f"{counted['sentences']:,} of {findings.tests[test]:,} sources have characters that the vocabulary lacks and that are "
+        f"lost: {' '.join(counted['first'])}."
+    )
 
 
 def _conditions(benchmark: dict[str, Any] | None, task: Task) -> str | None:

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fewstep.config.options import OutputLimits, Shortlist
@@ -50,6 +50,7 @@ def compare(model, rows, search, lexicon=None, ngram=None):
 
 
 @pytest.mark.parametrize("order", ORDERS)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 1000), search=st.sampled_from(SEARCHES), count=st.integers(1, 5))
 def test_a_search_finds_the_hypotheses_of_shrinking_batches(order, seed, search, count):
     compare(network(ORDERS[order], seed=seed), sources(count, seed=seed), search)

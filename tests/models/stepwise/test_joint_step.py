@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fewstep import BigramCoupling, JointStep
@@ -94,6 +94,7 @@ def test_a_program_of_fixed_shapes_chooses_the_same_steps(name, options, ngram):
         compare(FLAT[name], some, search, ngram=ngram)
 
 
+@settings(max_examples=30)
 @given(
     name=st.sampled_from(sorted(FLAT)),
     beam_size=st.integers(1, 6),
@@ -107,6 +108,7 @@ def test_a_beam_on_a_device_ranks_coupled_slots_as_native_code_does(name, beam_s
     compare(FLAT[name], rows, StepwiseSearch(strategy="beam", ngram_weight=weight, **options), ngram=ngram)
 
 
+@settings(max_examples=100)
 @given(
     seed=st.integers(0, 10**6),
     step=st.integers(1, 6),

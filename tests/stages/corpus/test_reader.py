@@ -1,6 +1,8 @@
 """Readers: all formats give the same rows, and errors name file, line and byte."""
 
+import bz2
 import gzip
+import lzma
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -8,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles
-from stages.corpus import lines as line_files
+from stages.corpus import packed as packed_files
 from stages.corpus.lines import read_lines
 from stages.errors import DataError
 from tests.stages.corpus.texts import opened, tables
@@ -89,6 +91,7 @@ def test_windows_line_ends_and_a_last_line_without_end(tmp_path: Path) -> None:
     assert rows(files) == EXPECTED
 
 
+@settings(max_examples=50)
 @given(
     lines=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), max_size=6), min_size=1, max_size=12),
     block=st.integers(1, 9),
@@ -97,7 +100,7 @@ def test_lines_do_not_depend_on_block_borders(tmp_path_factory: pytest.TempPathF
     path = tmp_path_factory.mktemp("blocks") / "s"
     write(path, lines)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(line_files, "BLOCK_BYTES", block)
+        patch.setattr(packed_files, "BLOCK_BYTES", block)
         assert [line for part in read_lines(path) for line in part.to_pylist()] == [f"{line}\n" for line in lines]
 
 
@@ -129,7 +132,7 @@ def test_unequal_references(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [3, 1 << 20])
 def test_invalid_utf8_names_file_line_and_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(line_files, "BLOCK_BYTES", block)
+    monkeypatch.setattr(packed_files, "BLOCK_BYTES", block)
     (tmp_path / "s").write_bytes("gut\nüber\nhalb ".encode() + b"\xff kaputt\nrest\n")
     with pytest.raises(DataError, match=r"/s, line 3: expected UTF-8, got byte 0xff at byte 5 of the line \(byte 15 of the text\)"):
         list(read_lines(tmp_path / "s"))
@@ -156,17 +159,35 @@ def test_concatenated_compressed_files_are_read_to_the_end(tmp_path: Path, suffi
     assert rows(TextFiles(tsv=(ExternalFile(path, ""),))) == [("a", "b"), ("c", "d")]
 
 
+@pytest.mark.parametrize("name", ["text", "text.en", "TEXT.{}", "text.{}"])
+@pytest.mark.parametrize(
+    ("suffix", "compress"), [("GZ", gzip.compress), ("zst", zstd), ("bz2", bz2.compress), ("xz", lzma.compress)]
+)
+def test_compressed_files_are_known_by_their_content(
+    tmp_path: Path, name: str, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / name.format(suffix)
+    path.write_bytes(compress(b"eins\nzwei\n"))
+    assert [line for part in read_lines(path) for line in part.to_pylist()] == ["eins\n", "zwei\n"]
+    (tmp_path / "plain").write_bytes(b"BZh9 is plain text\n")
+    assert [line for part in read_lines(tmp_path / "plain") for line in part.to_pylist()] == ["BZh9 is plain text\n"]
+
+
 def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
     good = (write(tmp_path / "t", TARGET),)
     (tmp_path / "cut.gz").write_bytes(gzip.compress(b"line\n" * 1000)[:-12])
     (tmp_path / "cut.zst").write_bytes(zstd(bytes(range(256)) * 1000)[:-12])
     (tmp_path / "foreign.zst").write_bytes(b"no zstd at all")
+    (tmp_path / "wide").write_bytes("a text\n".encode("utf-16"))
+    (tmp_path / "zipped").write_bytes(b"PK\x03\x04 and more")
     (tmp_path / "cut.parquet").write_bytes(b"PAR1 and nothing more")
     for name, message in {
         "none": "expected a file, got none",
         "cut.gz": "readable .gz file",
         "cut.zst": "readable .zst file",
         "foreign.zst": "readable .zst file",
+        "wide": "expected UTF-8, got UTF-16",
+        "zipped": "expected plain text, got a zip archive",
     }.items():
         with pytest.raises(DataError, match=rf"{name}: .*{message}"):
             rows(TextFiles(source=(ExternalFile(tmp_path / name, ""),), target=good))

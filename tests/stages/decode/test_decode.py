@@ -72,6 +72,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
         return Upside(log)
 
     monkeypatch.setattr(stages.shared.decoding.systems, "load_system", load_system)
+    monkeypatch.setattr(stages.decode.run, "processor", lambda directory, side: Upside(log))
     return log
 
 

@@ -55,4 +55,8 @@ def test_outputs_are_those_of_the_decode_stage(systems: dict[str, Path], text: T
         assert [one.statistics.get("margin") for one in ranked] == [row["margin"] for row in written]
     best = [ranked[0].text for ranked in found]
     assert system.translate(LINES, label) == best == (tmp_path / "hypotheses.txt").read_text().splitlines()
-    assert json.loads((tmp_path / "decode.json").read_text())["rows"] == len(LINES)
+    summary = json.loads((tmp_path / "decode.json").read_text())
+    assert summary["rows"] == len(LINES)
+    unknown = [ranked[0].unknown for ranked in found]
+    assert summary["unknown"]["sentences"] == sum(map(bool, unknown))
+    assert set(summary["unknown"]["first"]) == {piece for pieces in unknown for piece in pieces}

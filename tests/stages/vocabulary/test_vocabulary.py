@@ -15,7 +15,7 @@ from stages.shared.embedded import pairs
 from stages.shared.shards import write_shards
 from stages.shared.vocabulary.processor import processor
 from stages.vocabulary import VocabularyConfig, VocabularyInputs
-from stages.vocabulary.run import _lines, run
+from stages.vocabulary.run import _lines, run, with_fallback
 from stages.workers import LocalWorkers, Resources
 
 PAIRS = list(pairs("train", 0, 600))
@@ -104,6 +104,34 @@ def test_too_large_a_size_names_the_largest_possible(tmp_path: Path, text: Text,
 def test_too_small_a_size_names_the_smallest_possible(tmp_path: Path, text: Text) -> None:
     with pytest.raises(DataError, match=r"vocabulary\.size \(target\): expected at least \d+|\(source\): expected at least \d+"):
         train(tmp_path, text, size=12, joint=False)
+
+
+@pytest.mark.parametrize("model", ["unigram", "bpe"])
+def test_bytes_stand_for_rare_characters(tmp_path: Path, model: Literal["unigram", "bpe"]) -> None:
+    rows = [(f"word {n} of some {n * n}", f"Wort {n} von {n * n} \u00e9") for n in range(400)] + [("a \u2603 b", "\u2603")]
+    text = text_of(tmp_path / "t", rows)
+    pieces = processor(train(tmp_path / "v", text, size=340, model=model, byte_fallback=True).path, "source")
+    for line in ("a \u2603 b", "\N{GRINNING FACE}\U00020bb7 x"):
+        ids = pieces.encode(line)
+        assert UNK not in ids
+        assert pieces.decode(ids) == line
+    rare = [pieces.id_to_piece(token) for token in pieces.encode("\u2603")]
+    assert rare[-3:] == ["<0xE2>", "<0x98>", "<0x83>"], "a rare character of the training text is written as bytes in training"
+    assert UNK in processor(train(tmp_path / "w", text, size=80, model=model).path, "source").encode("\N{GRINNING FACE}")
+
+
+@pytest.mark.parametrize(
+    ("size", "stated", "expected"), [(4000, None, True), (3999, None, False), (80, True, True), (9000, False, False)]
+)
+def test_large_vocabularies_have_bytes_by_default(size: int, stated: bool | None, expected: bool) -> None:
+    config = with_fallback(VocabularyConfig(size=size, byte_fallback=stated))
+    assert (config.byte_fallback, config.character_coverage) == (expected, 0.9995 if expected else 1.0)
+
+
+def test_a_word_without_end_is_named(tmp_path: Path) -> None:
+    text = text_of(tmp_path / "t", [("a b", "c"), ("d", f"e {'x' * 20_001}")])
+    with pytest.raises(DataError, match=r"at most 20,000 characters, got one of 20,001 in pair 2 of the cleaned text \(target\)"):
+        train(tmp_path / "v", text)
 
 
 def test_an_inexact_size_gives_as_many_pieces_as_the_text_supports(tmp_path: Path, text: Text) -> None:
