@@ -6,12 +6,13 @@ The program ends with 0, 1 (something failed), 2 (the user has to change somethi
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+
+from fewstep.text.escape import log_to_stderr
 
 __all__ = ["main"]
 
@@ -38,7 +39,7 @@ class _Version(argparse.Action):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    log_to_stderr()
     parser = argparse.ArgumentParser(prog="fewstep", description="Translate with the systems that the pipeline has made.")
     parser.add_argument("--version", action=_Version, nargs=0, help="Print the version.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

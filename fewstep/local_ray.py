@@ -1,12 +1,17 @@
-"""Ray clusters of this machine, which only this machine can reach."""
+"""Ray clusters: whether one answers, and those of this machine, which only this machine can reach."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import socket
 from contextlib import suppress
 from pathlib import Path
 
+ANSWER_SECONDS = 5.0
+"""Time that a head may take for an answer."""
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""The first bytes of a client of HTTP/2: a fixed text, and a frame of settings without any."""
 SETTINGS = {
     # On macOS and Windows this is Ray's default, against which its clusters of several machines need the variable. It makes all
     # servers of a local cluster listen on the loopback interface alone, where Ray's own options always choose another address.
@@ -49,3 +54,17 @@ def _make_token() -> None:
             os.link(made, path)  # unless another process has just done so
         finally:
             made.unlink()
+
+
+def check_answers(address: str) -> None:
+    """Raise OSError if no process answers at `[ray://]host:port`, which Ray would try to reach for minutes.
+
+    A connection proves nothing: the kernel accepts it for a process that is stopped. Servers of gRPC, which those of Ray are,
+    answer the beginning of a connection of HTTP/2 (RFC 9113, section 3.4) with bytes, and one with TLS ends the connection.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        with socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS) as connection:
+            connection.sendall(HTTP2_PREFACE)
+            with suppress(ConnectionResetError):
+                connection.recv(1)

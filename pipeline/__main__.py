@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from fewstep.text.escape import escaped, log_to_stderr
 from pipeline.errors import FewstepError, exit_code
 from stages.errors import FULL, unwritable
 
@@ -29,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from pipeline.commands.app import app
 
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    log_to_stderr()
     try:
         command = typer.main.get_command(app)
         arguments = list(sys.argv[1:] if argv is None else argv)
@@ -52,17 +53,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _complain(f"{error.filename}: expected the name of a file, got: {error.strerror}; choose another name", 2)
         if error.errno in FULL:
             return _complain(str(unwritable(Path(error.filename or "a file of the store"), error)), 1)
-        traceback.print_exc()
-        return 1
+        return _complain(traceback.format_exc(), 1)
     except KeyboardInterrupt:
         return _complain("interrupted; repeat the command to continue", INTERRUPTED)
     except Exception:
-        traceback.print_exc()
-        return 1
+        return _complain(traceback.format_exc(), 1)
 
 
 def _complain(message: str, code: int) -> int:
-    print(message, file=sys.stderr)
+    print(escaped(message), file=sys.stderr)
     return code
 
 

@@ -17,6 +17,7 @@ from fewstep.local_ray import stay_on_loopback
 from fewstep.serve.settings import ServeError, Settings
 from fewstep.serve.systems import Load, Place, find, load_all
 from fewstep.system.load import load
+from fewstep.text.escape import escaped
 
 __all__ = ["OPTIONS", "add_arguments", "run", "serve"]
 
@@ -88,7 +89,7 @@ def _serve(places: Sequence[Place], values: Mapping[str, Any], load: Load) -> No
         on_ray.serve(places, load, replace(settings, port=port), replicas, address)
         return
     systems = load_all(places, load)
-    print(f"serving {', '.join(systems)} at {server.url(settings, bound)}", file=sys.stderr, flush=True)
+    print(escaped(f"serving {', '.join(systems)} at {server.url(settings, bound)}"), file=sys.stderr, flush=True)
     server.serve(systems, settings, bound)
 
 
@@ -117,5 +118,5 @@ def _part(name: str, extra: str) -> Any:
 
 
 def _complain(error: ServeError) -> int:
-    print(f"fewstep serve: {error}", file=sys.stderr)
+    print(escaped(f"fewstep serve: {error}"), file=sys.stderr)
     return BAD_INPUT

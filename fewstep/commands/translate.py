@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fewstep.commands.options import Option, add_options
 from fewstep.streams import StreamError, Translate, json_text, open_streams, plain_text, stream
+from fewstep.text.escape import escaped
 
 if TYPE_CHECKING:
     from fewstep.config.search import SearchConfig
@@ -100,5 +101,5 @@ def _loaded(arguments: argparse.Namespace) -> System:
 
 
 def _complain(error: Exception, code: int) -> int:
-    print(f"fewstep translate: {error}", file=sys.stderr)
+    print(escaped(f"fewstep translate: {error}"), file=sys.stderr)
     return code

@@ -149,7 +149,7 @@ def create_app(systems: Mapping[str, System], settings: Settings) -> Observer:
     app.add_exception_handler(400, _unreadable)
     app.add_exception_handler(Exception, _failed)
     _add_paths(app, server)
-    return Observer(BodyLimit(Access(app, settings), settings), server.metrics)
+    return Observer(Access(BodyLimit(app, settings), app, settings), server.metrics)
 
 
 def _add_paths(app: FastAPI, server: Server) -> None:

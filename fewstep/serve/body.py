@@ -1,6 +1,6 @@
 """Limits on the body of a request: its size, its time and its encoding.
 
-The body is read whole before anything else answers. A server that answers an early part of a request and closes the connection
+The body is read whole before the application answers. A server that answers an early part of a request and closes the connection
 makes the kernel reset it, and the client, still sending, never sees the answer; therefore the rest of a body that is too large is
 read and dropped.
 """
@@ -14,6 +14,8 @@ from fewstep.serve.settings import Settings
 
 MAX_DROPPED = 256 << 20
 """Bytes of a body that is too large that are read and dropped before the answer."""
+GRACE_SECONDS, MIN_BYTES_PER_SECOND = 5.0, 1000
+"""Seconds after which the rate of a body counts, and the rate."""
 CLOSE = [(b"connection", b"close")]
 
 
@@ -37,14 +39,14 @@ class BodyLimit:
             await self._application(scope, receive, send)
             return
         try:
-            async with asyncio.timeout(self._settings.body_seconds):
-                body = await self._read(scope, receive)
+            body = await self._read(scope, receive)
             body.decode("utf-8")
         except HungUpError:
             return
         except TimeoutError:
-            seconds = self._settings.body_seconds
-            await send_error(send, 408, f"body: expected it within {seconds:g} s, got only a part; send it faster", CLOSE)
+            seconds, rate = self._settings.body_seconds, MIN_BYTES_PER_SECOND
+            detail = f"body: expected it within {seconds:g} s and at least {rate} bytes/s, got a part; send it faster"
+            await send_error(send, 408, detail, CLOSE)
         except TooLargeError:
             limit = self._settings.max_request_bytes
             await send_error(send, 413, f"body: expected at most {limit} bytes, got more; send several requests", CLOSE)
@@ -59,9 +61,10 @@ class BodyLimit:
         limit, parts, size = self._settings.max_request_bytes, [], 0
         if _announced(scope) > limit and header(scope, b"expect") is not None:
             raise TooLargeError  # the client has not begun to send
-        more = True
+        more, start, clock = True, asyncio.get_running_loop().time(), self._settings.body_seconds
         while more and size <= MAX_DROPPED:
-            message = await receive()
+            async with asyncio.timeout_at(start + min(clock, GRACE_SECONDS + size / MIN_BYTES_PER_SECOND)):
+                message = await receive()
             if message["type"] == "http.disconnect":
                 raise HungUpError
             size += len(message.get("body", b""))

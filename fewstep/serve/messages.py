@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 Scope = MutableMapping[str, Any]
@@ -14,12 +16,41 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-async def send_error(send: Send, status: int, detail: str, headers: Headers = ()) -> None:
-    """Send an answer `{"detail": ...}`."""
+async def send_error(send: Send, status: int, detail: str, headers: Headers = (), last: bool = True) -> None:
+    """Send an answer `{"detail": ...}`, its end only if it is the `last` message."""
     body = json.dumps({"detail": detail}).encode()
     described = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
     await send({"type": "http.response.start", "status": status, "headers": described})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": body, "more_body": not last})
+
+
+LINGER_BYTES, LINGER_SECONDS = 64 << 10, 1.0
+"""Bytes of a body, and seconds, that are read and dropped after a refusal."""
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send, status: int, detail: str, headers: Headers = ()) -> None:
+    """Send an answer `{"detail": ...}` before the body of the request is read.
+
+    The kernel resets a connection that is closed while the client still sends, and the client may not see the answer. A short body
+    is therefore dropped before the answer ends. The connection of another one, which has no end or is split into small chunks, is
+    closed.
+    """
+    length = header(scope, b"content-length") or b"0"
+    short = header(scope, b"transfer-encoding") is None and length.isdigit() and int(length) <= LINGER_BYTES
+    close = () if short else ((b"connection", b"close"),)
+    await send_error(send, status, detail, (*headers, *close), last=False)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_SECONDS):
+            await _drop(receive)
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _drop(receive: Receive) -> None:
+    size, more = 0, True
+    while more and size <= LINGER_BYTES:
+        message = await receive()
+        size += len(message.get("body", b""))
+        more = message.get("more_body", False)
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:

@@ -12,9 +12,11 @@ from typing import Any
 import ray
 from ray import serve as ray_serve
 
+from fewstep.local_ray import check_answers
 from fewstep.serve.app import create_app
 from fewstep.serve.settings import ServeError, Settings
 from fewstep.serve.systems import Load, Place, load_all
+from fewstep.text.escape import escaped
 
 NAME = "fewstep"
 """Name of the application and its deployment."""
@@ -81,18 +83,30 @@ def _keep_grpc_on_loopback() -> None:
     Server.add_insecure_port = lambda server, address: bind(server, address.replace("[::]", "127.0.0.1"))
 
 
+def _connect(address: str, local: bool) -> None:
+    """Connect to a cluster, or start one on this machine. Raises ServeError if none answers or Ray does not start."""
+    try:
+        check_answers(address)  # Ray would try for minutes
+        ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, include_dashboard=False if local else None)
+    except (OSError, RuntimeError, ValueError) as error:
+        if local:
+            remedy = "check its memory and load, and the length of TMPDIR, below which Ray has sockets"
+            raise ServeError(f"--ray: expected Ray to start on this machine, got: {error}; {remedy}") from error
+        raise ServeError(f"--ray: expected a cluster that answers at {address}, got: {error}; check RAY_ADDRESS") from error
+
+
 def serve(places: Sequence[Place], load: Load, settings: Settings, replicas: Replicas, address: str) -> None:
     """Serve on the cluster at `address` until SIGTERM or SIGINT; then answer the requests in flight, and return."""
     absolute = [replace(place, directory=place.directory.absolute()) for place in places]
     names = ", ".join(load_all(absolute, load))  # a directory that cannot be loaded is reported here, and not by a replica
     ended = threading.Event()
     local = address == "local"
-    ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, include_dashboard=False if local else None)
+    _connect(address, local)
     previous = {number: signal.signal(number, lambda *_: ended.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         ray_serve.start(http_options={"host": settings.host, "port": settings.port})
         ray_serve.run(deployment(absolute, load, settings, replicas, local), name=NAME, route_prefix="/")
-        print(f"serving {names} on Ray at http://{settings.host}:{settings.port}", file=sys.stderr, flush=True)
+        print(escaped(f"serving {names} on Ray at http://{settings.host}:{settings.port}"), file=sys.stderr, flush=True)
         ended.wait()
         ray_serve.delete(NAME)  # waits for the requests in flight; `shutdown` alone ends the proxies under them
     finally:

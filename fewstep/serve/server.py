@@ -11,19 +11,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fewstep.serve.app import create_app
+from fewstep.serve.connections import BACKLOG, Connection
 from fewstep.serve.observe import Observer
 from fewstep.serve.settings import ServeError, Settings
 from fewstep.system.system import System
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-BACKLOG = 2048
-"""Connections that the kernel keeps until they are accepted."""
 MAX_HEADER_BYTES = 64 << 10
-FIRST_REQUEST_SECONDS = 30.0
-"""Time in which a new connection must send the head of its first request."""
 ARRIVAL_SECONDS = 0.25
 """Time between the end of listening and the end of idle connections."""
 
@@ -59,6 +55,9 @@ def url(settings: Settings, bound: socket.socket) -> str:
 def serve(systems: Mapping[str, System], settings: Settings, bound: socket.socket) -> None:
     """Serve systems until SIGTERM or SIGINT; then answer the requests in flight, and return. A second signal ends it at once."""
     app = create_app(systems, settings)
+    # All that uvicorn has an option for is an option here. Two classes replace parts of it: `Connection`, since `limit_concurrency`
+    # also refuses the probe, and `timeout_keep_alive` ends with the first byte of a request; and `Graceful`, since uvicorn stops to
+    # listen at once and drops connections whose request it has not read.
     config = uvicorn.Config(
         app,
         http=Connection,
@@ -66,6 +65,7 @@ def serve(systems: Mapping[str, System], settings: Settings, bound: socket.socke
         ws="none",
         access_log=False,
         log_level="error",
+        log_config=None,  # the log of the program, which escapes foreign text
         server_header=False,
         proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,  # otherwise any local client could choose its address
         backlog=BACKLOG,
@@ -73,24 +73,6 @@ def serve(systems: Mapping[str, System], settings: Settings, bound: socket.socke
         timeout_graceful_shutdown=int(settings.drain_seconds),
     )
     Graceful(config, app, settings).run(sockets=[bound])
-
-
-class Connection(H11Protocol):
-    """A connection that is closed unless a request begins in time, so that silent clients do not use up all open files."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start to wait for the first request."""
-        super().connection_made(transport)
-        self._patience = self.loop.call_later(FIRST_REQUEST_SECONDS, self._give_up)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop to wait."""
-        self._patience.cancel()
-        super().connection_lost(exc)
-
-    def _give_up(self) -> None:
-        if not self.cycle and not self.transport.is_closing():
-            self.transport.close()
 
 
 class Graceful(uvicorn.Server):

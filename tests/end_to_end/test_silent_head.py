@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fewstep import local_ray
 from pipeline.run.ray_cluster import head as ray_head
 from stages.errors import StageError
 from tests.end_to_end.nodes import cluster
@@ -49,7 +50,7 @@ def test_a_driver_whose_head_stops_answering_ends_with_words(tmp_path: Path) -> 
 
 def test_a_port_that_accepts_and_does_not_answer_is_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel accepts connections for a process that does not. A driver that is stuck in a call of Ray is ended."""
-    monkeypatch.setattr(ray_head, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(local_ray, "ANSWER_SECONDS", 0.2)
     monkeypatch.setattr(ray_head, "HEAD_SECONDS", 1.0)
     monkeypatch.setattr(ray_head, "STUCK_SECONDS", 1.0)
     ended: queue.Queue[int] = queue.Queue()
@@ -58,7 +59,7 @@ def test_a_port_that_accepts_and_does_not_answer_is_no_cluster(monkeypatch: pyte
         listening.listen()
         address = f"127.0.0.1:{listening.getsockname()[1]}"
         with pytest.raises(TimeoutError):
-            ray_head.check_answers(address)
+            local_ray.check_answers(address)
         head = ray_head.Head(address, address, end=ended.put)
         try:
             assert ended.get(timeout=FAST_SECONDS) == 1

@@ -11,7 +11,7 @@ ALLOWED = {"fewstep", "fewstep_native", "numpy", "sentencepiece", "sentencex", "
 
 
 SERVER = "fewstep.serve"
-LIBRARIES = {"fastapi", "prometheus_client", "pydantic", "uvicorn"}
+LIBRARIES = {"fastapi", "h11", "prometheus_client", "pydantic", "uvicorn"}
 """Top-level packages that the server may import in addition."""
 ON_RAY = "fewstep.serve.on_ray"
 BYTE_PIECES = "fewstep.byte_pieces"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fewstep.local_ray import stay_on_loopback
+from fewstep.serve.settings import ServeError
 
 
 @pytest.fixture
@@ -46,3 +47,17 @@ def test_another_source_needs_no_token(token: Path, monkeypatch: pytest.MonkeyPa
 def test_a_folder_that_cannot_be_written_is_left_to_ray(token: Path) -> None:
     token.parent.write_text("a file")
     assert stay_on_loopback() == "local"
+
+
+def test_a_cluster_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port where nothing listens, and a folder for temporary files whose name is too long for the sockets of Ray."""
+    on_ray = pytest.importorskip("fewstep.serve.on_ray", exc_type=ImportError)
+    with pytest.raises(ServeError, match=r"--ray: expected a cluster that answers at 127.0.0.1:1, got: .*; check RAY_ADDRESS"):
+        on_ray._connect("127.0.0.1:1", local=False)
+
+    def fail(**_: object) -> None:
+        raise OSError("AF_UNIX path length cannot exceed 107 bytes")
+
+    monkeypatch.setattr(on_ray.ray, "init", fail)
+    with pytest.raises(ServeError, match=r"expected Ray to start on this machine, got: AF_UNIX .*length of TMPDIR"):
+        on_ray._connect("local", local=True)

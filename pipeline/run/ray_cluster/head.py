@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
+from fewstep.local_ray import ANSWER_SECONDS, check_answers
 from stages.errors import StageError
 
 log = logging.getLogger("fewstep")
 
 HEAD_SECONDS = 20.0
 """Time that the head of a cluster may take to be started again."""
-ANSWER_SECONDS = 5.0
-"""Time that a head may take for an answer."""
 STUCK_SECONDS = 15.0
 """Further time after which the process of a driver is ended, since calls of Ray wait for the head and cannot be interrupted."""
 LEAVE_SECONDS = 5.0
 """Time that Ray may take to disconnect from a cluster whose head does not answer."""
 LEAVING = "leaving"
 """Name of the thread that disconnects from such a cluster."""
-HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""The first bytes of a client of HTTP/2: a fixed text, and a frame of settings without any."""
 
 
 class Head:
@@ -95,17 +90,3 @@ def leave(disconnect: Callable[[], object]) -> None:
 def is_leaving() -> bool:
     """Return whether Ray still waits for a head that is lost. The usual end of Python, beside Ray's threads, would crash then."""
     return any(thread.name == LEAVING for thread in threading.enumerate())
-
-
-def check_answers(address: str) -> None:
-    """Raise OSError if no process answers at `[ray://]host:port`, which Ray would try to reach for minutes.
-
-    A connection proves nothing: the kernel accepts it for a process that is stopped. Servers of gRPC, which those of Ray are,
-    answer the beginning of a connection of HTTP/2 (RFC 9113, section 3.4) with bytes, and one with TLS ends the connection.
-    """
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        with socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS) as connection:
-            connection.sendall(HTTP2_PREFACE)
-            with suppress(ConnectionResetError):
-                connection.recv(1)

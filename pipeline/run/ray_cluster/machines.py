@@ -10,12 +10,13 @@ from typing import Any
 
 import ray
 
+from fewstep.local_ray import check_answers
 from pipeline.config.schema import Cluster
 from pipeline.run.apart import resources_apart, run_apart, runs_apart, send_inputs, take_in
 from pipeline.run.attempt import StepAttempt, run_attempt
 from pipeline.run.lost_work import deaths_file
 from pipeline.run.machines import Outcome
-from pipeline.run.ray_cluster.head import Head, check_answers, leave
+from pipeline.run.ray_cluster.head import Head, leave
 from pipeline.run.ray_cluster.nodes import NodeWatch
 from pipeline.run.ray_cluster.settings import cluster_variables
 from pipeline.store.attempts import partial_directory

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 
-from pipeline.run.ray_cluster.head import ANSWER_SECONDS, check_answers
+from fewstep.local_ray import ANSWER_SECONDS, check_answers
 
 log = logging.getLogger("fewstep")
 

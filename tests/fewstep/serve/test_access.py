@@ -1,13 +1,10 @@
-"""Tokens, rates, and connections without a request."""
+"""Names, tokens, rates and content types."""
 
 import asyncio
-from functools import partial
 
 import pytest
-import uvicorn
-from uvicorn.server import ServerState
 
-from fewstep.serve import access, server
+from fewstep.serve import access
 from fewstep.serve.access import Access, Rates
 from fewstep.serve.settings import Settings
 
@@ -21,18 +18,29 @@ class Client:
 
     def __init__(self, **settings):
         self.now = 0.0
-        self.application = Access(welcome, Settings(**settings), clock=lambda: self.now)
+        self.application = Access(welcome, welcome, Settings(**settings), clock=lambda: self.now)
 
-    def ask(self, path="/translate", authorization=None, address="10.0.0.1"):
+    def ask(self, path="/translate", authorization=None, address="10.0.0.1", method="GET", **headers):
         """Return the status and the headers of the answer."""
-        headers = [] if authorization is None else [(b"authorization", authorization)]
-        sent = []
+        given = {"authorization": authorization, **headers}
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "headers": [(name.replace("_", "-").encode(), value) for name, value in given.items() if value is not None],
+            "client": (address, 1),
+        }
+        sent, self.read = [], 0
 
         async def send(message):
             sent.append(message)
 
-        scope = {"type": "http", "path": path, "headers": headers, "client": (address, 1)}
-        asyncio.run(self.application(scope, None, send))
+        async def receive():
+            self.read += 1
+            return {"type": "http.request", "body": b"x" * 10_000, "more_body": True}
+
+        asyncio.run(self.application(scope, receive, send))
+        self.detail = b"".join(message.get("body", b"") for message in sent)
         return sent[0]["status"], dict(sent[0]["headers"])
 
 
@@ -92,29 +100,61 @@ def test_addresses_do_not_pile_up(monkeypatch):
     assert rates.wait("99") == 1.0
 
 
-def test_a_connection_without_a_request_is_closed(monkeypatch):
-    monkeypatch.setattr(server, "FIRST_REQUEST_SECONDS", 0.2)
+OWN = [b"localhost", b"localhost:8080", b"127.0.0.1:8080", b"127.1.2.3", b"[::1]:8080", b"LOCALHOST:1"]
+FOREIGN = [
+    b"evil.example",
+    b"evil.example:8080",
+    b"localhost.evil.example",
+    b"127.0.0.1.evil.example",
+    b"10.0.0.1",
+    b"",
+    b"\xff",
+    b"[",
+]
 
-    async def app(scope, receive, send):
-        await asyncio.sleep(0.5)
-        await send({"type": "http.response.start", "status": 204, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
 
-    async def ask(port, request):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(request)
-        answer = await reader.read(20)
-        writer.close()
-        return answer
+@pytest.mark.parametrize("path", ["/translate", "/healthz", "/"])
+def test_a_loopback_server_has_no_other_name(path):
+    """A page whose name leads to 127.0.0.1 (DNS rebinding) learns nothing, and neither does a page of another site."""
+    client = Client()
+    assert [client.ask(path, host=name)[0] for name in OWN] == [200] * len(OWN)
+    assert [client.ask(path, host=name)[0] for name in FOREIGN] == [421] * len(FOREIGN)
+    assert b"expected localhost or 127.0.0.1" in client.detail
+    assert [client.ask(path, host=b"localhost", origin=b"http://" + name)[0] for name in OWN] == [200] * len(OWN)
+    foreign = [b"null", *(b"https://" + name for name in FOREIGN)]
+    assert [client.ask(path, host=b"localhost", origin=name)[0] for name in foreign] == [403] * len(foreign)
 
-    async def main():
-        config = uvicorn.Config(app, http=server.Connection, ws="none", log_level="error")
-        config.load()
-        state = ServerState()
-        make = partial(config.http_protocol_class, config=config, server_state=state, app_state={})
-        requests = (b"", b"GET / HT", b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
-        async with await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0) as listening:
-            port = listening.sockets[0].getsockname()[1]
-            return await asyncio.gather(*(ask(port, request) for request in requests))
 
-    assert asyncio.run(main()) == [b"", b"", b"HTTP/1.1 204 No Cont"]
+def test_names_are_free_where_a_token_guards_and_where_everyone_is_served():
+    assert Client(token="secret").ask(host=b"translate.example", authorization=b"Bearer secret")[0] == 200
+    assert Client(host="0.0.0.0", without_token=True).ask(host=b"translate.example")[0] == 200
+    assert Client(host="127.0.0.2").ask(host=b"127.0.0.2:80")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("content_type", "status"),
+    [
+        (None, 415),
+        (b"", 415),
+        (b"text/plain", 415),
+        (b"application/x-www-form-urlencoded", 415),
+        (b"multipart/form-data; x=application/json", 415),
+        (b"application/json", 200),
+        (b"Application/JSON; charset=utf-8", 200),
+    ],
+)
+def test_requests_have_json(content_type, status):
+    for settings in ({}, {"token": "secret"}):
+        client = Client(**settings)
+        assert client.ask(method="POST", authorization=b"Bearer secret", content_type=content_type)[0] == status
+        assert (b"content-type" in client.detail.lower()) == (status == 415)
+
+
+@pytest.mark.parametrize("headers", [{"transfer_encoding": b"chunked"}, {"content_length": b"1000000"}])
+def test_a_body_is_not_read_without_the_token(headers):
+    client = Client(token="secret")
+    status, found = client.ask(method="POST", **headers)
+    assert (status, found[b"connection"]) == (401, b"close")
+    assert client.read <= 7, "a part of 64 KiB, so that the client sees the answer"
+    status, found = client.ask(method="POST", content_length=b"1000")
+    assert (status, b"connection" in found) == (401, False)

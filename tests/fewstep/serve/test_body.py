@@ -88,3 +88,24 @@ def test_bytes_that_are_not_text_are_named(sent, place):
     status, answer, _ = ask(sent)
     assert status == 400
     assert place in json.loads(answer)["detail"]
+
+
+def test_a_body_has_a_least_rate(monkeypatch):
+    """A part now and then does not hold a connection for the whole time of a body."""
+    monkeypatch.setattr(body, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(body, "MIN_BYTES_PER_SECOND", 100)
+    sent, asked = [], 0
+
+    async def receive():
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0.04)
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    async def send(message):
+        sent.append(message)
+
+    settings = Settings(body_seconds=60)
+    asyncio.run(BodyLimit(echo, settings)({"type": "http", "headers": []}, receive, send))
+    assert sent[0]["status"] == 408
+    assert asked < 10

@@ -76,9 +76,8 @@ def test_a_full_queue_is_announced(directories, tmp_path):
 def test_a_client_that_hangs_up_frees_its_place(directories):
     with running(directories["small"], "--max-batch", 1, delay=0.2) as server:
         body = json.dumps({"sentences": ["ein"] * 200}).encode()
-        head = (
-            f"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode()
-        )
+        kind = "host: localhost\r\ncontent-type: application/json"
+        head = f"POST /translate HTTP/1.1\r\n{kind}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
         with socket.create_connection((server.host, server.port)) as rude:
             rude.sendall(head + body)
             until(lambda: server.metric("fewstep_waiting_sentences") == 200)

@@ -65,7 +65,7 @@ def test_invalid_requests_are_explained(server, name):
     assert detail in answer["detail"]
 
 
-HEAD = b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n"
+HEAD = b"POST /translate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\n"
 BODY = b'{"sentences": ["ein"]}'
 MALFORMED = {
     "headers without an end": (b"GET /healthz HTTP/1.1\r\nx: " + b"a" * 100_000, 400),
@@ -76,7 +76,7 @@ MALFORMED = {
     "a chunk": (HEAD + b"transfer-encoding: chunked\r\n\r\n16\r\n" + BODY + b"\r\n0\r\n\r\n", 200),
     "a length that is announced": (HEAD + b"expect: 100-continue\r\ncontent-length: 99999999\r\n\r\n", 413),
     "an old version": (b"GET /healthz HTTP/1.0\r\n\r\n", 200),
-    "text": (HEAD.replace(b"application/json", b"text/plain") + b"content-length: 22\r\n\r\n" + BODY, 422),
+    "text": (HEAD.replace(b"application/json", b"text/plain") + b"content-length: 22\r\n\r\n" + BODY, 415),
 }
 
 

@@ -2,11 +2,13 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from openapi_spec_validator import validate
 
 from fewstep.system.load import load
+from fewstep.translation import SourceTooLongError
 from fewstep.vocabulary import clean
 from tests.fewstep.serve.conftest import LINES
 
@@ -174,3 +176,13 @@ def test_a_graph_is_explained(server):
     assert server.post({"sentence": "ein " * 200}, "/explain")[0] == 413
     two = server.post({"sentence": f"{LINES[0]}.\nBlau.", "system": "graph"}, "/explain")
     assert two == server.post({"sentence": f"{LINES[0]}.", "system": "graph"}, "/explain")
+
+
+def test_long_sentences_are_not_explained(directories, monkeypatch):
+    """Neither those that the network could read."""
+    system = replace(load(directories["graph"]), max_source_tokens=23)
+    monkeypatch.setattr("fewstep.system.system.MAX_EXPLAINED_TOKENS", 10)
+    assert system.explain("ein " * 10, "greedy") is not None
+    for length in (11, 23, 5000):
+        with pytest.raises(SourceTooLongError, match=f"at most 10 tokens, got {length}"):
+            system.explain("ein " * length, "greedy")

@@ -1,0 +1,123 @@
+"""Connections of clients: how long they may be silent, how many there are, and how small the parts of a body may be."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from fewstep.serve.access import OPEN
+from fewstep.serve.messages import Application, Receive, Scope, Send, refuse
+
+BACKLOG = 128
+"""Connections that the kernel keeps until they are accepted. As many are accepted at once, before any of them is looked at."""
+RESERVED_FILES = 32
+"""Open files that are no connections."""
+SPARE = 16
+"""Connections beyond the limit on which the page and the probe are answered, while all others have a request in progress."""
+HEAD_SECONDS = 30.0
+"""Time from the opening of a connection, or the end of an answer, until the head of the next request is complete."""
+MAX_PARTS, PART_BYTES = 4096, 64
+"""Parts of a body beyond which they must have this size on average: chunks of a byte cost the server 20 microseconds each."""
+
+
+def max_connections() -> int:
+    """Return the number of connections for which the process may open files."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(SPARE, min(files, 1 << 16) - RESERVED_FILES - BACKLOG - SPARE)
+
+
+class Connection(H11Protocol):
+    """A connection of uvicorn with limits for clients that are slow on purpose.
+
+    uvicorn closes a connection that is silent after an answer, and none whose next request has begun or that never sends one.
+    """
+
+    limit = max_connections()
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.conn = _BoundedParts(h11.SERVER, self.config.h11_max_incomplete_event_size or 64 << 10)
+        self._head_due: asyncio.TimerHandle | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no request is in progress."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first request. Beyond the limit, close the connection that has waited longest."""
+        super().connection_made(transport)
+        self._await_head()
+        if len(self.connections) <= self.limit:
+            return
+        waiting = [one for one in self.connections if isinstance(one, Connection) and one is not self and one.is_waiting]
+        if waiting:
+            min(waiting, key=Connection._due).transport.abort()
+        elif len(self.connections) <= self.limit + SPARE:
+            self.app = _only_open(self.app)
+        else:
+            transport.abort()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop to wait."""
+        if self._head_due:
+            self._head_due.cancel()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a malformed request, or end an answer that has begun."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.abort()
+
+    def _await_head(self) -> None:
+        if self._head_due:
+            self._head_due.cancel()
+        self._head_due = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def _due(self) -> float:
+        return self._head_due.when() if self._head_due else 0.0
+
+    def _give_up(self) -> None:
+        if self.is_waiting:
+            self.transport.abort()
+
+
+class _BoundedParts(h11.Connection):
+    """The parser of a connection, which refuses bodies in many small parts."""
+
+    _parts = _bytes = 0
+
+    def next_event(self) -> Any:
+        """Return the next event. Raises RemoteProtocolError for too many parts."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._parts = self._bytes = 0
+        elif isinstance(event, h11.Data):
+            self._parts += 1
+            self._bytes += len(event.data)
+            if self._parts > MAX_PARTS + self._bytes // PART_BYTES:
+                raise h11.RemoteProtocolError("body in too small parts")
+        return event
+
+
+def _only_open(application: Application) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in OPEN:
+            await application(scope, receive, send)
+        else:
+            detail = "too many connections have a request in progress; try again later"
+            await refuse(scope, receive, send, 503, detail, [(b"retry-after", b"1"), (b"connection", b"close")])
+
+    return answer
