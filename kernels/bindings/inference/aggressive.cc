@@ -13,6 +13,7 @@
 #include "bindings/inference/lexicon.h"
 #include "bindings/inference/precision.h"
 #include "bindings/inference/shape.h"
+#include "bindings/numbers.h"
 #include "csrc/inference/aggressive/decoding.h"
 #include "csrc/inference/network/shortlist.h"
 
@@ -25,8 +26,6 @@ namespace {
 
 using Table = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Ids = Vector<std::int64_t>;
-
-std::string got(std::int64_t value) { return ", got " + std::to_string(value); }
 
 Proposals proposals_of(const std::string& name) {
     if (name == "network") return Proposals::NETWORK;
@@ -45,6 +44,30 @@ Transformer transformer_of(const NamedArrays& arrays, const Sizes& sizes) {
     return Transformer(shape_of(sizes), weights_of(arrays));
 }
 
+constexpr std::int64_t MAX_WIDTH = 1 << 12, MAX_NGRAM = 1 << 10;  // of blocks, and of n-grams that are looked up
+constexpr std::size_t MAX_TREE_NODES = 1 << 12;                   // each is a row of a pass
+
+// Refuse parts of a drafter that do not fit its network, or the verifier that it reads.
+void require_pair(const TransformerShape& shape, const TransformerShape& verifier, bool shares_encoder, bool shares_words,
+                  std::int64_t mask, std::size_t copy_queries, std::size_t features, std::size_t heads, std::size_t heads_bias) {
+    const std::string width = std::to_string(shape.width);
+    require(mask < static_cast<std::int64_t>(shape.target_vocabulary), "mask: expected a token of the drafter" + got(mask));
+    require(shape.target_vocabulary == verifier.target_vocabulary, "drafter: expected the verifier's " +
+                                                                       std::to_string(verifier.target_vocabulary) +
+                                                                       " target tokens" + got(shape.target_vocabulary));
+    require(shape.width == verifier.width || !(shares_encoder || shares_words || features > 0 || heads > 0),
+            "drafter: expected the verifier's width " + std::to_string(verifier.width) + ", of which it shares a part" +
+                got(shape.width));
+    require(copy_queries == (mask < 0 ? shape.slots * shape.width : copy_queries),
+            "copy_queries: expected [" + std::to_string(shape.slots) + "," + width + "] without a mask" + got(copy_queries));
+    require(features == 0 || features == shape.width * shape.width,
+            "features: expected [" + width + "," + width + "]" + got(features));
+    require(heads == heads_bias * shape.width && heads_bias % shape.width == 0,
+            "heads, heads_bias: expected [k " + width + "," + width + "] and [k " + width + "], got " + std::to_string(heads) +
+                " and " + std::to_string(heads_bias) + " values");
+    require(features == 0 || heads == 0, "features, heads: expected one of them");
+}
+
 struct BoundAggressive {
     Transformer verifier;
     std::optional<Transformer> network;
@@ -52,9 +75,15 @@ struct BoundAggressive {
 
     Sources checked_sources(const Table& ids, const Ids& lengths, const std::vector<std::int64_t>& limits,
                             const TokenRules& token_rules, const DraftRules& rules, int threads) const {
-        require(threads >= 1, "threads: expected at least 1" + got(threads));
-        require(rules.width >= 1 && rules.top_k >= 1 && rules.ngram >= 1 && rules.max_logprob_gap >= 0.0F,
-                "expected width, top_k and ngram of at least 1, max_logprob_gap of at least 0");
+        require_threads(threads);
+        require_range("width", rules.width, std::int64_t{1}, MAX_WIDTH);
+        require_range("tree_nodes", rules.tree_nodes, std::size_t{0}, MAX_TREE_NODES);
+        require_range("ngram", rules.ngram, std::int64_t{1}, MAX_NGRAM);
+        require_at_least("max_logprob_gap", rules.max_logprob_gap, 0.0F);
+        for (const auto& [name, value] : {std::pair{"max_logprob_gap", static_cast<double>(rules.max_logprob_gap)},
+                                          {"confidence", static_cast<double>(rules.confidence)},
+                                          {"min_tokens_per_pass", rules.min_tokens_per_pass}})
+            require_finite(name, value);
         require(rules.tree_nodes == 0 || (rules.tree_branches >= 1 && rules.top_k == 1 && !rules.adaptive),
                 "tree_nodes: expected tree_branches of at least 1, top_k 1 and blocks that are not adaptive");
         require(
@@ -79,9 +108,8 @@ struct BoundAggressive {
                                                     : static_cast<std::int64_t>(verifier.shape.source_positions);
         const std::int64_t source_size = reads_source ? common_size(&TransformerShape::source_vocabulary)
                                                       : static_cast<std::int64_t>(verifier.shape.source_vocabulary);
-        require(static_cast<std::int64_t>(rules.top_k) <= target_size, "top_k: expected at most the vocabulary's " +
-                                                                           std::to_string(target_size) +
-                                                                           got(static_cast<std::int64_t>(rules.top_k)));
+        require(rules.top_k >= 1 && rules.top_k <= static_cast<std::size_t>(target_size),
+                "top_k: expected at most the vocabulary's " + std::to_string(target_size) + got(rules.top_k));
         for (const std::int64_t token : token_rules.banned)
             require(token >= 0 && token < target_size, "banned: expected ids below " + std::to_string(target_size) + got(token));
         require(token_rules.eos >= 0 && token_rules.eos < target_size,
@@ -173,8 +201,6 @@ BoundAggressive* make(const NamedArrays& verifier, const Sizes& verifier_shape, 
                       const LinkedTokens& verifier_linked_tokens, const std::string& precision) {
     const Precision verifier_precision = precision_of(precision);
     const bool drafts = !drafter.empty();
-    require(!drafts || mask < static_cast<std::int64_t>(drafter_shape.at("target_vocabulary")),
-            "mask: expected a token of the drafter" + got(mask));
     Lexicon verifier_lexicon = lexicon_of(verifier_common_tokens, verifier_linked_tokens, shape_of(verifier_shape));
     Lexicon lexicon = drafts ? lexicon_of(common_tokens, linked_tokens, shape_of(drafter_shape)) : Lexicon();
     const nb::gil_scoped_release release;
@@ -184,6 +210,8 @@ BoundAggressive* make(const NamedArrays& verifier, const Sizes& verifier_shape, 
     bound->verifier.quantize(verifier_precision);
     if (!drafts) return bound.release();
     bound->network.emplace(transformer_of(drafter, drafter_shape));
+    require_pair(bound->network->shape, bound->verifier.shape, shares_encoder, shares_words, mask, copy_queries.size(),
+                 features.size(), heads.size(), heads_bias.size());
     const std::size_t width = bound->network->shape.width;
     bound->network->lexicon = std::move(lexicon);
     const bool shares_logits = shares_words && bound->verifier.logits_bias.empty();  // a drafter has no logits bias

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bindings/arrays.h"
+#include "bindings/numbers.h"
 #include "csrc/inference/stepwise/beam.h"
 
 namespace fewstep {
@@ -27,10 +28,12 @@ inline Selection selection_of(const std::string& name) {
 inline BeamOptions beam_options(int beams, int step_size, bool per_direction, const std::string& selection, std::int64_t eos,
                                 std::int64_t pad, int n_best, double alpha, bool gnmt,
                                 double beam_threshold = std::numeric_limits<double>::infinity(), BigramCoupling coupling = {}) {
-    require(beams >= 1 && step_size >= 1, "beam: expected beam_size and step_size of at least 1");
-    require(n_best >= 1 && n_best <= beams,
-            "n_best: expected 1 to beam_size (" + std::to_string(beams) + "), got " + std::to_string(n_best));
-    require(beam_threshold >= 0.0, "beam_threshold: expected at least 0 nats");
+    constexpr int MAX_BEAMS = 1 << 12, MAX_STEP = 1 << 16;  // a step takes memory for each pair of hypothesis and candidate
+    require_range("beam_size", beams, 1, MAX_BEAMS);
+    require_range("step_size", step_size, 1, MAX_STEP);
+    require(n_best >= 1 && n_best <= beams, "n_best: expected 1 to beam_size (" + std::to_string(beams) + ")" + got(n_best));
+    require_finite("alpha", alpha);
+    require_at_least("beam_threshold", beam_threshold, 0.0);
     const bool apart = selection == "exact" && !per_direction;
     require(coupling.ngram == nullptr || apart, "coupling: expected selection exact, and outputs that end with the first EOS");
     return {{beams, step_size, per_direction, selection_of(selection), eos, pad, std::move(coupling)},
@@ -43,6 +46,7 @@ inline BeamOptions beam_options(int beams, int step_size, bool per_direction, co
 // `right_to_left` by direction of a step.
 inline BigramCoupling coupling_of(const NgramScorer* ngram, double weight, const std::vector<bool>& right_to_left) {
     require(!right_to_left.empty(), "coupling: expected at least one direction");
+    require_finite("ngram_weight", weight);
     return {ngram, weight, {right_to_left.begin(), right_to_left.end()}};
 }
 

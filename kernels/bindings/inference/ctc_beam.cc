@@ -12,6 +12,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/numbers.h"
 #include "csrc/base/parallel.h"
 
 namespace nb = nanobind;
@@ -22,10 +23,6 @@ namespace fewstep {
 namespace {
 
 using Scores = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-
-void require_at_least_1(const char* name, std::int64_t value) {
-    require(value >= 1, std::string(name) + ": expected at least 1, got " + std::to_string(value));
-}
 
 void require_arrays(const Cube<float>& scores, const Cube<std::int64_t>& token_ids, const Scores& blanks,
                     const Vector<std::int64_t>& lengths) {
@@ -43,9 +40,13 @@ nb::list ctc_beam(const Cube<float>& scores, const Cube<std::int64_t>& token_ids
                   const Vector<std::int64_t>& lengths, std::int64_t beam_size, double ngram_weight, double token_bonus,
                   double length_penalty, std::int64_t n_best, const NgramScorer* ngram, int threads) {
     require_arrays(scores, token_ids, blanks, lengths);
-    require_at_least_1("beam_size", beam_size);
-    require_at_least_1("n_best", n_best);
-    require_at_least_1("threads", threads);
+    require_at_least("beam_size", beam_size, std::int64_t{1});
+    require_at_least("n_best", n_best, std::int64_t{1});
+    for (const auto& [name, value] :
+         {std::pair{"ngram_weight", ngram_weight}, {"token_bonus", token_bonus}, {"length_penalty", length_penalty}})
+        require_finite(name, value);
+    require_threads(threads);
+    require_values("scores", scores);
     const CtcBeamOptions options{beam_size, ngram_weight, token_bonus, length_penalty, n_best};
     const std::int64_t vocabulary = ngram ? static_cast<std::int64_t>(ngram->size()) : std::numeric_limits<std::int32_t>::max();
     const std::size_t slots = scores.shape(1), width = scores.shape(2);

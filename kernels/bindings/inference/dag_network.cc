@@ -12,6 +12,7 @@
 #include "bindings/inference/lexicon.h"
 #include "bindings/inference/precision.h"
 #include "bindings/inference/shape.h"
+#include "bindings/numbers.h"
 #include "csrc/inference/dag/network.h"
 
 namespace nb = nanobind;
@@ -24,15 +25,13 @@ namespace {
 using Table = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Ids = Vector<std::int64_t>;
 
-std::string got(std::int64_t value) { return ", got " + std::to_string(value); }
-
 struct BoundDagNetwork {
     DagNetwork dags;
 
     Sources checked(const Table& ids, const Ids& lengths, const Ids& sizes, const DagRules& rules, int threads) const {
         const TransformerShape& shape = dags.network.shape;
         const std::size_t classes = dags.lengths.size() / shape.width;
-        require(threads >= 1, "threads: expected at least 1" + got(threads));
+        require_threads(threads);
         require(lengths.size() == ids.shape(0), "lengths: expected one for each row of sources");
         require(sizes.size() == (classes ? classes : ids.shape(0)),
                 "graph_lengths: expected one for each row of sources, or each length that is predicted");
@@ -40,7 +39,7 @@ struct BoundDagNetwork {
             require(size >= 2 && size <= static_cast<std::int64_t>(shape.slots),
                     "graph_lengths: expected 2 to " + std::to_string(shape.slots) + " vertices with codes" + got(size));
         require(rules.length_rank < std::max<std::size_t>(classes, 1),
-                "length_rank: expected one of the predicted lengths" + got(static_cast<std::int64_t>(rules.length_rank)));
+                "length_rank: expected one of the predicted lengths" + got(rules.length_rank));
         const auto source_size = static_cast<std::int64_t>(shape.source_vocabulary),
                    target_size = static_cast<std::int64_t>(shape.target_vocabulary);
         for (const std::int64_t token : rules.token_rules.banned)
@@ -49,7 +48,7 @@ struct BoundDagNetwork {
             require(token >= 0 && token < target_size,
                     "bos, eos, mask: expected ids below " + std::to_string(target_size) + got(token));
         require_shortlist(dags.network.lexicon, rules.shortlist, rules.token_rules.eos);
-        require(rules.num_tokens >= 1, "tokens: expected at least 1" + got(static_cast<std::int64_t>(rules.num_tokens)));
+        require_range("tokens", rules.num_tokens, std::size_t{1}, shape.target_vocabulary);
         const auto max_length = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
         for (std::size_t row = 0; row < lengths.size(); ++row) {
             const std::int64_t length = lengths.data()[row];
@@ -70,6 +69,7 @@ struct BoundDagNetwork {
     nb::list follow(const Table& ids, const Ids& lengths, const Ids& sizes, double token_weight, std::vector<std::int64_t> banned,
                     std::int64_t bos, std::int64_t eos, std::int64_t mask, std::size_t shortlist_tokens,
                     std::size_t shortlist_links, std::size_t length_rank, int threads) const {
+        require_finite("token_weight", token_weight);
         const DagRules rules{{std::move(banned), eos, 0}, bos, mask, 1, {shortlist_tokens, shortlist_links}, length_rank};
         const Sources sources = checked(ids, lengths, sizes, rules, threads);
         std::vector<DagOutput> paths(ids.shape(0));
@@ -143,13 +143,15 @@ BoundDagNetwork make(const NamedArrays& arrays, const Sizes& sizes, std::size_t 
                      const LinkedTokens& linked_tokens, const std::string& precision, std::size_t max_transition_length) {
     const Arrays floats = weights_of(arrays);
     const TransformerShape shape = shape_of(sizes);
-    const std::size_t links = 2 * shape.width + shape.heads;
     Lexicon lexicon = lexicon_of(common_tokens, linked_tokens, shape);
     const nb::gil_scoped_release release;
-    const float *codes = floats.at("link_codes"), *lengths = classes ? floats.at("lengths") : nullptr;
-    Transformer network(shape, floats);
+    Transformer network(shape, floats);  // first, since it checks the sizes
+    const std::size_t links = 2 * shape.width + shape.heads;
+    const float* codes = floats.at("link_codes", {shape.slots, links});
+    const float* lengths = classes ? floats.at("lengths", {classes, shape.width}) : nullptr;
     network.lexicon = std::move(lexicon);
-    DagNetwork dags(std::move(network), precision_of(precision), PackedMatrix(floats.at("links"), nullptr, links, shape.width),
+    DagNetwork dags(std::move(network), precision_of(precision),
+                    PackedMatrix(floats.at("links", {links, shape.width}), nullptr, links, shape.width),
                     {codes, codes + shape.slots * links}, {lengths, lengths + classes * shape.width});
     if (max_transition_length > 0) dags.max_transition_length = max_transition_length;
     return {std::move(dags)};

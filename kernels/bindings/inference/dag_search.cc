@@ -15,6 +15,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/numbers.h"
 #include "csrc/base/parallel.h"
 #include "csrc/inference/dag/beam.h"
 #include "csrc/inference/dag/viterbi.h"
@@ -53,6 +54,7 @@ class Batch {
             require(tokens_.shape(axis) == scores_.shape(axis),
                     "token_ids: expected the shape of scores, [sentences,vertices,candidates]");
         }
+        require_values("scores", scores_);
         require_lengths(lengths, scores_.shape(0), scores_.shape(1));
         require(scores_.shape(1) < std::numeric_limits<std::int32_t>::max(), "scores: expected fewer vertices");
     }
@@ -80,14 +82,7 @@ RepeatRules rules_of(std::int64_t no_repeat_ngram, std::int64_t no_consecutive_r
     return {no_repeat_ngram, no_consecutive_repeat};
 }
 
-void require_range(const char* name, double value, double min, double max) {
-    require(value >= min && value <= max, std::string(name) + ": expected " + std::to_string(min) + " to " + std::to_string(max) +
-                                              ", got " + std::to_string(value));
-}
-
-void require_some(const char* name, std::int64_t value) {
-    require(value >= 1, std::string(name) + ": expected at least 1, got " + std::to_string(value));
-}
+void require_some(const char* name, std::int64_t value) { require_at_least(name, value, std::int64_t{1}); }
 
 void require_top_p(double top_p) {
     require(top_p > 0 && top_p <= 1, "top_p: expected more than 0 and at most 1, got " + std::to_string(top_p));
@@ -100,7 +95,7 @@ class BoundDagBeam {
 
     nb::list search(const Scores& scores, const Ids& next_vertices, const Ids& token_ids, const Vector<std::int64_t>& graph_lengths,
                     const NgramScorer* ngram, int threads) {
-        require_some("threads", threads);
+        require_threads(threads);
         const std::int64_t vocabulary = ngram ? static_cast<std::int64_t>(ngram->size()) : std::numeric_limits<std::int32_t>::max();
         const Batch batch(scores, next_vertices, token_ids, graph_lengths, vocabulary);
         std::vector<std::vector<DagHypothesis>> found(static_cast<std::size_t>(batch.size()));
@@ -154,8 +149,8 @@ void make_beam(BoundDagBeam* at, std::int64_t beam_size, std::int64_t beams_per_
     require_some("candidates", candidates);
     require_some("n_best", n_best);
     require_top_p(top_p);
-    require_range("length_penalty", length_penalty, 0, 100);
-    require_range("ngram_weight", ngram_weight, 0, 1e6);
+    require_range("length_penalty", length_penalty, 0.0, 100.0);
+    require_range("ngram_weight", ngram_weight, 0.0, 1e6);
     new (at) BoundDagBeam({beam_size, beams_per_length, candidates, top_p, length_penalty, count_begin, ngram_weight, n_best,
                            deduplicate, rules_of(no_repeat_ngram, no_consecutive_repeat)});
 }
@@ -180,8 +175,10 @@ nb::tuple viterbi(const Scores& transitions, const Matrix<float>& tokens, const 
             "token_best: expected [sentences,vertices] as in transition_log_probs");
     require_lengths(graph_lengths, sentences, vertices);
     require(max_lengths.size() == sentences, "max_lengths: expected one for each of " + std::to_string(sentences) + " sentences");
-    require_range("length_exponent", length_exponent, 0, 100);
-    require_some("threads", threads);
+    require_range("length_exponent", length_exponent, 0.0, 100.0);
+    require_threads(threads);
+    require_values("transition_log_probs", transitions);
+    require_values("token_best", tokens);
     std::vector<std::vector<std::int64_t>> paths(sentences);
     std::vector<std::int64_t> counts(sentences);
     std::vector<double> scores(sentences);
@@ -201,6 +198,7 @@ nb::tuple viterbi(const Scores& transitions, const Matrix<float>& tokens, const 
 }
 
 Result<std::int64_t> follow(const Matrix<std::int64_t>& next_vertices, const Vector<std::int64_t>& graph_lengths) {
+    require_values("next_vertices", next_vertices);
     require_lengths(graph_lengths, next_vertices.shape(0), next_vertices.shape(1));
     std::vector<std::vector<std::int64_t>> paths;
     for (std::size_t i = 0; i < graph_lengths.size(); ++i) {
@@ -217,7 +215,7 @@ nb::tuple walk(const Scores& scores, const Ids& next_vertices, const Ids& token_
     require(!seeds || static_cast<std::int64_t>(seeds->size()) == batch.size(),
             "seeds: expected one for each of " + std::to_string(batch.size()) + " sentences");
     require_some("candidates", candidates);
-    require_some("threads", threads);
+    require_threads(threads);
     require_top_p(top_p);
     const DagWalkOptions options{candidates, top_p, rules_of(no_repeat_ngram, no_consecutive_repeat)};
     const auto sentences = static_cast<std::size_t>(batch.size());

@@ -16,7 +16,10 @@ nb::tuple choose_jointly(const CandidateTable::Table<float, 3>& scores, const Ca
                          const NgramScorer* ngram, double ngram_weight, const std::vector<bool>& right_to_left) {
     const CandidateTable candidates{scores, ids, ends};
     const std::size_t rows = candidates.rows(), slots = candidates.slots(), num_candidates = candidates.num_candidates();
+    require_values("scores", scores);
+    require_values("ends", ends);
     candidates.require_fit(rows, slots, ngram);
+    require_finite("end_threshold", end_threshold);
     require(num_candidates >= 1, "scores: expected at least one candidate for each slot");
     const JointStep step{coupling_of(ngram, ngram_weight, right_to_left), end_threshold, num_candidates};
     std::vector<std::int64_t> chosen(rows * slots);

@@ -11,6 +11,7 @@
 #include "bindings/bindings.h"
 #include "bindings/inference/precision.h"
 #include "bindings/inference/shape.h"
+#include "bindings/numbers.h"
 #include "csrc/inference/lattice/decoding.h"
 
 namespace nb = nanobind;
@@ -25,7 +26,6 @@ template <int N>
 using Result = nb::ndarray<float, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 using Ids = Vector<std::int64_t>;
 
-std::string got(std::int64_t value) { return ", got " + std::to_string(value); }
 std::string below(std::size_t vocabulary_size) { return "expected ids below " + std::to_string(vocabulary_size); }
 
 Normaliser normaliser_of(const std::string& name) {
@@ -35,6 +35,8 @@ Normaliser normaliser_of(const std::string& name) {
     if (name == "selfnorm") return Normaliser::NONE;
     throw std::invalid_argument("normaliser: expected full, union, local or selfnorm, got " + name);
 }
+
+constexpr std::int64_t MAX_CANDIDATES = 1 << 12;  // two adjacent slots take memory for each pair of candidates
 
 struct BoundLatticeNetwork {
     LatticeNetwork network;
@@ -65,8 +67,10 @@ struct BoundLatticeNetwork {
         for (const std::int64_t token : {bos, eos})
             require(token >= 0 && token < static_cast<std::int64_t>(vocabulary_size),
                     "bos, eos: " + below(vocabulary_size) + got(token));
-        require(threads >= 1, "threads: expected at least 1" + got(threads));
-        require(candidate_threshold >= 0, "candidate_threshold: expected at least 0, got " + std::to_string(candidate_threshold));
+        require_threads(threads);
+        require_at_least("candidate_threshold", candidate_threshold, 0.0F);
+        require_finite("count_weight", count_weight);
+        require_finite("token_bonus", token_bonus);
         return {normaliser_of(normaliser), count_weight, token_bonus, candidate_threshold, bos, eos};
     }
 
@@ -90,7 +94,7 @@ struct BoundLatticeNetwork {
         for (std::size_t position = 0; position < ids.size(); ++position)
             require(ids.data()[position] < static_cast<std::int64_t>(vocabulary_size),
                     "token_ids: " + below(vocabulary_size) + got(ids.data()[position]));
-        return {ids.data(), log_probs.data(), min_lengths.data(), max_lengths.data(), slots, count};
+        return {ids.data(), log_probs.data(), min_lengths.data(), max_lengths.data(), slots, slots == 0 ? 1 : count};
     }
 
     static nb::tuple as_tuple(const std::vector<LatticeOutcome>& outcomes, const LatticeSeconds& seconds) {
@@ -110,7 +114,9 @@ struct BoundLatticeNetwork {
                 "tables: expected those of a network of " + std::to_string(shape.source_vocabulary) + " source and " +
                     std::to_string(shape.target_vocabulary) + " target tokens, got " + std::to_string(header.limits.source_size) +
                     " and " + std::to_string(header.limits.target_size));
-        require(candidates >= 1 && window >= 0, "options: expected candidates of at least 1 and a length_window of at least 0");
+        require_range("candidates", candidates, std::int64_t{1}, MAX_CANDIDATES);
+        require_range("window", window, std::int64_t{0}, MAX_WINDOW);
+        require_finite("min_prior", min_prior);
         for (std::size_t row = 0; row < sources.lengths.size(); ++row)
             require(ids.data()[row * ids.shape(1) + static_cast<std::size_t>(sources.lengths[row]) - 1] == eos,
                     "sources[" + std::to_string(row) + "]: expected EOS (" + std::to_string(eos) + ") as the last id");

@@ -1,5 +1,6 @@
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/numbers.h"
 #include "csrc/inference/lattice/viterbi.h"
 
 namespace nb = nanobind;
@@ -26,7 +27,9 @@ LatticeBatch<T> batch_of(const Array<T, 2>& start, const Array<T, 4>& edges, con
                 edges.shape(3) == candidates,
             "edges: expected [B,N-1,K,K]" + sizes);
     require(min_lengths.size() == sentences && max_lengths.size() == sentences, "min_lengths, max_lengths: expected [B]" + sizes);
-    require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
+    require_threads(threads);
+    require_values("start", start);
+    require_values("exits", exits);
     for (std::size_t b = 0; b < sentences; ++b) {
         const std::int64_t min_length = view(min_lengths)[b], max_length = view(max_lengths)[b];
         const bool none = max_length == 0 && min_length >= 0 && min_length <= 1;

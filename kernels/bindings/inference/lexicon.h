@@ -22,14 +22,11 @@ inline Lexicon lexicon_of(const Vector<std::int64_t>& common_tokens, const Linke
         require(token >= 0 && token < num_tokens, "common_tokens" + among + std::to_string(token));
     require(linked_tokens.size() == 0 || linked_tokens.shape(0) == shape.source_vocabulary,
             "linked_tokens: expected a row for each source token");
+    const std::size_t links = linked_tokens.size() == 0 ? 0 : linked_tokens.shape(1);
     const std::int64_t* linked = linked_tokens.data();
     for (std::size_t index = 0; index < linked_tokens.size(); ++index)
         require(linked[index] < num_tokens, "linked_tokens" + among + std::to_string(linked[index]));
-    return {{view(common_tokens).begin(), view(common_tokens).end()},
-            {linked, linked + linked_tokens.size()},
-            linked_tokens.shape(1),
-            {},
-            {}};
+    return {{view(common_tokens).begin(), view(common_tokens).end()}, {linked, linked + linked_tokens.size()}, links, {}, {}};
 }
 
 // Throws std::invalid_argument for a shortlist that is larger than the lexicon or lacks eos.

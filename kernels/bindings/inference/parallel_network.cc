@@ -12,6 +12,7 @@
 #include "bindings/inference/lexicon.h"
 #include "bindings/inference/precision.h"
 #include "bindings/inference/shape.h"
+#include "bindings/numbers.h"
 #include "csrc/inference/parallel/decoding.h"
 
 namespace nb = nanobind;
@@ -24,8 +25,6 @@ namespace {
 using Table = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Ids = Vector<std::int64_t>;
 
-std::string got(std::int64_t value) { return ", got " + std::to_string(value); }
-
 SlotInput input_of(const std::string& name) {
     if (name == "mask") return SlotInput::MASK;
     if (name == "uniform") return SlotInput::UNIFORM;
@@ -34,6 +33,10 @@ SlotInput input_of(const std::string& name) {
     if (name == "gaussian") return SlotInput::GAUSSIAN;
     throw std::invalid_argument("input: expected mask, uniform, soft, repeat or gaussian, got " + name);
 }
+
+constexpr std::size_t MAX_ITERATIONS = 1 << 12;  // each is a pass of the decoder
+constexpr double MAX_UPSAMPLING = 1 << 10;       // slots of a source token
+constexpr std::int64_t MAX_OFFSET = 1 << 24;     // of length classes
 
 struct BoundParallelNetwork {
     ParallelNetwork parallel;
@@ -52,7 +55,7 @@ struct BoundParallelNetwork {
 
     Sources checked(const Table& ids, const Ids& lengths, int threads) const {
         const TransformerShape& shape = parallel.network.shape;
-        require(threads >= 1, "threads: expected at least 1" + got(threads));
+        require_threads(threads);
         require(lengths.size() == ids.shape(0), "lengths: expected one for each row of sources");
         const auto source_size = static_cast<std::int64_t>(shape.source_vocabulary);
         const auto max_length = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
@@ -79,7 +82,8 @@ struct BoundParallelNetwork {
                    std::int64_t separator, std::vector<std::int64_t> banned, std::size_t shortlist_tokens,
                    std::size_t shortlist_links, int threads) const {
         require(!parallel.lengths.empty(), "fill: expected a network that predicts lengths, got one that upsamples its sources");
-        require(candidates >= 1 && iterations >= 1, "candidates, iterations: expected at least 1");
+        require_at_least("candidates", candidates, std::size_t{1});
+        require_range("iterations", iterations, std::size_t{1}, MAX_ITERATIONS);
         const Sources sources = checked(ids, lengths, threads);
         const ParallelRules given = rules(separator, std::move(banned), shortlist_tokens, shortlist_links);
         std::vector<std::int64_t> sentences, sizes, tokens;
@@ -109,7 +113,7 @@ struct BoundParallelNetwork {
                    std::vector<std::int64_t> banned, std::size_t shortlist_tokens, std::size_t shortlist_links, int threads) const {
         require(parallel.slots.upsampling > 0.0,
                 "rank: expected a network that upsamples its sources, got one that predicts lengths");
-        require(num_tokens >= 1, "tokens: expected at least 1" + got(static_cast<std::int64_t>(num_tokens)));
+        require_range("tokens", num_tokens, std::size_t{1}, parallel.network.shape.target_vocabulary);
         const Sources sources = checked(ids, lengths, threads);
         const ParallelRules given = rules(separator, std::move(banned), shortlist_tokens, shortlist_links);
         std::vector<float> scores, separators;
@@ -148,13 +152,19 @@ BoundParallelNetwork make(const NamedArrays& arrays, const Sizes& sizes, std::si
     require(mask >= 0 && mask < target_size, "mask: expected an id below " + std::to_string(target_size) + got(mask));
     for (const std::int64_t token : impossible)
         require(token >= 0 && token < target_size, "impossible: expected ids below " + std::to_string(target_size) + got(token));
-    require(temperature > 0.0 && upsampling >= 0.0 && min_slots >= 1,
-            "temperature, upsampling, min_slots: expected more than 0, at least 0 and at least 1");
+    const SlotInput slot_input = input_of(input);
+    require(temperature > 0.0, "temperature: expected more than 0" + got(temperature));
+    require_finite("temperature", temperature);
+    require_range("upsampling", upsampling, 0.0, MAX_UPSAMPLING);
+    require(upsampling > 0.0 || (slot_input != SlotInput::REPEAT && slot_input != SlotInput::GAUSSIAN),
+            "upsampling: expected more than 0 with input " + input);
+    require_range("length_offset", length_offset, -MAX_OFFSET, MAX_OFFSET);
+    require_range("min_slots", min_slots, std::int64_t{1}, static_cast<std::int64_t>(shape.slots));
     Lexicon lexicon = lexicon_of(common_tokens, linked_tokens, shape);
-    const Slots empty{input_of(input), mask, temperature, upsampling, length_offset, min_slots};
+    const Slots empty{slot_input, mask, temperature, upsampling, length_offset, min_slots};
     const nb::gil_scoped_release release;
-    const float* lengths = classes ? floats.at("lengths") : nullptr;
     Transformer network(shape, floats);
+    const float* lengths = classes ? floats.at("lengths", {classes, shape.width}) : nullptr;
     network.lexicon = std::move(lexicon);
     return {ParallelNetwork(std::move(network), precision_of(precision), empty, {lengths, lengths + classes * shape.width},
                             impossible)};

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "bindings/arrays.h"
 #include "csrc/inference/network/transformer.h"
@@ -23,7 +24,11 @@ inline Epilogue activation_of(std::size_t index) {
 
 // The shape with the names of `native_arguments` in fewstep/networks/arrays.py.
 inline TransformerShape shape_of(const Sizes& sizes) {
-    const auto at = [&](const char* name) { return sizes.at(name); };
+    const auto at = [&](const char* name) {
+        const auto found = sizes.find(name);
+        require(found != sizes.end(), std::string("shape: missing ") + name);
+        return found->second;
+    };
     return {at("encoder_layers"),
             at("decoder_layers"),
             at("width"),
@@ -41,7 +46,11 @@ inline TransformerShape shape_of(const Sizes& sizes) {
 // The weights, which must outlive the result.
 inline Arrays weights_of(const NamedArrays& arrays) {
     Arrays weights;
-    for (const auto& [name, array] : arrays) weights.emplace(name, array.data());
+    for (const auto& [name, array] : arrays) {
+        std::vector<std::size_t> sizes;
+        for (std::size_t axis = 0; axis < array.ndim(); ++axis) sizes.push_back(array.shape(axis));
+        weights.add(name, array.data(), std::move(sizes));
+    }
     return weights;
 }
 

@@ -14,6 +14,7 @@
 #include "bindings/inference/lexicon.h"
 #include "bindings/inference/precision.h"
 #include "bindings/inference/shape.h"
+#include "bindings/numbers.h"
 #include "csrc/inference/ngram/model.h"
 #include "csrc/inference/stepwise/search.h"
 
@@ -34,8 +35,6 @@ SlotMask mask_of(const std::string& name) {
     if (name == "same-direction") return SlotMask::SAME_DIRECTION;
     throw std::invalid_argument("mask: expected block, causal or same-direction, got " + name);
 }
-
-std::string got(std::int64_t value) { return ", got " + std::to_string(value); }
 
 struct BoundTransformer {
     Transformer model;
@@ -61,7 +60,7 @@ struct BoundTransformer {
     void check(const Table& ids, const std::vector<std::int64_t>& lengths, const std::vector<std::int64_t>& limits,
                const SearchRules& rules, const StepRules& steps, int threads) const {
         const TransformerShape& shape = model.shape;
-        require(threads >= 1, "threads: expected at least 1" + got(threads));
+        require_threads(threads);
         require(lengths.size() == ids.shape(0) && limits.size() == ids.shape(0),
                 "lengths, limits: expected one for each row of sources");
         require_limits(limits);
@@ -118,7 +117,9 @@ struct BoundTransformer {
                     std::size_t num_candidates) const {
         require(ngram == nullptr || ngram->size() == model.shape.target_vocabulary,
                 "ngram: expected a model over the network's vocabulary");
-        require(num_candidates >= 1, "num_candidates: expected at least 1");
+        require_at_least("num_candidates", num_candidates, std::size_t{1});
+        require_finite("end_threshold", end_threshold);
+        num_candidates = std::min(num_candidates, model.shape.target_vocabulary);  // there are no others
         const JointStep joint_step{coupling_of(ngram, ngram_weight, right_to_left), end_threshold, num_candidates};
         const bool is_joint = ngram != nullptr || end_threshold > 0.0;
         const BeamOptions options = beam_options(1, step_size, per_direction, "exact", eos, pad, 1, alpha, gnmt);
@@ -146,7 +147,8 @@ struct BoundTransformer {
         const SearchRules rules{{static_cast<std::size_t>(step_size), mask_of(mask), directions},
                                 {std::move(banned), eos, min_tokens},
                                 {shortlist_tokens, shortlist_links}};
-        require(num_candidates >= 1, "num_candidates: expected at least 1");
+        require_at_least("num_candidates", num_candidates, std::size_t{1});
+        num_candidates = std::min(num_candidates, model.shape.target_vocabulary);
         const std::vector<const Transformer*> networks = ensemble_with(others);
         return run(ids, lengths, limits, rules, options.rules, threads,
                    [&](const Sources& sources, const std::vector<std::int64_t>& max_lengths) {
@@ -172,6 +174,7 @@ BoundTransformer make(const NamedArrays& arrays, const Sizes& sizes, const Ids& 
 nb::ndarray<nb::numpy, float, nb::ndim<2>> multiply(const PackedMatrix& matrix, const Matrix& x, const std::string& precision,
                                                     int threads) {
     require(x.shape(1) == matrix.inputs(), "x: expected [rows," + std::to_string(matrix.inputs()) + "]");
+    require_threads(threads);
     const std::size_t rows = x.shape(0);
     const Precision chosen = precision_of(precision);
     auto* y = new Buffer(std::max<std::size_t>(1, rows * matrix.outputs()));
@@ -192,6 +195,7 @@ void bind_transformer(nb::module_& module) {
         .def(
             "__init__",
             [](PackedMatrix* self, const Matrix& weights, const Vector<float>& bias) {
+                require(weights.size() > 0, "weights: expected at least one row of one weight");
                 require(bias.size() == weights.shape(0), "bias: expected one for each row of weights");
                 new (self) PackedMatrix(weights.data(), bias.data(), weights.shape(0), weights.shape(1));
             },

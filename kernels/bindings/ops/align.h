@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bindings/arrays.h"
+#include "bindings/numbers.h"
 #include "csrc/ops/align/aligner.h"
 
 namespace fewstep {
@@ -38,6 +39,11 @@ struct DirectedBitext {
     std::uint32_t target_size() const { return reverse ? bitext->source_size : bitext->target_size; }
 };
 
+inline void require_tension(double tension) {
+    require_at_least("tension", tension, 0.0);
+    require_finite("tension", tension);
+}
+
 struct BoundAligner {
     DirectedBitext text;
     Aligner aligner;
@@ -47,6 +53,8 @@ struct BoundAligner {
 
   private:
     static Aligner make(const DirectedBitext& text, const AlignOptions& options, double tension, bool keep_columns, int threads) {
+        require_threads(threads);
+        require_tension(tension);
         const nanobind::gil_scoped_release release;
         return Aligner(text.source(), text.target(), text.source_size(), text.target_size(), options, tension, keep_columns,
                        threads);

@@ -45,8 +45,13 @@ RowRange range(const Starts& whole, const Starts& shard, const Columns& offsets)
 }
 
 std::vector<SizeCount> counted(const Sizes& sizes) {
+    constexpr std::uint32_t MAX_LENGTH = 1u << 20;  // each position is passed through
     std::vector<SizeCount> result;
-    for (const auto& [m, n, count] : sizes) result.push_back({m, n, count});
+    for (const auto& [m, n, count] : sizes) {
+        require_range("sizes", m, 0u, MAX_LENGTH);
+        require_range("sizes", n, 0u, MAX_LENGTH);
+        result.push_back({m, n, count});
+    }
     return result;
 }
 
@@ -97,6 +102,7 @@ void bind_align_shards(nb::module_& module) {
         "maximise_rows",
         [](const Starts& starts, const Starts& low, const Columns& high, const AlignOptions& options, MutableVector<double> t,
            int threads) {
+            require_threads(threads);
             require_ascending(starts);
             require(starts(starts.size() - 1) - starts(0) == t.size() && low.size() == t.size() && high.size() == t.size(),
                     "align: rows do not fit their cells");
@@ -107,6 +113,8 @@ void bind_align_shards(nb::module_& module) {
     module.def(
         "model_feature",
         [](const Sizes& sizes, std::int64_t target_words, double tension, bool compatible, int threads) {
+            require_threads(threads);
+            require_tension(tension);
             return model_feature(counted(sizes), target_words, tension, compatible, threads);
         },
         "sizes"_a, "target_words"_a, "tension"_a, "compatible"_a, "threads"_a);
@@ -131,8 +139,10 @@ void bind_align_shards(nb::module_& module) {
             require(whole_starts.size() == support.row_starts.size() && offsets.size() == support.cells() && whole_starts(0) == 0 &&
                         whole_starts(whole_starts.size() - 1) == whole.size(),
                     "align: probabilities do not fit the cells");
-            require(std::all_of(whole.data(), whole.data() + whole.size(), [](double t) { return t >= 0.0 && std::isfinite(t); }),
-                    "align: expected finite probabilities of at least 0");
+            constexpr double MAX_PROBABILITY = 1.0 + 1e-6;  // they are rounded
+            require(
+                std::all_of(whole.data(), whole.data() + whole.size(), [](double t) { return t >= 0.0 && t <= MAX_PROBABILITY; }),
+                "align: expected finite probabilities from 0 to 1");
             const RowRange rows{view(whole_starts), support.row_starts, view(offsets)};
             std::vector<double>& t = self.aligner.t();
             rows.each([&](std::uint64_t cell, std::uint64_t at) { t[cell] = whole(at); });

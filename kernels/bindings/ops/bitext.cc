@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.h"
+#include "bindings/numbers.h"
 #include "bindings/ops/align.h"
 
 namespace nb = nanobind;
@@ -34,8 +35,15 @@ void add_side(Sentences& sentences, const Starts& starts, const Vector<std::uint
     }
 }
 
+// Words have numbers by the dictionary: those of other numbers lie outside of it.
+void require_no_ids(const Bitext& text) {
+    require(text.words.size() > 0 || (text.source.words.empty() && text.target.words.empty()),
+            "align: words cannot be added to a text of numbers");
+}
+
 void add_words(BoundBitext& self, const std::vector<std::string>& source, const std::vector<std::string>& target) {
     Bitext& text = self.appendable();
+    require_no_ids(text);
     for (const auto& word : source) text.source.words.push_back(text.words.add(word));
     for (const auto& word : target) text.target.words.push_back(text.words.add(word));
     text.source.end_sentence();
@@ -46,6 +54,7 @@ void add_words(BoundBitext& self, const std::vector<std::string>& source, const 
 void add_lines(BoundBitext& self, const Starts& source_starts, const Vector<std::uint8_t>& source, const Starts& target_starts,
                const Vector<std::uint8_t>& target) {
     Bitext& text = self.appendable();
+    require_no_ids(text);
     require(source_starts.size() == target_starts.size(), "align: the sides have unequal numbers of sentences");
     check_starts(source_starts, source.size());
     check_starts(target_starts, target.size());
@@ -63,6 +72,11 @@ void add_ids(BoundBitext& self, const Starts& source_starts, const Vector<std::u
     Bitext& text = self.appendable();
     require(text.words.size() == 0, "align: numbers cannot be added to a text of words");
     require(source_starts.size() == target_starts.size(), "align: the sides have unequal numbers of sentences");
+    constexpr std::uint32_t MAX_SIZE = 1u << 24;  // a row takes memory for each
+    require_range("source_size", source_size, text.source_size, MAX_SIZE);
+    require_range("target_size", target_size, text.target_size, MAX_SIZE);
+    check_starts(source_starts, source.size());
+    check_starts(target_starts, target.size());
     add_side(text.source, source_starts, source, source_size);
     add_side(text.target, target_starts, target, target_size);
     text.source_size = source_size;

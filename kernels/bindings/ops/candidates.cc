@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "bindings/bindings.h"
+#include "bindings/numbers.h"
 #include "csrc/inference/candidates/lookup.h"
 #include "csrc/inference/candidates/tables.h"
 #include "csrc/ops/candidates/counts.h"
@@ -105,8 +106,11 @@ nb::tuple entries_of(const CandidateTables& tables, const CandidateTables::Row& 
     return nb::make_tuple(entries, row.total);
 }
 
+constexpr std::int64_t MAX_POSITION = std::int64_t{1} << 31;  // of pieces in a sentence
+
 nb::tuple row(const CandidateTables& tables, std::uint32_t x, std::int64_t offset) {
     require_piece(tables, x);
+    require_range("offset", offset, -MAX_POSITION, MAX_POSITION);
     return entries_of(tables, tables.row(x, offset));
 }
 
@@ -117,7 +121,7 @@ nb::tuple lexical_row(const CandidateTables& tables, std::uint32_t x) {
 }
 
 nb::list prior(const CandidateTables& tables, std::int64_t source_length, std::int64_t slot) {
-    if (slot < 0) throw std::invalid_argument("slot: expected at least 0");
+    require_range("slot", slot, std::int64_t{0}, MAX_POSITION);
     const CandidateTables::Cell cell = tables.prior(source_length, slot);
     nb::list result;
     for (std::size_t i = 0; i < cell.positions.size(); ++i) result.append(nb::make_tuple(cell.positions[i], cell.counts[i]));
@@ -134,6 +138,9 @@ void look_up(const CandidateTables& tables, const Array<std::int64_t, 2>& ids, c
         log_probs.shape(2) != token_ids.shape(2)) {
         throw std::invalid_argument("expected arrays of one batch: ids [B, S], lengths and slots [B], results [B, N, K]");
     }
+    require_finite("min_prior", min_prior);
+    require_threads(threads);
+    require_values("token_ids", token_ids);
     const SourcePieces sources{span_of(ids), span_of(lengths), span_of(slots), static_cast<std::int64_t>(ids.shape(1))};
     const LookupOptions options{static_cast<std::int64_t>(token_ids.shape(2)), min_prior, threads};
     const nb::gil_scoped_release unlocked;
@@ -159,11 +166,17 @@ void bind_candidates(nb::module_& module) {
         .def("describe", [](const CandidateTables& tables) { return describe(tables.header()); })
         .def("verify", &CandidateTables::verify, nb::call_guard<nb::gil_scoped_release>())
         .def(
-            "length", [](const CandidateTables& tables, std::int64_t source) { return tables.header().regression.length(source); },
+            "length",
+            [](const CandidateTables& tables, std::int64_t source) {
+                require_range("source_length", source, -MAX_POSITION, MAX_POSITION);
+                return tables.header().regression.length(source);
+            },
             "source_length"_a)
         .def(
             "length_range",
             [](const CandidateTables& tables, std::int64_t source, std::int64_t window) {
+                require_range("source_length", source, -MAX_POSITION, MAX_POSITION);
+                require_range("window", window, std::int64_t{0}, MAX_WINDOW);
                 const LengthRegression::LengthRange range = tables.header().regression.length_range(source, window);
                 return std::pair(range.min, range.max);
             },

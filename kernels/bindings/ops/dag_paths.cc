@@ -2,6 +2,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/numbers.h"
 #include "csrc/ops/dag/paths.h"
 
 namespace nb = nanobind;
@@ -33,6 +34,8 @@ DagBatch batch_of(const Cube<T>& tokens, const Cube<T>& transitions, const Lengt
     require(transitions.shape(0) == sentences && transitions.shape(1) == vertices && band < std::max<std::size_t>(vertices, 1),
             "transition_log_probs: expected [B,L,D] with B " + std::to_string(sentences) + ", L " + std::to_string(vertices) +
                 " and D below L");
+    require_values("tokens", tokens);
+    require_values("transition_log_probs", transitions);
     require_lengths(target_lengths, "target_lengths", sentences, tokens.shape(1));
     require_lengths(graph_lengths, "graph_lengths", sentences, vertices);
     return {given(tokens.data()),
@@ -44,8 +47,6 @@ DagBatch batch_of(const Cube<T>& tokens, const Cube<T>& transitions, const Lengt
             vertices,
             band};
 }
-
-void require_threads(int threads) { require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads)); }
 
 template <typename T>
 void log_likelihood(const Cube<T>& tokens, const Cube<T>& transitions, const Lengths& target_lengths, const Lengths& graph_lengths,

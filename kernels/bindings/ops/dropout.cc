@@ -4,6 +4,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/numbers.h"
 #include "bindings/ops/dropout.h"
 
 namespace nb = nanobind;
@@ -27,7 +28,7 @@ template <typename Value>
 void drop(const Values<const Value>& x, const Values<Value>& dropped, double probability, std::uint64_t seed, int threads) {
     require(dropped.size() == x.size(),
             "dropped: expected " + std::to_string(x.size()) + " values, got " + std::to_string(dropped.size()));
-    require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
+    require_threads(threads);
     const Dropout options = dropout_of(probability, seed);
     const nb::gil_scoped_release release;
     dropout<Value>(options, x.data(), dropped.data(), x.size(), threads);

@@ -56,6 +56,7 @@ void append_line(std::string& line, const BoundLinks& self, std::int64_t pair, b
 
 nb::bytes format(const BoundLinks& self, std::int64_t first, std::int64_t last, bool words, bool scores) {
     require(0 <= first && first <= last && last <= self.text.target().size(), "align: no such pairs");
+    require(!words || self.text.bitext->words.size() > 0 || first == last, "align: a text of numbers has no words");
     std::string lines;
     for (std::int64_t pair = first; pair < last; ++pair) {
         append_line(lines, self, pair, words);
@@ -69,6 +70,7 @@ nb::bytes format(const BoundLinks& self, std::int64_t first, std::int64_t last, 
 }
 
 BoundLinks align(const BoundAligner& self, bool margins, int threads) {
+    require_threads(threads);
     BoundLinks links{self.text, {}};
     const nb::gil_scoped_release release;
     links.found = self.aligner.align(margins, threads);
@@ -76,6 +78,7 @@ BoundLinks align(const BoundAligner& self, bool margins, int threads) {
 }
 
 BoundLinks force(const AlignModel& model, nb::object bitext, int threads) {
+    require_threads(threads);
     BoundLinks links{DirectedBitext(std::move(bitext), model.header().reverse), {}};
     const nb::gil_scoped_release release;
     links.found = align_with(model, links.text.source(), links.text.target(), links.text.bitext->words, threads);
@@ -83,6 +86,7 @@ BoundLinks force(const AlignModel& model, nb::object bitext, int threads) {
 }
 
 nb::tuple expect(BoundAligner& self, int threads) {
+    require_threads(threads);
     PassSums sums;
     {
         const nb::gil_scoped_release release;
@@ -118,7 +122,20 @@ nb::tuple row_of(const AlignModel& model, std::uint64_t row) {
 
 AlignOptions make_options(bool diagonal, bool variational_bayes, bool null_word, bool compatible, double p0, double alpha,
                           std::int64_t max_length) {
+    require(p0 >= 0.0 && p0 < 1.0, "p0: expected a probability from 0 to below 1" + got(p0));
+    require_at_least("alpha", alpha, 0.0);
+    require_finite("alpha", alpha);
+    require_at_least("max_length", max_length, std::int64_t{1});
     return {diagonal, variational_bayes, null_word, compatible, p0, alpha, max_length};
+}
+
+// The products of positions and lengths are numbers of 32 bits.
+void require_place(std::uint32_t j, std::uint32_t m, std::uint32_t n, double tension) {
+    constexpr std::uint32_t MAX_LENGTH = (1u << 16) - 1;
+    require_range("j", j, 0u, MAX_LENGTH);
+    require_range("m", m, 1u, MAX_LENGTH);
+    require_range("n", n, 1u, MAX_LENGTH);
+    require_tension(tension);
 }
 
 void bind_options(nb::module_& module) {
@@ -149,7 +166,10 @@ void bind_aligner(nb::module_& module) {
              "tension"_a, nb::kw_only(), "keep_columns"_a, "threads"_a)
         .def_prop_rw(
             "tension", [](const BoundAligner& self) { return self.aligner.tension; },
-            [](BoundAligner& self, double tension) { self.aligner.tension = tension; })
+            [](BoundAligner& self, double tension) {
+                require_tension(tension);
+                self.aligner.tension = tension;
+            })
         .def_prop_ro("target_words", [](const BoundAligner& self) { return self.aligner.text().target_words(); })
         .def_prop_ro("empty", [](const BoundAligner& self) { return self.aligner.text().usable().empty; })
         .def_prop_ro("long", [](const BoundAligner& self) { return self.aligner.text().usable().too_long; })
@@ -162,7 +182,12 @@ void bind_aligner(nb::module_& module) {
              })
         .def("expect", expect, "threads"_a)
         .def(
-            "maximise", [](BoundAligner& self, int threads) { self.aligner.maximise(threads); }, "threads"_a, Release())
+            "maximise",
+            [](BoundAligner& self, int threads) {
+                require_threads(threads);
+                self.aligner.maximise(threads);
+            },
+            "threads"_a, Release())
         .def("align", align, nb::kw_only(), "margins"_a, "threads"_a)
         .def("model", model_of, Release());
 }
@@ -199,8 +224,20 @@ void bind_fast_align(nb::module_& module) {
     bind_options(module);
     bind_aligner(module);
     bind_model(module);
-    module.def("diagonal_partition", diagonal_partition, "j"_a, "m"_a, "n"_a, "tension"_a);
-    module.def("diagonal_gradient", diagonal_gradient, "j"_a, "m"_a, "n"_a, "tension"_a, "compatible"_a);
+    module.def(
+        "diagonal_partition",
+        [](std::uint32_t j, std::uint32_t m, std::uint32_t n, double tension) {
+            require_place(j, m, n, tension);
+            return diagonal_partition(j, m, n, tension);
+        },
+        "j"_a, "m"_a, "n"_a, "tension"_a);
+    module.def(
+        "diagonal_gradient",
+        [](std::uint32_t j, std::uint32_t m, std::uint32_t n, double tension, bool compatible) {
+            require_place(j, m, n, tension);
+            return diagonal_gradient(j, m, n, tension, compatible);
+        },
+        "j"_a, "m"_a, "n"_a, "tension"_a, "compatible"_a);
     module.def("digamma", digamma, "x"_a);
 }
 

@@ -7,6 +7,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/numbers.h"
 #include "bindings/ops/dropout.h"
 
 namespace nb = nanobind;
@@ -41,7 +42,9 @@ AttentionShape shape_of(const Rows<const Value>& queries, const Rows<const Value
                                causal,           dropout};
     require(!visible || (visible->shape(0) == shape.sentences && visible->shape(1) == shape.keys), "seen: expected [B,S]");
     require(normalisers == shape.sentences * shape.heads * shape.queries, "normalisers: expected [B,H,T]");
-    require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
+    require_threads(threads);
+    require_values("queries", queries);
+    require_values("keys", keys);
     return shape;
 }
 

@@ -18,6 +18,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/numbers.h"
 #include "csrc/inference/ngram/model.h"
 #include "csrc/ops/ngram/arpa.h"
 #include "csrc/ops/ngram/build.h"
@@ -66,10 +67,6 @@ nb::dict described(const NgramEstimate& estimate) {
     result["tokens"] = estimate.tokens;
     result["skipped"] = estimate.skipped;
     return result;
-}
-
-void require_threads(int threads) {
-    if (threads < 1) throw std::invalid_argument("threads: expected at least 1, got " + std::to_string(threads));
 }
 
 // Call a function without the GIL. A text that is too large is a MemoryError.
@@ -146,6 +143,7 @@ Model read(const nb::object& source, const std::string& name) {
 }
 
 nb::tuple score_text(const NgramModel& model, const nb::object& source, bool bos, bool eos, int threads) {
+    require_threads(threads);
     const Source text(source);
     NgramSentence sum;
     std::uint64_t words = 0, unknown = 0, sentences = 0;

@@ -6,6 +6,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/numbers.h"
 #include "csrc/base/parallel.h"
 
 namespace nb = nanobind;
@@ -38,6 +39,7 @@ void check(const Starts& starts, std::size_t size) {
 nb::tuple symmetrise_all(const Starts& target_starts, const Positions& forward, const Starts& source_starts,
                          const Positions& reverse, const std::string& method, int threads) {
     const Symmetrisation chosen = method_of(method);
+    require_threads(threads);
     require(target_starts.size() == source_starts.size(), "symmetrize: directions of unequal numbers of pairs");
     check(target_starts, forward.size());
     check(source_starts, reverse.size());

@@ -6,6 +6,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/numbers.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -26,7 +27,12 @@ TokenRows rows_of(const Logits<Logit>& logits, const Targets& targets, const Vec
     require(scores.shape(0) == targets.shape(0) && scores.shape(1) == targets.shape(1),
             "targets: expected [B,M] as in scores [B,M,L]");
     require(rows.size() == logits.shape(0) && normalisers == rows.size(), "rows, normalisers: expected one for each row of logits");
-    require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
+    require_threads(threads);
+    require_finite("smoothing", smoothing);
+    require_values("logits", logits);
+    require_values("targets", targets);
+    require_values("scores", scores);
+    require(rows.size() == 0 || logits.shape(1) > 0, "logits: expected at least one token");
     const auto num_rows = static_cast<std::int64_t>(targets.shape(0) * vertices),
                vocabulary = static_cast<std::int64_t>(logits.shape(1));
     for (const std::int64_t row : view(rows))
@@ -52,6 +58,7 @@ void scores_of(const Logits<Logit>& logits, const Targets& targets, const Vector
 template <typename Logit>
 void gradients_of(const Logits<Logit>& logits, const Targets& targets, const Vector<std::int64_t>& rows,
                   const Cube<float>& upstream, const Vector<float>& normalisers, double smoothing, double penalty, int threads) {
+    require_finite("penalty", penalty);
     const TokenRows batch = rows_of(logits, targets, rows, upstream, normalisers.size(), smoothing, threads);
     const nb::gil_scoped_release release;
     token_gradients<Logit>(batch, logits.data(), normalisers.data(), upstream.data(), static_cast<float>(penalty), threads);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <new>
 
@@ -21,6 +22,7 @@ class Buffer {
     void reserve(std::size_t size) {
         if (size <= size_) return;
         constexpr std::size_t CACHE_LINE = 64, HUGE_PAGE = std::size_t{1} << 21;
+        if (size > (std::numeric_limits<std::size_t>::max() - HUGE_PAGE) / sizeof(float)) throw std::bad_alloc();
         const std::size_t bytes = size * sizeof(float), alignment = bytes >= HUGE_PAGE ? HUGE_PAGE : CACHE_LINE;
         floats_.reset();
         auto* memory = static_cast<float*>(std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment));

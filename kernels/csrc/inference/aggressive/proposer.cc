@@ -16,7 +16,8 @@ Proposer::Proposer(std::vector<SentenceState>& states, const BatchPart& part, co
       rules_(rules),
       shortlists_(std::move(shortlists)) {
     if (rules.proposals != Proposals::NETWORK) return;
-    if (rules.tree_nodes > 0) num_choices_ = std::min(rules.tree_branches, drafter->vocabulary.outputs());
+    if (rules.tree_nodes > 0)  // a token is only in the tree with all better ones of its position
+        num_choices_ = std::min({rules.tree_branches, rules.tree_nodes, drafter->vocabulary.outputs()});
     if (drafter->has_heads())
         head_drafter_.emplace(*drafter, states.size(), team_);
     else if (drafter->autoregressive())

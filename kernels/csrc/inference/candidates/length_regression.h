@@ -7,6 +7,8 @@
 
 namespace fewstep {
 
+inline constexpr std::int64_t MAX_WINDOW = 1 << 20;  // of lengths around a prediction
+
 // target_length ~ slope * source_length + intercept, lengths in pieces without EOS.
 struct LengthRegression {
     double slope = 1.0;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "csrc/base/top_k_threshold.h"
@@ -13,6 +15,7 @@ namespace fewstep {
 namespace {
 
 constexpr std::int32_t MIN_NODE_LIMIT = 1 << 16;
+constexpr std::size_t MAX_PENDING = std::size_t{1} << 24, MAX_NODES = std::size_t{1} << 23;  // 16 and some 60 bytes each
 
 }  // namespace
 
@@ -27,6 +30,7 @@ std::vector<DagHypothesis> DagBeam::search(const DagCandidates& sentence, const 
         if (!transitions_.empty()) {
             collect_entries(vertex);
             prune();
+            require_space();
             for (const BeamEntry& entry : entries_) expand(entry);
         }
         queues_.clear(vertex);
@@ -67,6 +71,14 @@ void DagBeam::read_transitions(const DagCandidates& sentence, std::int64_t verte
     for (const DagCandidate& one : valid_) {
         transitions_.push_back({scaled_exp(one.score), std::exp(one.score), one.next, one.token});
     }
+}
+
+// Throws std::invalid_argument if the prefixes of a vertex may take more than the memory of a search.
+void DagBeam::require_space() const {
+    const std::size_t added = entries_.size() * transitions_.size();
+    if (static_cast<std::size_t>(tree_.size()) + added > MAX_NODES || queues_.messages() + added > MAX_PENDING)
+        throw std::invalid_argument("beam_size: expected at most " + std::to_string(MAX_NODES) +
+                                    " prefixes that are alive; use fewer prefixes or candidates");
 }
 
 // Merge the messages to a vertex into one entry per prefix.

@@ -73,6 +73,7 @@ class DagBeam {
     void reset(std::int64_t vertices);
     void drop_unreachable();
     void read_transitions(const DagCandidates& sentence, std::int64_t vertex);
+    void require_space() const;
     void collect_entries(Index vertex);
     void prune();
     void prune_lengths();

@@ -48,6 +48,8 @@ class MessageQueues {
         queue = {};
     }
 
+    // At most this many messages are held.
+    std::size_t messages() const { return chunks_.size() * CHUNK_SIZE; }
     std::size_t bytes() const { return chunks_.capacity() * sizeof(Chunk); }
 
   private:

@@ -21,10 +21,10 @@ struct SelfAttentionMap {
 
     // M = W_o W_v, c = W_o b_v + b_o
     SelfAttentionMap(const Arrays& arrays, const std::string& layer, std::size_t width) : weights(width * width), bias(width) {
-        const float* values = arrays.at(layer + "attention.projection.weight") + 2 * width * width;
-        const float* values_bias = arrays.at(layer + "attention.projection.bias") + 2 * width;
-        const float* output = arrays.at(layer + "attention.output.weight");
-        const float* output_bias = arrays.at(layer + "attention.output.bias");
+        const float* values = arrays.at(layer + "attention.projection.weight", {3 * width, width}) + 2 * width * width;
+        const float* values_bias = arrays.at(layer + "attention.projection.bias", {3 * width}) + 2 * width;
+        const float* output = arrays.at(layer + "attention.output.weight", {width, width});
+        const float* output_bias = arrays.at(layer + "attention.output.bias", {width});
         for (std::size_t row = 0; row < width; ++row) {
             bias[row] = output_bias[row];
             for (std::size_t middle = 0; middle < width; ++middle) {
@@ -43,10 +43,10 @@ struct SelfAttentionMap {
 
 LatticeLayer layer_of(const Arrays& arrays, const std::string& layer, const Heads& heads, Precision precision) {
     const std::size_t width = heads.width(), size = heads.size;
-    const float* queries = arrays.at(layer + "cross_attention.queries.weight");
-    const float* query_bias = arrays.at(layer + "cross_attention.queries.bias");
-    const float* output = arrays.at(layer + "cross_attention.output.weight");
-    const float* output_bias = arrays.at(layer + "cross_attention.output.bias");
+    const float* queries = arrays.at(layer + "cross_attention.queries.weight", {width, width});
+    const float* query_bias = arrays.at(layer + "cross_attention.queries.bias", {width});
+    const float* output = arrays.at(layer + "cross_attention.output.weight", {width, width});
+    const float* output_bias = arrays.at(layer + "cross_attention.output.bias", {width});
     const float scale = 1.0F / std::sqrt(static_cast<float>(size));
     LatticeLayer found{
         SelfAttentionMap(arrays, layer, width).packed(), {}, {}, {}, std::vector<float>(width), {output_bias, output_bias + width}};
@@ -134,10 +134,10 @@ LatticeNetwork::LatticeNetwork(const TransformerShape& shape, const Arrays& arra
     network.quantize(precision);
     const std::string first = "decoder.layers.0.";
     const SelfAttentionMap self_attention(arrays, first, width);
-    const float* scale = shape.pre_norm ? arrays.at(first + "attention_residual.norm.weight") : nullptr;
+    const float* scale = shape.pre_norm ? arrays.at(first + "attention_residual.norm.weight", {width}) : nullptr;
     if (shape.pre_norm) {
         token_stride_ = 2 * width;
-        const float* shift = arrays.at(first + "attention_residual.norm.bias");
+        const float* shift = arrays.at(first + "attention_residual.norm.bias", {width});
         for (std::size_t row = 0; row < width; ++row) {
             double sum = self_attention.bias[row];
             for (std::size_t column = 0; column < width; ++column)

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <stdexcept>
 
 #include "csrc/inference/network/sequence_pass.h"
 
@@ -17,9 +18,11 @@ struct WeightReader {
     const Arrays& arrays;
 
     PackedMatrix matrix(const std::string& name, std::size_t outputs, std::size_t inputs) const {
-        return {arrays.at(name + ".weight"), arrays.at(name + ".bias"), outputs, inputs};
+        return {arrays.at(name + ".weight", {outputs, inputs}), arrays.at(name + ".bias", {outputs}), outputs, inputs};
     }
-    LayerNorm norm(const std::string& name) const { return {arrays.at(name + ".weight"), arrays.at(name + ".bias"), shape.width}; }
+    LayerNorm norm(const std::string& name) const {
+        return {arrays.at(name + ".weight", {shape.width}), arrays.at(name + ".bias", {shape.width}), shape.width};
+    }
     FeedForward feed_forward(const std::string& layer) const {
         return {matrix(layer + "feed_forward.widen", shape.inner, shape.width),
                 matrix(layer + "feed_forward.narrow", shape.width, shape.inner), norm(layer + "feed_forward_residual.norm"),
@@ -42,11 +45,22 @@ struct WeightReader {
                 feed_forward(layer)};
     }
     std::vector<float> table(const std::string& name, std::size_t rows) const {
-        const auto found = arrays.find(name);
-        if (found == arrays.end()) return {};
-        return {found->second, found->second + rows * shape.width};
+        const float* values = arrays.at(name, {rows, shape.width});
+        return {values, values + rows * shape.width};
     }
 };
+
+// Throws std::invalid_argument for sizes that no network has. Arrays bound the others.
+const TransformerShape& checked(const TransformerShape& shape) {
+    constexpr std::size_t MAX_INNER = std::size_t{1} << 24;
+    const bool positive = std::min({shape.width, shape.inner, shape.heads, shape.source_vocabulary, shape.target_vocabulary,
+                                    shape.source_positions, shape.slots}) > 0;
+    if (!positive || shape.width % shape.heads != 0 || shape.inner > MAX_INNER)
+        throw std::invalid_argument(
+            "shape: expected sizes of at least 1, a width that is a multiple of heads, and a feed_forward " +
+            ("of at most " + std::to_string(MAX_INNER)));
+    return shape;
+}
 
 // Source embeddings [rows,D], sentences one after the other.
 void embed_sources(const Transformer& model, const Sources& sources, float* x) {
@@ -68,22 +82,26 @@ std::size_t cross_cache_size(std::size_t length, std::size_t width) { return (pa
 }  // namespace
 
 Transformer::Transformer(const TransformerShape& transformer_shape, const Arrays& arrays)
-    : shape(transformer_shape),
-      heads{transformer_shape.heads, transformer_shape.width / transformer_shape.heads},
-      quantized_encoder(transformer_shape.encoder_layers),
-      quantized_decoder(transformer_shape.decoder_layers) {
+    : shape(checked(transformer_shape)), heads{transformer_shape.heads, transformer_shape.width / transformer_shape.heads} {
     const WeightReader read{shape, arrays};
+    target_embedding = read.table("target_embedding", shape.target_vocabulary);
+    if (arrays.has("source_embedding"))
+        source_embedding = read.table("source_embedding", shape.source_vocabulary);
+    else if (shape.source_vocabulary != shape.target_vocabulary)
+        throw std::invalid_argument("shape: expected vocabularies of one size without a source_embedding, got " +
+                                    std::to_string(shape.source_vocabulary) + " and " + std::to_string(shape.target_vocabulary));
     for (std::size_t layer = 0; layer < shape.encoder_layers; ++layer)
         encoder.push_back(read.encoder_layer("encoder.layers." + std::to_string(layer) + "."));
     for (std::size_t layer = 0; layer < shape.decoder_layers; ++layer)
         decoder.push_back(read.decoder_layer("decoder.layers." + std::to_string(layer) + "."));
     if (shape.pre_norm) encoder_norm = read.norm("encoder.norm"), decoder_norm = read.norm("decoder.norm");
-    source_embedding = read.table("source_embedding", shape.source_vocabulary);
-    target_embedding = read.table("target_embedding", shape.target_vocabulary);
+    quantized_encoder.resize(encoder.size()), quantized_decoder.resize(decoder.size());
     source_positions = read.table("source_positions", shape.source_positions);
     slot_codes = read.table("slot_codes", shape.slots);
-    if (const auto bias = arrays.find("logits_bias"); bias != arrays.end())
-        logits_bias.assign(bias->second, bias->second + shape.target_vocabulary);
+    if (arrays.has("logits_bias")) {
+        const float* bias = arrays.at("logits_bias", {shape.target_vocabulary});
+        logits_bias.assign(bias, bias + shape.target_vocabulary);
+    }
     vocabulary = {target_embedding.data(), logits_bias.empty() ? nullptr : logits_bias.data(), shape.target_vocabulary,
                   shape.width};
 }

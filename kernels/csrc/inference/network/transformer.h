@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "csrc/inference/gemm/int8_matrix.h"
 #include "csrc/inference/gemm/packed_matrix.h"
 #include "csrc/inference/gemm/quantized_matrix.h"
+#include "csrc/inference/network/arrays.h"
 #include "csrc/inference/network/attention.h"
 #include "csrc/inference/network/layer_norm.h"
 #include "csrc/inference/network/lexicon.h"
@@ -32,9 +32,6 @@ struct TransformerShape {
     // The factor of embeddings, sqrt(D) or 1.
     float embedding_scale() const { return scale_embeddings ? std::sqrt(static_cast<float>(width)) : 1.0F; }
 };
-
-// Weights by name, as `fewstep/networks/transformer.py` lists them; matrices are [outputs,inputs].
-using Arrays = std::map<std::string, const float*>;
 
 struct FeedForward {
     PackedMatrix widen, narrow;
@@ -95,6 +92,8 @@ struct CrossCache {
 };
 
 struct Transformer {
+    // `fewstep/networks/transformer.py` lists the arrays; matrices are [outputs,inputs]. Throws std::invalid_argument for sizes
+    // that no network has, and for arrays that are missing or have others.
     Transformer(const TransformerShape& shape, const Arrays& arrays);
 
     // Multiply in this precision from now on, in layers, and with int8 in the output projection too.

@@ -12,11 +12,15 @@ namespace {
 
 constexpr double NEVER = -std::numeric_limits<double>::infinity();
 constexpr std::int32_t NONE = -1, ROOT = 0;
+constexpr std::size_t MAX_GROWN = std::size_t{1} << 22, MAX_NODES = std::size_t{1} << 23;  // prefixes; some 100 bytes each
 
 double add_logs(double one, double other) {
     const double high = std::max(one, other), low = std::min(one, other);
     return low == NEVER ? high : high + std::log1p(std::exp(low - high));
 }
+
+// What is not a number has no order, and would lead a sort out of its range.
+double comparable(double score) { return std::isnan(score) ? NEVER : score; }
 
 std::uint64_t child_key(std::int32_t parent, std::int32_t token) {
     return static_cast<std::uint64_t>(static_cast<std::uint32_t>(parent)) << 32 | static_cast<std::uint32_t>(token);
@@ -70,6 +74,9 @@ void CtcBeam::read_tokens(const CtcSlots& sentence, std::int64_t slot) {
 
 void CtcBeam::extend(double blank) {
     grown_.clear();
+    if (beam_.size() * (tokens_.size() + 1) > MAX_GROWN || nodes_.size() > MAX_NODES)
+        throw std::invalid_argument("beam_size: expected at most " + std::to_string(MAX_GROWN) + " prefixes of a slot and " +
+                                    std::to_string(MAX_NODES) + " in all; use fewer prefixes or tokens");
     grown_.reserve(beam_.size() * (tokens_.size() + 1));
     for (const Entry& from : beam_) {
         if (blank > NEVER) {
@@ -114,7 +121,7 @@ CtcBeam::Entry& CtcBeam::child_of(const Entry& from, Index token) {
 
 void CtcBeam::rank(Entry& entry) const {
     entry.total = add_logs(entry.blank, entry.last);
-    entry.rank = entry.total + (options_.ngram_weight * entry.ngram + options_.token_bonus * entry.length);
+    entry.rank = comparable(entry.total + (options_.ngram_weight * entry.ngram + options_.token_bonus * entry.length));
 }
 
 void CtcBeam::prune() {
@@ -169,7 +176,7 @@ std::vector<CtcHypothesis> CtcBeam::best_outputs() {
             NgramState after;
             score += options_.ngram_weight * ngram_->model().score(entry.state, NGRAM_END, after);
         }
-        outputs.push_back({score / std::pow(entry.length + 1, options_.length_penalty), ids_of(entry)});
+        outputs.push_back({comparable(score / std::pow(entry.length + 1, options_.length_penalty)), ids_of(entry)});
     }
     std::sort(outputs.begin(), outputs.end(), [](const CtcHypothesis& one, const CtcHypothesis& other) {
         return one.score != other.score ? one.score > other.score : one.ids < other.ids;

@@ -8,6 +8,8 @@
 #include <limits>
 #include <optional>
 #include <queue>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -26,8 +28,18 @@ struct Extension {
     int parent, candidate;
 };
 
-// Keep the `count` best, sorted; ties by parent, then by candidate, EOS last.
+// Throws std::invalid_argument for more of something than a step has memory for.
+void require_space(const char* what, std::size_t count) {
+    constexpr std::size_t MAX_COUNT = std::size_t{1} << 24;
+    if (count > MAX_COUNT)
+        throw std::invalid_argument("beam_size: expected at most " + std::to_string(MAX_COUNT) + what + ", got " +
+                                    std::to_string(count) + "; use fewer hypotheses or candidates");
+}
+
+// Keep the `count` best, sorted; ties by parent, then by candidate, EOS last. What is not a number is dropped: it has no order, and
+// would lead the sort out of its range.
 void keep_top_k(std::vector<Extension>& extensions, std::size_t count) {
+    std::erase_if(extensions, [](const Extension& one) { return std::isnan(one.key); });
     const auto better = [](const Extension& one, const Extension& other) {
         if (one.key != other.key) return one.key > other.key;
         if (one.parent != other.parent) return one.parent < other.parent;
@@ -75,6 +87,7 @@ class CouplingCache {
           num_candidates_(static_cast<std::size_t>(slots.num_candidates)),
           size_(static_cast<std::size_t>(rules.step_size)) {
         if (rules.coupling.ngram == nullptr) return;
+        require_space(" coupling scores", hypotheses * size_ * num_candidates_ * num_candidates_);
         unigrams_.resize(hypotheses * size_ * num_candidates_);
         coupling_scores_.assign(unigrams_.size() * num_candidates_, std::numeric_limits<double>::quiet_NaN());
     }
@@ -225,6 +238,7 @@ std::vector<Continuation> Selector::exact(bool with_eos) const {
     const double max_coupling = rules_.coupling.max_score();
     for (int slot = 0; slot < remaining_; ++slot) {
         extensions.clear();
+        require_space(" continuations", partials.back().size() * static_cast<std::size_t>(slots_.num_candidates));
         const std::size_t count =
             (static_cast<std::size_t>(rules_.beams) + 1) * (!coupled || slot + 1 == remaining_ ? 1 : COUPLED_FACTOR);
         KthBest kth_best(count);
@@ -289,6 +303,7 @@ std::vector<Continuation> Selector::double_top_k() const {
     PartialsBySlot partials = initial_partials();
     for (int slot = 0; slot < remaining_; ++slot) {
         std::vector<Extension> extensions;
+        require_space(" continuations", partials.back().size() * static_cast<std::size_t>(slots_.num_candidates));
         for (int parent = 0; parent < static_cast<int>(partials.back().size()); ++parent) {
             const Partial& partial = partials.back()[static_cast<std::size_t>(parent)];
             for (int candidate = 0; candidate < slots_.num_candidates; ++candidate) {

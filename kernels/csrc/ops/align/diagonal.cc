@@ -1,5 +1,7 @@
 #include "csrc/ops/align/diagonal.h"
 
+#include <limits>
+
 namespace fewstep {
 
 namespace {
@@ -49,6 +51,7 @@ double diagonal_gradient(std::uint32_t j, std::uint32_t m, std::uint32_t n, doub
 }
 
 double digamma(double x) {
+    if (!(x >= 0)) return std::numeric_limits<double>::quiet_NaN();
     double result = 0;
     for (; x < 7; ++x) result -= 1 / x;
     x -= 1.0 / 2.0;

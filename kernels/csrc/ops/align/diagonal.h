@@ -19,7 +19,7 @@ double diagonal_partition(std::uint32_t j, std::uint32_t m, std::uint32_t n, dou
 // docs/alignment.md).
 double diagonal_gradient(std::uint32_t j, std::uint32_t m, std::uint32_t n, double tension, bool compatible);
 
-// The derivative of log Gamma for x > 0: shifted to x >= 7, then an asymptotic series.
+// The derivative of log Gamma for x > 0: shifted to x >= 7, then an asymptotic series. Minus infinity for 0, NaN for x < 0.
 double digamma(double x);
 
 }  // namespace fewstep
