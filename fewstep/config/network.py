@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any, Literal, NamedTuple
 
-from fewstep.config.bounds import Ge, Lt, MultipleOf
+from fewstep.config.bounds import MAX_TOKENS, Ge, Le, Lt, MultipleOf
 from fewstep.config.problems import Problem
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -17,6 +17,8 @@ SIZES: dict[str, dict[str, Any]] = {
 """Values of the five sizes that a config does not state. `tiny` is the model of Wu et al. 2021 for Multi30k."""
 
 
+MAX_LAYERS, MAX_WIDTH = 256, 1 << 16
+"""Most layers of a stack, and most units of a layer."""
 TYPICAL_LENGTH = 25
 """Tokens of a target, where an estimate needs a length."""
 LATER_KEYS = (
@@ -49,15 +51,15 @@ class NetworkConfig:
 
     size: Literal["tiny", "base", "big"] = "tiny"
     """Preset of the next five keys, for those that are not stated."""
-    encoder_layers: Annotated[int, Ge(1)] = 4
+    encoder_layers: Annotated[int, Ge(1), Le(MAX_LAYERS)] = 4
     """Number of layers of the encoder."""
-    decoder_layers: Annotated[int, Ge(1)] = 4
+    decoder_layers: Annotated[int, Ge(1), Le(MAX_LAYERS)] = 4
     """Number of layers of the decoder."""
-    width: Annotated[int, Ge(2), MultipleOf(2)] = 128
+    width: Annotated[int, Ge(2), Le(MAX_WIDTH), MultipleOf(2)] = 128
     """Width of the residual stream (units)."""
-    feed_forward: Annotated[int, Ge(1)] = 256
+    feed_forward: Annotated[int, Ge(1), Le(MAX_WIDTH)] = 256
     """Inner width of the feed-forward blocks (units)."""
-    heads: Annotated[int, Ge(1)] = 4
+    heads: Annotated[int, Ge(1), Le(MAX_WIDTH)] = 4
     """Number of attention heads, a divisor of `width`."""
     dropout: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Probability of dropping a unit of embeddings and residual branches."""
@@ -69,7 +71,7 @@ class NetworkConfig:
     """Placement of layer normalisation: before each block, with one more after the last layer, or after each residual sum."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     """Position code. A learned table has `max_positions` rows."""
-    max_positions: Annotated[int, Ge(2)] = 1024
+    max_positions: Annotated[int, Ge(2), Le(MAX_TOKENS)] = 1024
     """Longest source and longest target in tokens, EOS included, in training and decoding."""
 
     activation: Literal["relu", "gelu", "swish"] = "relu"
@@ -79,7 +81,7 @@ class NetworkConfig:
     10000^(-j / (D/2)) as in the paper and in Marian."""
     scale_embeddings: bool = True
     """Multiply embeddings of tokens by the square root of `width`."""
-    position_offset: Annotated[int, Ge(0)] = 0
+    position_offset: Annotated[int, Ge(0), Le(MAX_TOKENS)] = 0
     """Position of the first token in sinusoidal codes. fairseq counts from 2."""
 
     def problems(self) -> Iterator[Problem]:

@@ -9,12 +9,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fewstep.config.bounds import Ge, Gt, Le
+from fewstep.config.bounds import MAX_TOKENS, Ge, Gt, Le
 from fewstep.config.problems import Problem
 
 Precision = Literal["float32", "bfloat16", "float16", "int8"]
 HALF_PRECISIONS = ("float16", "bfloat16")
 """The arithmetic of products with weights, in training and in decoding alike."""
+
+MAX_HYPOTHESES = 1024
+"""Most hypotheses of a sentence."""
+MAX_CELLS = 1 << 24
+"""Most cells of what a search holds for a sentence, such as its prefixes: about a gigabyte."""
+MAX_EXPONENT = 10
+"""Largest exponent of a length."""
 
 MAX_SHORTLIST_TOKENS = 4096
 """Maximum number of tokens that a shortlist holds for every source."""
@@ -71,11 +78,11 @@ def engine_precision(engine: str, precision: Precision, key: str = "precision") 
 class OutputLimits:
     """Bounds on the length of an output, and on the tokens in it."""
 
-    max_extra_tokens: Annotated[int, Ge(0)] = 50
+    max_extra_tokens: Annotated[int, Ge(0), Le(MAX_TOKENS)] = 50
     """Longest output in tokens, EOS included, relative to the source: the source tokens with EOS plus this number."""
-    min_tokens: Annotated[int, Ge(1)] = 1
+    min_tokens: Annotated[int, Ge(1), Le(MAX_TOKENS)] = 1
     """Shortest output in tokens, without EOS."""
-    max_tokens: Annotated[int, Ge(1)] | None = None
+    max_tokens: Annotated[int, Ge(1), Le(MAX_TOKENS)] | None = None
     """Longest output in tokens, EOS included, for every source. Empty: only `max_extra_tokens` limits it."""
     allow_unknown: bool = False
     """Whether an output may contain the unknown token."""
@@ -85,7 +92,7 @@ class OutputLimits:
 class Sampling:
     """Options of random sampling. Only the strategy `sample` reads them."""
 
-    temperature: Annotated[float, Gt(0)] = 1.0
+    temperature: Annotated[float, Ge(0.001), Le(1000)] = 1.0
     """Divisor of the scores before they become probabilities."""
     seed: Annotated[int, Ge(0)] = 1
     """Seed. The samples of a sentence depend on the seed and on the sentence alone."""

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple, Self, get_args, get_type_hints
 
-from fewstep.config.bounds import Ge
+from fewstep.config.bounds import Ge, Le
 from fewstep.config.labels import label_of, parse_label
 from fewstep.config.network import NetworkConfig
-from fewstep.config.options import OutputLimits, Precision, Shortlist
+from fewstep.config.options import MAX_HYPOTHESES, OutputLimits, Precision, Shortlist
 from fewstep.config.problems import Problem, refuse
-from fewstep.config.values import config_of
+from fewstep.config.values import config_of, value_problems
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class SearchConfig:
 
     strategy: str = ""
     """Name of the decoding strategy."""
-    n_best: Annotated[int, Ge(1)] = 1
+    n_best: Annotated[int, Ge(1), Le(MAX_HYPOTHESES)] = 1
     """Number of hypotheses returned for each sentence."""
 
     @property
@@ -165,5 +165,6 @@ class LimitedSearch(SearchConfig):
 
 @lru_cache(maxsize=256)
 def check_search(search: SearchConfig, network: NetworkConfig, parts: SystemParts) -> None:
-    """Raise ValueError that names all options which are not valid for this network and these parts."""
+    """Raise ValueError that names all options which are out of bounds, or not valid for this network and these parts."""
+    refuse(value_problems(search))
     refuse(search.problems(network, parts))

@@ -64,7 +64,7 @@ def choices(request: TranslateRequest, systems: Mapping[str, System], settings: 
     """Return each requested system with its options. Raises HTTPException (422) for unknown names and invalid options."""
     names = request.systems or [next(iter(systems))]
     if isinstance(request.search, dict) and (others := [name for name in request.search if name not in names]):
-        raise HTTPException(422, f"search: expected requested systems ({', '.join(names)}), got {', '.join(others)}")
+        raise HTTPException(422, f"search: expected requested systems ({', '.join(names)}), got {_shortened(', '.join(others))}")
     chosen = [(name, options(systems, name, request.search, request.n_best, settings)) for name in dict.fromkeys(names)]
     return [(name, one._replace(refuse_long=request.refuse_long)) for name, one in chosen]
 

@@ -84,6 +84,8 @@ def read_versioned(
 
 MAX_PROBLEMS = 5
 """Number of problems in a message."""
+MAX_ENTRIES = {"parts": 10_000, "searches": 1000, "source_prefix": 64}
+"""Largest numbers of entries: each takes time while the system is loaded, and a prefix is in front of each source."""
 
 
 def _type_problems(description: Mapping[str, Any], keys: Mapping[str, type]) -> Iterator[str]:
@@ -92,6 +94,9 @@ def _type_problems(description: Mapping[str, Any], keys: Mapping[str, type]) -> 
     for key, kind in {**keys, **given}.items():
         if type(description[key]) is not kind:
             yield f"{key}: expected {KINDS[kind]}, got {description[key]!r:.80}"
+    for key, most in MAX_ENTRIES.items():
+        if isinstance(values := description.get(key), dict | list) and len(values) > most:
+            yield f"{key}: expected at most {most} entries, got {len(values)}"
     if "max_source_tokens" in given and type(description["max_source_tokens"]) is int and description["max_source_tokens"] < 1:
         yield f"max_source_tokens: expected at least 1, got {description['max_source_tokens']}"
     for key, values in (

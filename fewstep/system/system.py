@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig
+from fewstep.config.values import value_problems
 from fewstep.decoding import BATCH_TOKENS, Decoder, decode_sentences
 from fewstep.explanation import Explaining, Explanation
 from fewstep.system.format import BundleError
@@ -200,7 +201,8 @@ class System:
 
     def problems(self, search: SearchConfig) -> Iterator[Problem]:
         """Yield the options of a search that are not valid for this system."""
-        return self.decoder.problems(search)
+        yield from value_problems(search)
+        yield from self.decoder.problems(search)
 
     def explain(self, line: str, search: Search = None, *, threads: int | None = None) -> Explanation | None:
         """Return the graph or lattice from which `search` chooses the translation of a sentence; None for a blank one and for

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Literal, Self, cast
 
-from fewstep.config.bounds import Ge, Le, Lt
+from fewstep.config.bounds import MAX_TOKENS, MAX_WEIGHT, Ge, Le, Lt
 from fewstep.config.network import TYPICAL_LENGTH, NetworkConfig
 from fewstep.config.options import HALF_PRECISIONS, OutputLimits, Precision, Sampling, Shortlist, engine_precision
 from fewstep.config.problems import Problem
 from fewstep.config.search import LimitedSearch, SystemParts, Workload
 
+MAX_WIDTH, MAX_NODES = 256, 512
+"""Most tokens of a block, and of a draft tree: a pass of the verifier has a row for each."""
 BLOCK_OPTIONS = (
     "draft_width_range",
     "prefix_attention",
@@ -40,7 +42,7 @@ class AggressiveConfig(NetworkConfig):
     verifier's last state and cost no pass of their own (`medusa`; blockwise parallel decoding, Stern et al. 2018; Medusa, Cai et
     al. 2024). Autoregressive drafters and heads have the verifier's sizes, `encoder` is shared, and the options of empty slots do
     not apply."""
-    draft_width: Annotated[int, Ge(1)] = 8
+    draft_width: Annotated[int, Ge(1), Le(MAX_WIDTH)] = 8
     """Number of tokens in a block (k), in training and, unless a search states another, in decoding."""
     train_verifier: bool = False
     """Train the network under the heads as well (`drafting: medusa` only): drafts are accepted more often, and outputs are those
@@ -66,7 +68,7 @@ class AggressiveConfig(NetworkConfig):
     """Whether the input of an empty slot also contains the last token of the prefix. Shallow drafters are better with it."""
     layer_positions: bool = True
     """Whether position codes are added again before every layer of the decoder."""
-    prefixes: Annotated[int, Ge(1)] = 1
+    prefixes: Annotated[int, Ge(1), Le(256)] = 1
     """Number of prefixes of each target in an update of training, each with its block; the source is encoded once for all. With a
     shared encoder, more prefixes teach a drafter more in the same time."""
     glancing_ratio: Annotated[float, Ge(0), Le(1)] = 0.5
@@ -133,15 +135,15 @@ class AggressiveSearch(LimitedSearch):
     mode: Literal["exact", "fast"] = "exact"
     """The shape of the verifier's passes in torch. `exact` pads every pass to the same number of queries, so that greedy and
     drafted passes round in the same way; `fast` pads as little as possible. On a CPU both modes are exact."""
-    draft_width: Annotated[int, Ge(1)] | None = None
+    draft_width: Annotated[int, Ge(1), Le(MAX_WIDTH)] | None = None
     """Number of tokens drafted at a time (k). Empty: the width in training."""
     adaptive: bool = False
     """Draft two more tokens after a block that was accepted in full, one fewer otherwise, between 1 and `draft_width`."""
-    tree_nodes: Annotated[int, Ge(0)] = 0
+    tree_nodes: Annotated[int, Ge(0), Le(MAX_NODES)] = 0
     """Number of tokens in a draft tree, which has several candidates for a position and is verified in one pass (SpecInfer, Miao et
     al. 2024): the paths of at most `draft_width` tokens with the highest products of the drafter's probabilities. The output is
     that of `gad` with any drafts. Not for autoregressive drafters, `lookup` and `system`. 0: a chain of tokens."""
-    tree_branches: Annotated[int, Ge(1)] = 4
+    tree_branches: Annotated[int, Ge(1), Le(MAX_NODES)] = 4
     """Number of best tokens of each position that a tree chooses from (`tree_nodes` only); more than the vocabulary has: all."""
     draft_shortlist: Shortlist | None = None
     """A lexical shortlist that the drafter chooses from: the most frequent tokens of its training text, and those that its
@@ -158,15 +160,15 @@ class AggressiveSearch(LimitedSearch):
     confidence: Annotated[float, Ge(0), Lt(1)] = 0.0
     """Probability of a block, by the drafter's estimate, below which the block ends (autoregressive drafters only); the token that
     lowers it below this value is the last one. 0: blocks are `draft_width` long."""
-    ngram: Annotated[int, Ge(1)] = 3
+    ngram: Annotated[int, Ge(1), Le(32)] = 3
     """Longest n-gram that is looked up (`drafter: lookup` and `system` only)."""
-    top_k: Annotated[int, Ge(1)] = 3
+    top_k: Annotated[int, Ge(1), Le(MAX_TOKENS)] = 3
     """A drafted token is accepted if it is among this number of best tokens of the verifier (beta; gad++ only)."""
-    max_logprob_gap: Annotated[float, Ge(0)] = 1.0
+    max_logprob_gap: Annotated[float, Ge(0), Le(MAX_WEIGHT)] = 1.0
     """Largest distance of an accepted token from the verifier's best token, in nats (tau; gad++ only)."""
     require_top1_eos: bool = True
     """Accept a drafted EOS only if it is the verifier's best token (gad++ only). The paper's code accepts others as well."""
-    min_tokens_per_pass: Annotated[float, Ge(0)] | None = None
+    min_tokens_per_pass: Annotated[float, Ge(0), Le(MAX_WEIGHT)] | None = None
     """Mean number of tokens per pass of the verifier, over a sentence, below which drafting stops after three blocks: the rest of
     the sentence is written greedily. 0: always draft. Empty: 1.2 for heads (`drafting: medusa`), which draft without a pass of
     their own, and 1.5 for other drafters."""

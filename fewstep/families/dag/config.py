@@ -6,14 +6,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, cast
 
-from fewstep.config.bounds import Ge, Gt, Le
+from fewstep.config.bounds import MAX_TOKENS, MAX_WEIGHT, Ge, Gt, Le
 from fewstep.config.network import TYPICAL_LENGTH, NetworkConfig
-from fewstep.config.options import Precision, Sampling, Shortlist, engine_precision
+from fewstep.config.options import (
+    MAX_CELLS,
+    MAX_EXPONENT,
+    MAX_HYPOTHESES,
+    Precision,
+    Sampling,
+    Shortlist,
+    engine_precision,
+)
 from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig, SystemParts, Workload
 
 Pin = Literal["none", "row", "column"]
 
+MAX_PREFIXES, MAX_CANDIDATES = 4096, 1024
+"""Most prefixes, and most candidates, of a vertex."""
 MAX_LENGTH_CANDIDATES = 100
 """The largest number of graphs that are searched for a sentence."""
 
@@ -32,26 +42,26 @@ class DagConfig(NetworkConfig):
     graph_size: Literal["source", "predicted", "fixed"] = "source"
     """Quantity that the size of a graph is proportional to: the source length, the target length, which the network predicts, or
     nothing."""
-    graph_factor: Annotated[float, Gt(0)] = 8.0
+    graph_factor: Annotated[float, Gt(0), Le(MAX_TOKENS)] = 8.0
     """Number of vertices per token (with `fixed`: of vertices) between the two ends."""
     graph_factor_range: tuple[float, float] | None = None
     """Lowest and highest factor. Training draws the factor of each sentence uniformly between them, and decoding uses their mean.
     Empty: always `graph_factor`."""
-    max_vertices: Annotated[int, Ge(2)] = 1024
+    max_vertices: Annotated[int, Ge(2), Le(MAX_TOKENS)] = 1024
     """Largest graph in training and decoding; the number of rows of a learned table of positions."""
-    max_transition_length: Annotated[int, Ge(1)] | None = None
+    max_transition_length: Annotated[int, Ge(1), Le(MAX_TOKENS)] | None = None
     """Number of next vertices that may follow a vertex, a band for long outputs: transitions then take memory linear in the size of
     the graph. Pairs whose target of m tokens with BOS and EOS
     cannot span the graph in m - 1 steps are left out of training. Empty: all later vertices."""
-    length_loss_weight: Annotated[float, Ge(0)] = 0.1
+    length_loss_weight: Annotated[float, Ge(0), Le(MAX_WEIGHT)] = 0.1
     """Weight of the length's cross-entropy in the loss, where lengths are predicted."""
     objective: Literal["sum", "max", "ngram"] = "sum"
     """Objective of training: the probability of a target, summed over all paths (`sum`) or that of its best path (`max`); or the
     expected share of n-grams that graph and target have in common (`ngram`, fuzzy alignment), for networks that `sum` has
     trained (`initial_weights`)."""
-    ngram_order: Annotated[int, Ge(1)] = 2
+    ngram_order: Annotated[int, Ge(1), Le(32)] = 2
     """Length of the n-grams of `objective: ngram`, in tokens."""
-    sampled_tokens: Annotated[int, Ge(1)] | None = None
+    sampled_tokens: Annotated[int, Ge(1), Le(1 << 24)] | None = None
     """Number of random tokens in the sampled softmax of training (Jean et al. 2015): a vertex is normalised over these and the
     tokens of the batch's targets, which is faster with large vocabularies. Empty: over all tokens."""
     glancing: Literal["none", "number-random", "uniform", "fixed", "bernoulli"] = "number-random"
@@ -101,8 +111,9 @@ class DagConfig(NetworkConfig):
         """Yield the options that are not a valid combination."""
         yield from super().problems()
         low, high = self.factors
-        if not 0 < low <= high:
-            yield Problem(("graph_factor_range",), "two factors above 0, the lower one first", f"[{low}, {high}]")
+        if not 0 < low <= high <= MAX_TOKENS:
+            expected = f"two factors above 0 and of at most {MAX_TOKENS}, the lower one first"
+            yield Problem(("graph_factor_range",), expected, f"[{low}, {high}]")
         if self.segments:
             yield Problem(("segments",), "false, as only pre-training with `target: segments` has true", True)
         if self.objective == "ngram" and self.pin not in (None, "none"):
@@ -119,26 +130,26 @@ class DagSearch(SearchConfig):
     strategy: Literal["greedy", "lookahead", "viterbi", "joint-viterbi", "beam", "sample"] = "lookahead"
     """The most likely transition; the most likely transition and token together; the best path by transitions, or by transitions
     and tokens; beam search over texts; or nucleus sampling."""
-    n_best: Annotated[int, Ge(1)] = 1
+    n_best: Annotated[int, Ge(1), Le(MAX_HYPOTHESES)] = 1
     """Number of hypotheses returned for each sentence (beam and sample only)."""
-    token_weight: Annotated[float, Ge(0)] = 1.0
+    token_weight: Annotated[float, Ge(0), Le(MAX_WEIGHT)] = 1.0
     """Weight of token scores relative to transitions (beta)."""
-    length_penalty: Annotated[float, Ge(0)] = 1.0
+    length_penalty: Annotated[float, Ge(0), Le(MAX_EXPONENT)] = 1.0
     """Exponent of the length that scores are divided by (beam: alpha; Viterbi: b)."""
-    graph_factor: Annotated[float, Gt(0)] | None = None
+    graph_factor: Annotated[float, Gt(0), Le(MAX_TOKENS)] | None = None
     """Factor of the size of graphs, within `graph_factor_range`. Empty: the mean of this range."""
-    length_candidates: Annotated[int, Ge(1)] = 1
+    length_candidates: Annotated[int, Ge(1), Le(256)] = 1
     """Number of predicted target lengths whose graphs are searched (`graph_size: predicted`); the output with the best score,
     divided by a power of its length (`length_penalty`), is chosen."""
-    beam_size: Annotated[int, Ge(1)] = 200
+    beam_size: Annotated[int, Ge(1), Le(MAX_PREFIXES)] = 200
     """Number of prefixes that are extended at each vertex (beam only)."""
-    beams_per_length: Annotated[int, Ge(1)] = 10
+    beams_per_length: Annotated[int, Ge(1), Le(MAX_PREFIXES)] = 10
     """Largest number of these prefixes that have the same length (beam only)."""
-    candidates: Annotated[int, Ge(1)] = 5
+    candidates: Annotated[int, Ge(1), Le(MAX_CANDIDATES)] = 5
     """Number of best pairs of next vertex and token that are followed from each vertex (beam and sample only)."""
     top_p: Annotated[float, Gt(0), Le(1)] = 0.9
     """Total probability of the candidates that are followed (beam) or drawn from (sample)."""
-    ngram_weight: Annotated[float, Ge(0)] = 0.0
+    ngram_weight: Annotated[float, Ge(0), Le(MAX_WEIGHT)] = 0.0
     """Weight of the n-gram model's natural log-probability (gamma; beam only). The paper's 0.1 on decimal logarithms is 0.043."""
     sampling: Sampling = field(default_factory=Sampling)
     """Options of the strategy `sample`."""
@@ -148,9 +159,9 @@ class DagSearch(SearchConfig):
     """A lexical shortlist that tokens are chosen from. Empty: all tokens."""
     deduplicate: bool = True
     """Write a token that comes twice in a row once (the authors' code always does, with all searches except beam)."""
-    no_repeat_ngram: Annotated[int, Ge(0)] = 0
+    no_repeat_ngram: Annotated[int, Ge(0), Le(64)] = 0
     """Size of the n-grams that may not occur twice in an output (lookahead, beam and sample only); 0: all may."""
-    no_consecutive_repeat: Annotated[int, Ge(0)] = 0
+    no_consecutive_repeat: Annotated[int, Ge(0), Le(64)] = 0
     """Size up to which n-grams may not occur twice in direct succession (lookahead, beam and sample only); 0: all may."""
     engine: Literal["auto", "torch"] = "auto"
     """Engine that decodes: native code on a CPU and torch elsewhere (`auto`), or torch."""
@@ -206,6 +217,10 @@ class DagSearch(SearchConfig):
         low, high = network.factors
         if self.graph_factor is not None and not low <= self.graph_factor <= high:
             yield Problem(("graph_factor",), f"{low} to {high}, the factors of training", self.graph_factor)
+        if self.strategy == "beam" and self.beam_size * self.candidates * network.max_vertices > MAX_CELLS:
+            most = MAX_CELLS // (self.candidates * network.max_vertices)
+            expected = f"at most {most} with {self.candidates} candidates of {network.max_vertices} vertices"
+            yield Problem(("beam_size",), expected, self.beam_size)
         if self.length_candidates > 1 and (network.graph_size != "predicted" or self.strategy == "sample"):
             expected = "1 unless graph_size is predicted, and for samples"
             yield Problem(("length_candidates",), expected, self.length_candidates)

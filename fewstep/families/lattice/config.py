@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal, cast
 
-from fewstep.config.bounds import Ge, Lt
+from fewstep.config.bounds import MAX_WEIGHT, Ge, Le, Lt
 from fewstep.config.network import NetworkConfig
-from fewstep.config.options import Precision, engine_precision
+from fewstep.config.options import MAX_CELLS, MAX_HYPOTHESES, Precision, engine_precision
 from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig, SystemParts, Workload
 
 Normalizer = Literal["full", "union", "local", "selfnorm"]
+
+MAX_CANDIDATES = 1024
+"""Most tokens of a slot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +29,7 @@ class LatticeModelConfig(NetworkConfig):
     word_dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
     """Share of the slots that learn from the source alone, with BOS in place of the previous token. Searches with
     `candidate_threshold` need it (0.1 to 0.3)."""
-    normalizer_penalty: Annotated[float, Ge(0)] = 0.0
+    normalizer_penalty: Annotated[float, Ge(0), Le(MAX_WEIGHT)] = 0.0
     """Weight c of c (log Z)^2 in the loss of each token, Z the sum over the vocabulary of exp(logit). Searches with
     `normalizer: selfnorm` need it (0.01 to 0.1)."""
 
@@ -36,22 +40,22 @@ class LatticeSearch(SearchConfig):
 
     strategy: Literal["viterbi", "lookup"] = "viterbi"
     """The best path through the lattice, or the most frequent token of each slot by the counts alone, without the network."""
-    n_best: Annotated[int, Ge(1)] = 1
+    n_best: Annotated[int, Ge(1), Le(MAX_HYPOTHESES)] = 1
     """Number of hypotheses returned for each sentence (viterbi only)."""
-    candidates: Annotated[int, Ge(1)] = 64
+    candidates: Annotated[int, Ge(1), Le(MAX_CANDIDATES)] = 64
     """Number of tokens in each slot (K)."""
-    candidate_threshold: Annotated[float, Ge(0)] | None = None
+    candidate_threshold: Annotated[float, Ge(0), Le(MAX_WEIGHT)] | None = None
     """Candidates that are, before the previous token is known, more than this many nats less likely than the best of their slot, by
     the network's and the counts' probabilities multiplied, are left out of the lattice. For networks trained with `word_dropout`.
     Empty: all are kept."""
-    length_window: Annotated[int, Ge(0)] = 3
+    length_window: Annotated[int, Ge(0), Le(1024)] = 3
     """Largest difference in tokens between an output's length and the length that the length line predicts."""
     normalizer: Normalizer = "full"
     """Tokens that the scores of a row are normalised over: the whole vocabulary; the candidates of all slots of the sentence and
     EOS; those of the next slot and EOS; or none, for networks trained with `normalizer_penalty`."""
-    count_weight: Annotated[float, Ge(0)] = 0.0
+    count_weight: Annotated[float, Ge(0), Le(MAX_WEIGHT)] = 0.0
     """Weight of the counts' log-probability of a token relative to the network's."""
-    token_bonus: float = 0.0
+    token_bonus: Annotated[float, Ge(-MAX_WEIGHT), Le(MAX_WEIGHT)] = 0.0
     """Per-token bonus that offsets the bias of summed log-probabilities towards short outputs."""
     engine: Literal["auto", "torch"] = "auto"
     """Engine that decodes: native code on a CPU and torch elsewhere (`auto`), or torch."""
@@ -72,12 +76,24 @@ class LatticeSearch(SearchConfig):
         if self.strategy == "lookup" and self.n_best > 1:
             yield Problem(("n_best",), "1 with lookup", self.n_best)
         yield from engine_precision(self.engine, self.precision)
+        if scorer is not None and self.strategy == "viterbi":
+            yield from self._size_problems(scorer.max_positions)
         if scorer is not None and self.normalizer == "selfnorm" and not scorer.normalizer_penalty:
             expected = "full, union or local for a network trained without normalizer_penalty"
             yield Problem(("normalizer",), expected, self.normalizer)
         if scorer is not None and self.candidate_threshold is not None and not scorer.word_dropout:
             expected = "none for a network trained without word_dropout"
             yield Problem(("candidate_threshold",), expected, self.candidate_threshold)
+
+    def _size_problems(self, slots: int) -> Iterator[Problem]:
+        """Yield the sizes of which the longest lattice would take too much memory: a slot has a score for each pair of candidates,
+        and each candidate has `n_best` paths."""
+        if self.candidates**2 * slots > 8 * MAX_CELLS:
+            most = math.isqrt(8 * MAX_CELLS // slots)
+            yield Problem(("candidates",), f"at most {most} with max_positions {slots}", self.candidates)
+        if self.n_best > 1 and self.n_best * self.candidates * slots > 2 * MAX_CELLS:
+            most = 2 * MAX_CELLS // (self.candidates * slots)
+            yield Problem(("n_best",), f"at most {most} with {self.candidates} candidates and max_positions {slots}", self.n_best)
 
 
 NETWORK, SEARCH = LatticeModelConfig, LatticeSearch

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self, cast
 
-from fewstep.config.bounds import Ge, Gt, Le
+from fewstep.config.bounds import MAX_WEIGHT, Ge, Le
 from fewstep.config.network import NetworkConfig
-from fewstep.config.options import Precision, Shortlist, engine_precision
+from fewstep.config.options import MAX_CELLS, MAX_EXPONENT, MAX_HYPOTHESES, Precision, Shortlist, engine_precision
 from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig, SystemParts, Workload
 
@@ -18,6 +18,8 @@ SlotInput = Literal["mask", "uniform", "soft", "repeat", "gaussian"]
 
 LENGTH_CLASSES = 256
 """The number of classes of the length predictor."""
+MAX_PREFIXES, MAX_CANDIDATES = 4096, 1024
+"""Most prefixes, and most candidates, of a slot."""
 
 INPUTS: dict[str, tuple[SlotInput, ...]] = {
     "nat": ("uniform", "mask", "soft"),
@@ -44,14 +46,14 @@ class ParallelConfig(NetworkConfig):
     mixture of source embeddings around that position (`soft`; Wei et al. 2019); with CTC the embedding of slot / `upsampling`
     (`repeat`), or a mixture around that position (`gaussian`; Gu and Kong 2021). Empty: `uniform`, with CTC `repeat`, and the mask
     token with `cmlm`, which has no other."""
-    copy_temperature: Annotated[float, Gt(0)] = 0.3
+    copy_temperature: Annotated[float, Ge(0.001), Le(1000)] = 0.3
     """Temperature of the mixtures of source embeddings; the lower, the fewer source tokens are in a mixture."""
     upsampling: Annotated[float, Ge(1), Le(8)] = 2.0
     """Number of slots for each source token, EOS included (CTC only)."""
     length_prediction: Literal["difference", "absolute"] = "difference"
     """Quantity that the network predicts of the target's length (all objectives but CTC): its difference to the source's, from -128
     to 127, or the length itself, up to 255."""
-    length_loss_weight: Annotated[float, Ge(0)] = 0.1
+    length_loss_weight: Annotated[float, Ge(0), Le(MAX_WEIGHT)] = 0.1
     """Weight of the length's cross-entropy in the loss, where lengths are predicted."""
     glancing_ratio: Annotated[float, Ge(0), Le(1)] = 0.5
     """Share of the number of slots that are still wrong whose tokens are shown in training with glancing, at the first update."""
@@ -123,26 +125,26 @@ class ParallelSearch(SearchConfig):
     strategy: Literal["greedy", "mask-predict", "prefix-beam"] = "greedy"
     """The most probable token of each slot, in one pass; the same, with the least certain tokens hidden and predicted again in
     further passes (networks of objective `cmlm`); or beam search over texts, which adds up alignments (CTC)."""
-    n_best: Annotated[int, Ge(1)] = 1
+    n_best: Annotated[int, Ge(1), Le(MAX_HYPOTHESES)] = 1
     """Number of hypotheses returned for each sentence."""
-    iterations: Annotated[int, Ge(1)] = 10
+    iterations: Annotated[int, Ge(1), Le(256)] = 10
     """Number of passes (mask-predict only)."""
-    length_candidates: Annotated[int, Ge(1)] = 1
+    length_candidates: Annotated[int, Ge(1), Le(LENGTH_CLASSES)] = 1
     """Number of target lengths that are decoded for each sentence, of which one is chosen by `rescoring` (not with CTC)."""
     length_choice: Literal["probable", "around"] = "probable"
     """These lengths: the most probable ones, or those around the most probable one."""
     rescoring: Literal["self", "system"] = "self"
     """Score that chooses among lengths: the mean log-probability of the tokens, or that of the text by the system named
     `rescorer` (noisy parallel decoding, Gu et al. 2018)."""
-    beam_size: Annotated[int, Ge(1)] = 20
+    beam_size: Annotated[int, Ge(1), Le(MAX_PREFIXES)] = 20
     """Number of prefixes that are kept at each slot (prefix-beam only)."""
-    candidates: Annotated[int, Ge(1)] = 20
+    candidates: Annotated[int, Ge(1), Le(MAX_CANDIDATES)] = 20
     """Number of best tokens of each slot that extend a prefix (prefix-beam only)."""
-    ngram_weight: Annotated[float, Ge(0)] = 0.0
+    ngram_weight: Annotated[float, Ge(0), Le(MAX_WEIGHT)] = 0.0
     """Weight of the n-gram model's natural log-probability (prefix-beam only)."""
-    token_bonus: float = 0.0
+    token_bonus: Annotated[float, Ge(-MAX_WEIGHT), Le(MAX_WEIGHT)] = 0.0
     """Per-token bonus that offsets the bias of summed log-probabilities towards short outputs (prefix-beam only)."""
-    length_penalty: Annotated[float, Ge(0)] = 0.0
+    length_penalty: Annotated[float, Ge(0), Le(MAX_EXPONENT)] = 0.0
     """Exponent of the length, with EOS, that final scores are divided by (prefix-beam only)."""
     allow_unknown: bool = False
     """Whether an output may contain the unknown token."""
@@ -212,6 +214,11 @@ class ParallelSearch(SearchConfig):
             yield Problem(("strategy",), f"a strategy other than prefix-beam with objective {network.objective}", self.strategy)
         if not network.uses_ctc:
             return
+        cells = max(network.max_slots * self.beam_size, 8 * self.beam_size * self.candidates)  # prefixes, and those of a slot
+        if self.strategy == "prefix-beam" and cells > MAX_CELLS:
+            most = MAX_CELLS // max(network.max_slots, 8 * self.candidates)
+            expected = f"at most {most} with {self.candidates} candidates of {network.max_slots} slots"
+            yield Problem(("beam_size",), expected, self.beam_size)
         if self.length_candidates > 1:
             yield Problem(("length_candidates",), "1 with CTC, which predicts no length", self.length_candidates)
         if self.rescoring == "system":

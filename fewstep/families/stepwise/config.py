@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, Self, cast
 
-from fewstep.config.bounds import Ge, Lt
+from fewstep.config.bounds import MAX_WEIGHT, Ge, Le, Lt
 from fewstep.config.network import NetworkConfig
-from fewstep.config.options import NucleusSampling, OutputLimits, Precision, Shortlist
+from fewstep.config.options import MAX_CELLS, MAX_EXPONENT, MAX_HYPOTHESES, NucleusSampling, OutputLimits, Precision, Shortlist
 from fewstep.config.problems import Problem
 from fewstep.config.search import LimitedSearch, SearchConfig, SystemParts, Workload
 from fewstep.families.stepwise.orders import ORDERS, GenerationOrder, Mask, OrderName, SlotPositions, Start, Stop, Tail
 
+MAX_STEP = 256
+"""Most tokens of a step."""
 RIGHT_TO_LEFT = {"l2r": (False,), "r2l": (True,), "fold": (False, True)}
 """Switches by arrangement, one for each direction: whether its later tokens stand before its earlier ones in the output."""
 
@@ -23,11 +25,11 @@ class StepwiseConfig(NetworkConfig):
 
     order: OrderName = "autoregressive"
     """Name of the order in which target tokens are written. The next eight keys change single properties of it."""
-    directions: Annotated[int, Ge(1)] | None = None
+    directions: Annotated[int, Ge(1), Le(MAX_STEP)] | None = None
     """Number of directions that are written side by side (h). Empty: as in the order."""
-    tokens_per_direction: Annotated[int, Ge(1)] | None = None
+    tokens_per_direction: Annotated[int, Ge(1), Le(MAX_STEP)] | None = None
     """Tokens of each direction in a step (c). Empty: as in the order."""
-    step_size: Annotated[int, Ge(1)] | None = None
+    step_size: Annotated[int, Ge(1), Le(MAX_STEP)] | None = None
     """Tokens that one call of the decoder writes (z): h c, or 1. Empty: as in the order."""
     mask: Mask | None = None
     """Slots that a decoder slot attends to: those of steps up to its own, all up to itself, or those of its direction. Empty: as
@@ -94,20 +96,20 @@ class StepwiseSearch(LimitedSearch):
 
     strategy: Literal["greedy", "beam", "sample"] = "greedy"
     """Choice of the best token in each slot, beam search, or nucleus sampling."""
-    n_best: Annotated[int, Ge(1)] = 1
+    n_best: Annotated[int, Ge(1), Le(MAX_HYPOTHESES)] = 1
     """Number of hypotheses returned for each sentence: 1 with greedy, at most `beam_size` with beam (fewer are possible with
     `beam_threshold`), any number of samples."""
-    beam_size: Annotated[int, Ge(1)] = 5
+    beam_size: Annotated[int, Ge(1), Le(MAX_HYPOTHESES)] = 5
     """Number of hypotheses kept alive for each sentence (beam only)."""
     selection: Literal["exact", "outer", "double-top-k"] = "exact"
     """Ranking of steps of several tokens (beam only): exact, or by the approximations of Zhang et al. 2020 (`outer`) or of Imamura
     and Sumita 2020 (`double-top-k`, at most two tokens)."""
-    length_penalty: Annotated[float, Ge(0)] = 1.0
+    length_penalty: Annotated[float, Ge(0), Le(MAX_EXPONENT)] = 1.0
     """Exponent alpha of the length normalisation (beam only); 0 ranks by log-probability alone."""
     length_penalty_form: Literal["power", "gnmt"] = "power"
     """Length by which scores are divided: tokens^alpha (`power`), or ((5 + tokens) / 6)^alpha (`gnmt`; Wu et al. 2016). Tokens
     include EOS."""
-    beam_threshold: Annotated[float, Ge(0)] | None = None
+    beam_threshold: Annotated[float, Ge(0), Le(MAX_WEIGHT)] | None = None
     """Hypotheses whose log-probability is more than this many nats below the highest of their sentence are dropped, so that most
     steps have fewer than `beam_size` (beam only; Freitag and Al-Onaizan 2017). Empty: no hypothesis is dropped."""
     sampling: NucleusSampling = field(default_factory=NucleusSampling)
@@ -126,7 +128,7 @@ class StepwiseSearch(LimitedSearch):
     rescore: bool = True
     """Recompute CTranslate2's scores in one more pass. Its own scores are normalised over the tokens that may be written, those of
     other engines over all tokens."""
-    ngram_weight: Annotated[float, Ge(0)] = 0.0
+    ngram_weight: Annotated[float, Ge(0), Le(MAX_WEIGHT)] = 0.0
     """Weight of the bigram coupling of a step: how much more likely, by the n-gram model of the run (`ngram`), two tokens of a step
     are side by side than apart. For greedy search, which considers the four best tokens of each slot, and beam search, in orders
     that write adjacent tokens in a step. 0: the slots are independent."""
@@ -190,7 +192,19 @@ class StepwiseSearch(LimitedSearch):
         if order is not None and self.selection == "double-top-k" and order.step_size > 2:
             yield Problem(("selection",), f"exact or outer with {order.step_size} tokens a step", self.selection)
         yield from self.shortlist_problems(parts)
+        if order is not None and self.strategy == "beam":
+            yield from self._size_problems(order.step_size)
         yield from self._coupling_problems(order, parts)
+
+    def _size_problems(self, step: int) -> Iterator[Problem]:
+        """Yield the size of a beam for which a step of `step` tokens would take too much memory: coupling has a score for each pair
+        of candidates of a slot, and the selection `outer` keeps all pairs of each hypothesis."""
+        coupled = self.ngram_weight > 0
+        cells = self.beam_size**3 * step if coupled else self.beam_size**3 if self.selection == "outer" and step > 1 else 0
+        if cells > MAX_CELLS:
+            most = int((MAX_CELLS / (step if coupled else 1)) ** (1 / 3))
+            expected = f"at most {most} with {'an ngram_weight' if coupled else 'selection outer'} and {step} tokens a step"
+            yield Problem(("beam_size",), expected, self.beam_size)
 
     def _engine_problems(self, order: GenerationOrder | None, parts: SystemParts) -> Iterator[Problem]:
         if self.uses_ctranslate2:

@@ -254,7 +254,7 @@ def test_what_does_not_fit_is_refused():
         small(sight="none")
     with pytest.raises(ValueError, match="top_k: expected at most the vocabulary's 23, got 24"):
         small()(one, length, limit, **{**options, "drafts": DraftOptions(top_k=24)})
-    with pytest.raises(ValueError, match="width, top_k and ngram of at least 1"):
+    with pytest.raises(ValueError, match="width: expected 1 to 4096, got 0"):
         small()(one, length, limit, **{**options, "drafts": DraftOptions(width=0)})
     with pytest.raises(ValueError, match=r"features: expected \[6,6\].*got \[3, 6\] and 6"):
         small(features=np.zeros((3, 6), dtype=np.float32))

@@ -352,7 +352,7 @@ def test_gold_tokens_win_where_the_network_has_learnt_them():
         ({"sources": np.array([[7, 8, 9, 10]])}, r"sources\[0\]: expected EOS \(2\) as the last id"),
         ({"lengths": np.array([5])}, r"lengths\[0\]: expected 1 to 4, got 5"),
         ({"lengths": np.array([0])}, r"lengths\[0\]: expected 1 to 4, got 0"),
-        ({"options": LatticeOptions(candidates=0)}, "candidates of at least 1"),
+        ({"options": LatticeOptions(candidates=0)}, "candidates: expected 1 to 4096, got 0"),
         ({"options": LatticeOptions(normaliser="none")}, "expected full, union, local or selfnorm, got none"),
         ({"options": LatticeOptions(candidate_threshold=-1.0)}, "candidate_threshold: expected at least 0, got -1"),
         ({"options": LatticeOptions(eos=30)}, "bos, eos: expected ids below 30, got 30"),
