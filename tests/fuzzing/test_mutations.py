@@ -1,4 +1,5 @@
-"""Mutated files of systems and stores end in an answer or a refusal: no traceback, no signal, no hang."""
+"""Mutated files of systems and stores, changed numbers of systems, and changed arguments of the extension end in an answer or a
+refusal: no traceback, no signal, no hang, and no gibibyte of memory for a small system."""
 
 from __future__ import annotations
 
@@ -8,12 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.fewstep.systems import write_systems
-from tests.fuzzing.__main__ import FINDINGS, trials
+from tests.fuzzing.__main__ import CALLS, FINDINGS, trials
 from tests.fuzzing.mutations import mutate
 from tests.fuzzing.store import write_store
 
 FEW = 60
 MANY = 500
+SPREAD = range(0, 15_000, 150)
+"""Some of the places and numbers, which are numbered one after the other."""
+MORE = range(7, 20_000, 15)
+"""More of them, and several at a time. `python -m tests.fuzzing numbers --trials 200000` passes through all."""
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +31,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_store(tmp_path_factory.mktemp("store"))
 
 
-def check(directory: Path, seeds: range) -> None:
-    outcomes = trials(directory, seeds)
+def check(directory: Path, seeds: range, *, numbers: bool = False) -> None:
+    outcomes = trials(directory, seeds, numbers=numbers)
     findings = [f"seed {one.seed}: {one.kind}: {one.text}" for one in outcomes if one.kind in FINDINGS]
     assert not findings, "\n".join(findings[:3])
     counts = Counter(one.kind for one in outcomes)
@@ -41,6 +46,29 @@ def test_a_mutated_system_translates_or_is_refused(systems: dict[str, Path], nam
 
 def test_a_mutated_store_is_read_or_refused(store: Path) -> None:
     check(store, range(200))
+
+
+@pytest.mark.parametrize("name", ["autoregressive", "dag", "lattice", "aggressive", "ctc", "cmlm"])
+def test_a_number_at_a_border_is_used_or_refused(systems: dict[str, Path], name: str) -> None:
+    check(systems[name], SPREAD, numbers=True)
+
+
+def test_a_changed_call_is_answered_or_refused() -> None:
+    check(CALLS, range(0, 120_000, 80))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    ["autoregressive", "interleaved-sa", "dag", "dag-predicted", "lattice", "aggressive", "head", "medusa", "glat", "ctc", "cmlm"],
+)
+def test_more_numbers_at_borders_are_used_or_refused(systems: dict[str, Path], name: str) -> None:
+    check(systems[name], MORE, numbers=True)
+
+
+@pytest.mark.slow
+def test_more_changed_calls_are_answered_or_refused() -> None:
+    check(CALLS, range(7, 120_000, 8))
 
 
 @pytest.mark.slow

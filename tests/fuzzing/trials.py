@@ -17,6 +17,8 @@ SECONDS, WAITING = 20, 300
 """Limits of a trial: seconds of processor time, and seconds in all on a busy machine."""
 MEMORY = 3 << 30
 """Address space that a trial may add to that of its process, in bytes."""
+LITTLE_MEMORY = 3 << 29
+"""The same for small systems and short lines: a gibibyte, and the stacks of threads."""
 
 
 class Target(Protocol):
@@ -39,13 +41,14 @@ class Outcome(NamedTuple):
     """The mutation, or the error."""
 
 
-def run_trials(make: Callable[[], Target], seeds: Iterable[int]) -> Iterator[Outcome]:
-    """Yield the outcome of the trial of each seed. `make` makes the target in the process of the trials."""
+def run_trials(make: Callable[[], Target], seeds: Iterable[int], memory: int = MEMORY) -> Iterator[Outcome]:
+    """Yield the outcome of the trial of each seed. `make` makes the target in the process of the trials, which adds at most
+    `memory` bytes."""
     context = multiprocessing.get_context("fork")
     remaining = list(reversed(list(seeds)))
     while remaining:
         here, there = context.Pipe()
-        process = context.Process(target=_serve, args=(make, there), daemon=True)
+        process = context.Process(target=_serve, args=(make, there, memory), daemon=True)
         process.start()
         there.close()
         with here:
@@ -87,11 +90,11 @@ def _processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _serve(make: Callable[[], Target], parent: Connection) -> None:
+def _serve(make: Callable[[], Target], parent: Connection, memory: int) -> None:
     target = make()
     faulthandler.enable()
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     parent.send("ready")
     while (seed := parent.recv()) is not None:
