@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import typer
 
 from pipeline.config.load import load_config
+from pipeline.config.texts import FORMATS
 from pipeline.errors import FewstepError
 
 PACKAGES = ("numpy", "torch", "pyarrow", "sentencepiece", "safetensors", "sacrebleu", "pydantic", "mlflow", "ray")
@@ -100,7 +101,7 @@ def _config(path: Path, settings: Any) -> Iterator[Check]:
     corpus = settings.corpus
     texts = {"train": corpus.train, "validation": corpus.validation, **corpus.test}
     for name, text in texts.items():
-        files = [*text.source, *text.target, *text.tsv, *text.parquet, *(f for joined in text.references for f in joined)]
+        files = [file for given in (*(getattr(text, name) for name in FORMATS), *text.references) for file in given]
         missing = [str(file) for file in files if isinstance(file, Path) and not os.access(file, os.R_OK)]
         if missing:
             yield Check(f"text {name}", "FAIL", f"expected readable files, got none at {', '.join(missing)}")

@@ -72,6 +72,9 @@ class PairFiles:
 FORMATS = tuple(field.name for field in fields(PairFiles))
 """The keys of `PairFiles`."""
 
+PAIR_FORMATS: dict[str, type[int | str]] = {"tsv": int, "parquet": str}
+"""The keys of formats with both sides in a file, with the type of the columns that `columns` states."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyFiles:

@@ -129,11 +129,9 @@ def _text_rows(step: Step) -> int:
     assert isinstance(inputs, CorpusInputs)
     if config.embedded:
         return config.embedded
-    from stages.corpus.line_index import count_rows
+    from stages.corpus.indexed_text import count_rows
 
-    files, languages = inputs.files, (config.source_language, config.target_language)
-    lines = sum(count_rows(file, None) for file in (*files.source, *files.tsv))
-    return lines + sum(count_rows(file, languages) for file in files.parquet)
+    return count_rows(inputs.files)
 
 
 def _rows(directory: Path) -> int | None:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.config.systems import CTranslate2Teacher, FairseqTeacher
-from pipeline.config.texts import VOCABULARY_FILES, File, LocalFile, PairFiles, TextConfig, VocabularyFiles, matching
+from pipeline.config.texts import FORMATS, VOCABULARY_FILES, File, LocalFile, PairFiles, TextConfig, VocabularyFiles, matching
 from pipeline.data.access import DataAccess
 from pipeline.data.licences import licence_of_test_set
 from pipeline.data.resolve import resolved_text
@@ -38,11 +38,8 @@ def text_files(text: PairFiles, access: DataAccess) -> TextFiles:
     files = resolved_text(text, access)
     references = files.references if isinstance(files, TextConfig) else ()
     found = TextFiles(
-        source=with_digests(files.source, access),
-        target=with_digests(files.target, access),
         references=tuple(with_digests(side, access) for side in references),
-        tsv=with_digests(files.tsv, access),
-        parquet=with_digests(files.parquet, access),
+        **{name: with_digests(getattr(files, name), access) for name in FORMATS},
     )
     if not isinstance(text, TextConfig) or text.sacrebleu is None:
         return found

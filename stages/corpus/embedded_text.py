@@ -9,15 +9,15 @@ from itertools import islice
 import pyarrow as pa
 
 from stages.corpus import CorpusConfig
-from stages.corpus.line_index import IndexedFile
-from stages.corpus.reader import BATCH_ROWS
+from stages.corpus.indexed_text import BATCH_ROWS
+from stages.corpus.readers.reader import IndexedFile
 from stages.errors import DataError
 from stages.shared.embedded import LANGUAGES, documents, pairs
 
 
 @dataclass(frozen=True)
 class EmbeddedText:
-    """The first `config.embedded` pairs of a part of the embedded corpus. See `stages.corpus.reader.IndexedText`."""
+    """The first `config.embedded` pairs of a part of the embedded corpus. See `stages.corpus.indexed_text.IndexedText`."""
 
     config: CorpusConfig
 

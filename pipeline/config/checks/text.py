@@ -11,6 +11,7 @@ from pipeline.config.schema import Pinned, RunConfig
 from pipeline.config.texts import (
     COLUMNS,
     FORMATS,
+    PAIR_FORMATS,
     VOCABULARY_FILES,
     DistilledText,
     File,
@@ -61,7 +62,7 @@ def _corpus(config: RunConfig) -> Iterator[Rule]:
 def _text(path: KeyPath, text: TextConfig, config: RunConfig) -> Iterator[Rule]:
     given = _given(text)
     if not given or (len(given) > 1 and ("embedded" in given or "sacrebleu" in given)):
-        alone = "embedded or sacrebleu alone, or any of source and target, tsv, parquet, mtdata, opus"
+        alone = f"embedded or sacrebleu alone, or any of source and target, {', '.join(PAIR_FORMATS)}, mtdata, opus"
         yield broken(path, alone, ", ".join(given) or "none of them")
     yield from _pair_files(path, text)
     yield from _names(path, text)
@@ -77,7 +78,7 @@ def _text(path: KeyPath, text: TextConfig, config: RunConfig) -> Iterator[Rule]:
 
 def _given(text: TextConfig) -> list[str]:
     """Return the ways in which a text is given."""
-    given = [name for name in ("embedded", "sacrebleu", "tsv", "parquet", "mtdata", "opus") if getattr(text, name)]
+    given = [name for name in ("embedded", "sacrebleu", *PAIR_FORMATS, "mtdata", "opus") if getattr(text, name)]
     return given + (["source and target"] if text.source or text.target else [])
 
 
@@ -141,9 +142,9 @@ def _remote(path: KeyPath, file: RemoteFile) -> Iterator[Rule]:
 
 def _part(path: KeyPath, file: RemoteFile | LocalFile) -> Iterator[Rule]:
     """Check which columns of a file are read; `path` ends with the key of the format and a number."""
-    kind = {"tsv": int, "parquet": str}.get(str(path[-2]))
+    kind = PAIR_FORMATS.get(str(path[-2]))
     if file.columns and kind is None:
-        yield broken((*path, "columns"), "columns of files in tsv and parquet alone", "some here")
+        yield broken((*path, "columns"), f"columns of files in {' and '.join(PAIR_FORMATS)} alone", "some here")
     elif file.columns and (len(file.columns) != COLUMNS or not all(isinstance(column, kind or str) for column in file.columns)):
         expected = "two numbers from 1, as in [1, 2]" if kind is int else "two names, as in [translation.de, translation.en]"
         yield broken((*path, "columns"), expected, ", ".join(map(repr, file.columns)))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pipeline.config.texts import FORMATS, matching
 from pipeline.config.tree import Node
+from stages.artifacts import ExternalFile
 from stages.errors import DataError
 
 NAMED = ("sacrebleu", "mtdata", "opus")
@@ -40,7 +41,7 @@ def _file_pairs(file: Node, kind: str) -> int:
     path = path or file.value
     if not isinstance(path, str) or not isinstance(member, str):
         return 0
-    return sum(_count(one, member, *_state(one), kind == "parquet") for one in matching(Path(path)))
+    return sum(_count(one, member, *_state(one), kind) for one in matching(Path(path)))
 
 
 def _state(path: Path) -> tuple[int, int]:
@@ -52,17 +53,8 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=256)
-def _count(path: Path, member: str, size: int, modified: int, parquet: bool) -> int:
+def _count(path: Path, member: str, size: int, modified: int, kind: str) -> int:
     """Return the rows of a file, or of its member; `size` and `modified` are part of the key of the cache."""
-    if not parquet:
-        from stages.corpus.lines import read_lines
+    from stages.corpus.readers import READERS
 
-        return sum(len(lines) for lines in read_lines(path, member))
-    from pyarrow import ArrowException
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        with ParquetFile(path) as file:
-            return int(file.metadata.num_rows)
-    except (OSError, ArrowException) as error:
-        raise DataError(f"{path}: expected a Parquet file, got: {error}") from error
+    return READERS.get(kind, READERS["lines"]).rows(ExternalFile(path, "", member))

@@ -23,8 +23,8 @@ from pipeline.data.names import hub_name, is_mtdata_id, opus_name
 from pipeline.data.resolve import resolved_text
 from pipeline.plan.text_files import text_files
 from pipeline.store.downloads import RemoteFile
+from stages.corpus.indexed_text import open_text
 from stages.corpus.phases import Phases
-from stages.corpus.reader import open_text
 from stages.errors import DataError, StageError
 from tests.pipeline.data.packing import tarred, zipped
 from tests.pipeline.data.web import Site

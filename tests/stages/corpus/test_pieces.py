@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 
 from kernels import durable
 from stages.artifacts import CHECKPOINTS, STOP, ExternalFile, Text
-from stages.corpus import CorpusConfig, CorpusInputs, Filters, TextFiles, duplicates, line_index
+from stages.corpus import CorpusConfig, CorpusInputs, Filters, TextFiles, duplicates
 from stages.corpus.filters import Cleaner, comparison_keys
 from stages.corpus.ledger import REASONS, SAMPLES
+from stages.corpus.readers import READERS, lines
+from stages.corpus.readers.reader import IndexedFile
 from stages.corpus.run import run
 from stages.errors import DataError, TransientError
 from stages.shared.shards import read_shards
@@ -132,8 +134,8 @@ def test_any_pieces_and_workers_give_the_bytes_of_one_process(
     inputs = CorpusInputs(files(folder / "in", pairs, cut, packed), (excluded,))
     run(inputs, CONFIG, context_in(folder / "one"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(line_index, "BLOCK_BYTES", block)
-        patch.setattr(line_index, "SPAN_BLOCKS", 2)
+        patch.setattr(lines, "BLOCK_BYTES", block)
+        patch.setattr(lines, "SPAN_BLOCKS", 2)
         patch.setattr(duplicates, "PARTITION_KEYS", partition)
         run(inputs, CONFIG, context_in(folder / "many", workers=Shuffled(workers)), piece_rows)
     assert results(folder / "many") == results(folder / "one")
@@ -150,17 +152,18 @@ def test_any_range_of_lines_is_read(
 ) -> None:
     path = tmp_path_factory.mktemp("lines") / "s"
     path.write_bytes("".join(parts).encode())
-    lines = path.read_text().splitlines(keepends=True)
+    expected = path.read_text().splitlines(keepends=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(line_index, "BLOCK_BYTES", block)
+        patch.setattr(lines, "BLOCK_BYTES", block)
         given = ExternalFile(path, "")
-        counts = [rows for span in line_index.spans(given, path) for rows in line_index.count(span)]
-        file = line_index.indexed(given, path, counts)
-        assert file.rows == len(lines) == line_index.count_rows(given, None)
-        start = data.draw(st.integers(0, len(lines)))
-        stop = data.draw(st.integers(start, len(lines)))
-        found = [line for part in file.lines(start, stop) for line in part.to_pylist()]
-    assert found == lines[start:stop]
+        reader = READERS["lines"]
+        counts = [rows for span in reader.spans(given, path, ("en", "de")) for rows in reader.count(span)]
+        file = IndexedFile.of(given, path, counts)
+        assert file.rows == len(expected) == reader.rows(given)
+        start = data.draw(st.integers(0, len(expected)))
+        stop = data.draw(st.integers(start, len(expected)))
+        found = [line for part in reader.read(file, start, stop, "source", ("en", "de")) for line in part["source"].to_pylist()]
+    assert found == expected[start:stop]
 
 
 class Recorded:

@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from stages.context import StepContext
 from stages.corpus import TextFiles
+from stages.corpus.indexed_text import IndexedText, open_text
 from stages.corpus.phases import Phases
-from stages.corpus.reader import IndexedText, open_text
 from stages.workers import LocalWorkers, Resources, Workers
 
 

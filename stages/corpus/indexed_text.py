@@ -1,4 +1,4 @@
-"""Read parallel text by ranges of rows: lines (plain, gzip or zstd), tab-separated columns, or Parquet."""
+"""Parallel text in files of any format (`stages.corpus.readers`), which is read by ranges of rows."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stages.artifacts import ExternalFile
 from stages.context import WorkerContext
 from stages.corpus import TextFiles
 from stages.corpus.limits import within_batches
-from stages.corpus.line_index import IndexedFile, Span, count, indexed, is_packed, spans, unpack
 from stages.corpus.phases import Phases
+from stages.corpus.readers import READERS
+from stages.corpus.readers.lines import unpack
+from stages.corpus.readers.reader import IndexedFile
 from stages.errors import DataError
 from stages.shared.shards import rechunk
 
@@ -30,15 +31,15 @@ QUICK_BYTES, MAX_QUICK_FILES = 32 << 20, 20
 
 
 FileSide = tuple[str, str, tuple[ExternalFile, ...]]
-"""The name, kind and files of a side."""
+"""The name, format and files of a side."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One column of a text, or both if `kind` is tsv or parquet: files that are concatenated in order."""
+    """One column of a text, or both for a format of pairs: files that are concatenated in order."""
 
     name: str
-    kind: str
+    format: str
     files: tuple[IndexedFile, ...]
 
     @property
@@ -52,18 +53,7 @@ class Side:
             begin, end = max(start - before, 0), min(stop - before, file.rows)
             before += file.rows
             if begin < end:
-                yield from self._read(file, begin, end, languages)
-
-    def _read(self, file: IndexedFile, start: int, stop: int, languages: tuple[str, str]) -> Iterator[pa.Table]:
-        if self.kind == "parquet":
-            yield from file.pairs(start, stop, languages)
-        elif self.kind == "tsv":
-            for lines in file.lines(start, stop):
-                yield _columns(file, lines, start)
-                start += len(lines)
-        else:
-            for lines in file.lines(start, stop):
-                yield pa.table({self.name: lines})
+                yield from READERS[self.format].read(file, begin, end, self.name, languages)
 
 
 @dataclass(frozen=True)
@@ -117,7 +107,7 @@ def open_text(files: TextFiles, languages: tuple[str, str], folder: Path, phases
     sides = [side for given in formats for side in given]
     texts = _texts(sides, folder, phases)
     entries = list(dict.fromkeys((kind, file) for _, kind, side in sides for file in side))
-    wanted = [(file, texts.get(file, file.path), languages if kind == "parquet" else None) for kind, file in entries]
+    wanted = [(kind, file, texts.get(file, file.path), languages) for kind, file in entries]
     ((_, parts),) = phases.map(make_lister, None, [wanted])
     every = [span for its_spans in parts for span in its_spans]
     quick = sum(span.stop - span.start for span in every) <= QUICK_BYTES and len(every) <= MAX_QUICK_FILES
@@ -125,7 +115,7 @@ def open_text(files: TextFiles, languages: tuple[str, str], folder: Path, phases
     index, first = dict[tuple[str, ExternalFile], IndexedFile](), 0
     for (kind, file), its_spans in zip(entries, parts, strict=True):
         found = [rows for number in range(first, first + len(its_spans)) for rows in counts.pop(number)]
-        index[kind, file] = indexed(file, texts.get(file, file.path), found)
+        index[kind, file] = IndexedFile.of(file, texts.get(file, file.path), found)
         first += len(its_spans)
     groups: list[tuple[Side, ...]] = []
     for given in formats:
@@ -133,16 +123,19 @@ def open_text(files: TextFiles, languages: tuple[str, str], folder: Path, phases
     return IndexedText(languages, tuple(groups))
 
 
+def count_rows(files: TextFiles) -> int:
+    """Return the number of pairs of a text, as its first sides have them. Raises DataError for a file that cannot be read."""
+    return sum(READERS[kind].rows(file) for (_, kind, side), *_ in _formats(files) for file in side)
+
+
 def make_lister(_: None) -> Any:
     """Return a function that returns the spans of each of some files."""
-    return lambda files: [
-        spans(file, text) if languages is None else [Span(file, text, languages=languages)] for file, text, languages in files
-    ]
+    return lambda files: [READERS[kind].spans(file, text, languages) for kind, file, text, languages in files]
 
 
 def make_counter(_: None) -> Any:
     """Return the function that counts the rows of a span."""
-    return count
+    return lambda span: READERS[span.format].count(span)
 
 
 def make_unpacker(context: WorkerContext) -> Any:
@@ -155,14 +148,14 @@ def _unpack(context: WorkerContext, pair: tuple[ExternalFile, Path]) -> None:
 
 
 def _texts(sides: Iterable[FileSide], folder: Path, phases: Phases) -> dict[ExternalFile, Path]:
-    """Return where the lines of each text file are. Compressed files are decompressed unless an earlier attempt has done so."""
+    """Return the copies of packed files, which are decompressed unless an earlier attempt has done so."""
     texts = {
-        file: folder / f"{hashlib.sha256(repr(file).encode()).hexdigest()[:16]}.txt" if is_packed(file) else file.path
+        file: folder / f"{hashlib.sha256(repr(file).encode()).hexdigest()[:16]}.txt"
         for _, kind, files in sides
         for file in files
-        if kind != "parquet"
+        if READERS[kind].packed(file)
     }
-    missing = [(file, text) for file, text in texts.items() if is_packed(file) and not text.exists()]
+    missing = [(file, text) for file, text in texts.items() if not text.exists()]
     quick = len(missing) <= MAX_QUICK_FILES and sum(_size(file.path) for file, _ in missing) <= QUICK_BYTES
     for _ in phases.map(make_unpacker, phases.context.for_workers(), missing, quick=quick):
         pass
@@ -178,20 +171,18 @@ def _size(path: Path) -> int:
 
 
 def _formats(files: TextFiles) -> list[list[FileSide]]:
-    """Return the sides of each format that a text has: those of source and target, of tsv, and of parquet."""
-    names = [name for name in ("source", "tsv", "parquet") if getattr(files, name)]
-    if not names or bool(files.source) != bool(files.target) or (files.references and len(names) > 1):
+    """Return the sides of each format that a text has: those of source and target, and of each format of pairs."""
+    pairs = {name: getattr(files, name) for name in READERS if name != "lines"}
+    given: dict[str, list[FileSide]] = {name: [(name, name, side)] for name, side in pairs.items() if side}
+    if files.source:
+        given = {"source": [("source", "lines", files.source), ("target", "lines", files.target)], **given}
+    if not given or bool(files.source) != bool(files.target) or (files.references and len(given) > 1):
         raise DataError(
-            "corpus files: expected source and target, tsv or parquet, and references with only one of these formats, got "
-            f"{', '.join(names) or 'none of them'}; correct the files of the text"
+            f"corpus files: expected source and target, {' or '.join(pairs)}, and references with only one of these formats, got "
+            f"{', '.join(given) or 'none of them'}; correct the files of the text"
         )
     references: list[FileSide] = [(f"reference {number}", "lines", side) for number, side in enumerate(files.references, 2)]
-    given: dict[str, list[FileSide]] = {
-        "source": [("source", "lines", files.source), ("target", "lines", files.target)],
-        "tsv": [("tsv", "tsv", files.tsv)],
-        "parquet": [("parquet", "parquet", files.parquet)],
-    }
-    return [given[name] + references for name in names]
+    return [sides + references for sides in given.values()]
 
 
 def _groups(sides: Sequence[Side]) -> Iterator[tuple[Side, ...]]:
@@ -203,7 +194,7 @@ def _groups(sides: Sequence[Side]) -> Iterator[tuple[Side, ...]]:
     numbers = {len(side.files) for side in sides}
     slices = [slice(i, i + 1) for i in range(numbers.pop())] if len(numbers) == 1 else [slice(None)]
     for part in slices:
-        group = tuple(Side(side.name, side.kind, side.files[part]) for side in sides)
+        group = tuple(Side(side.name, side.format, side.files[part]) for side in sides)
         if len({side.rows for side in group}) > 1:
             raise _unequal(group)
         yield group
@@ -215,28 +206,6 @@ def _unequal(group: Iterable[Side]) -> DataError:
     return DataError(
         f"corpus files: expected the same number of lines on all sides, got {totals} ({lines}); align the files line by line"
     )
-
-
-def _columns(file: IndexedFile, lines: pa.StringArray, start: int) -> pa.Table:
-    """Split lines at tabs into source and target. `start` lines of the file precede them.
-
-    Without stated columns, lines of two columns are expected. With them, lines may have more, and blank lines are empty pairs.
-    """
-    stated = file.file.columns
-    tabs = pc.count_substring(lines, "\t").to_numpy()
-    source, target = (int(column) - 1 for column in stated or (1, 2))
-    last = max(source, target)
-    wrong = tabs != last
-    if stated:
-        blank = pc.equal(pc.utf8_trim_whitespace(lines), "")
-        lines = pc.if_else(blank, "\t" * last, lines)
-        wrong = (tabs < last) & ~blank.to_numpy(zero_copy_only=False)
-    if (at := np.flatnonzero(wrong)).size:
-        expected = f"at least {last + 1} columns" if stated else "two columns, source<TAB>target"
-        line, found = start + int(at[0]) + 1, int(tabs[at[0]]) + 1
-        raise DataError(f"{file.shown}, line {line}: expected {expected}, got {found}; remove or repair the line")
-    cells = pc.split_pattern(lines, "\t")
-    return pa.table({"source": pc.list_element(cells, source), "target": pc.list_element(cells, target)})
 
 
 def _stream(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

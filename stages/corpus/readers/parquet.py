@@ -1,4 +1,7 @@
-"""Parallel text in Parquet files, as a stream of tables whose memory is bounded whatever the file holds."""
+"""Parallel text in Parquet files, as a stream of tables whose memory is bounded whatever the file holds.
+
+The index of a Parquet file is the number of rows before each row group.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from stages.artifacts import ExternalFile
 from stages.corpus.limits import check_line, check_row_groups, require_regular
 from stages.corpus.lines import readable
+from stages.corpus.readers.reader import IndexedFile, Languages, Span
 from stages.errors import DataError
 
 BATCH_ROWS = 4096
@@ -19,10 +24,37 @@ PART_BYTES = 64 << 20
 """Bytes of the texts of one table, beside its last row."""
 
 
-def group_rows(path: Path, languages: tuple[str, str], columns: Sequence[str | int] = ()) -> list[int]:
-    """Return the number of rows of each row group of a file. Raises DataError for a file that `read_parquet` refuses unread."""
-    metadata = _open(path, languages, columns)[0].metadata
-    return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+class Parquet:
+    """Parquet files with a column of strings for each side."""
+
+    def packed(self, file: ExternalFile) -> bool:
+        """Return False: row groups are read from anywhere."""
+        return False
+
+    def spans(self, file: ExternalFile, text: Path, languages: Languages) -> list[Span]:
+        """Return the whole file, whose counts are in its metadata."""
+        return [Span("parquet", file, text, languages)]
+
+    def count(self, span: Span) -> list[int]:
+        """Return the number of rows of each row group. Raises DataError for a file that `read_parquet` refuses unread."""
+        metadata = _open(span.file.path, span.languages, span.file.columns)[0].metadata
+        return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+
+    def rows(self, file: ExternalFile) -> int:
+        """Return the number of rows that the metadata states."""
+        with readable(file.path), pq.ParquetFile(file.path) as found:
+            return int(found.metadata.num_rows)
+
+    def read(self, file: IndexedFile, start: int, stop: int, side: str, languages: Languages) -> Iterator[pa.Table]:
+        """Yield the rows `start` to `stop`, as `read_parquet` does."""
+        first = int(np.searchsorted(file.starts, start, "right")) - 1
+        last = int(np.searchsorted(file.starts, stop, "left"))
+        row = int(file.starts[first])
+        for table in read_parquet(file.file.path, languages, file.file.columns, range(first, last), row):
+            begin, end = max(start - row, 0), min(stop - row, table.num_rows)
+            row += table.num_rows
+            if begin < end:
+                yield table.slice(begin, end - begin)
 
 
 def read_parquet(
