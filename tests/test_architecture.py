@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -25,9 +24,6 @@ NATIVE = {
 
 COMPILED_ONCE = ("inference/candidates", "inference/ngram", "ops/align", "ops/candidates", "ops/ngram")
 """The folders of `kernels/csrc` that kernels/CMakeLists.txt compiles for the lowest level alone, as it does the bindings."""
-
-MAX_NATIVE_FILES = 20
-"""C++ files that may lie directly in a folder."""
 
 DOORS = {
     "ray": {
@@ -96,14 +92,6 @@ def test_native_inference_is_bound_without_ops() -> None:
     for path in native_files("bindings/inference"):
         wrong = [folder for folder in included_folders(path) if "ops" in folder.split("/")]
         assert not wrong, f"{path} includes {wrong}: expected csrc/base and csrc/inference; bind the function in bindings/ops"
-
-
-def test_native_folders_are_small() -> None:
-    files = Counter(path.parent for folder in ("csrc", "bindings") for path in native_files(folder))
-    large = {str(folder.relative_to(ROOT)): count for folder, count in files.items() if count > MAX_NATIVE_FILES}
-    assert not large, (
-        f"{large}: expected at most {MAX_NATIVE_FILES} files in a folder; move files of one subject to a folder of their own"
-    )
 
 
 @pytest.mark.parametrize("library", DOORS)

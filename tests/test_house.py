@@ -17,8 +17,6 @@ from tests.architecture import (
 from tests.house_sizes import report
 
 KNOWN = modules()
-MAX_FILES = 20
-"""Python files in one folder."""
 MAX_DEFERRED_IMPORTS = 60
 
 
@@ -28,11 +26,6 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         f"expected no import circles (type-only and deferred imports count), found {len(found)}: {found}; "
         "move what both sides need into a module of its own"
     )
-
-
-def test_folders_hold_few_files() -> None:
-    crowded = {folder: count for folder, count in files_per_folder(KNOWN).items() if count > MAX_FILES}
-    assert not crowded, f"expected at most {MAX_FILES} Python files in a folder, found {crowded}; make a folder for each subject"
 
 
 def test_few_imports_are_deferred() -> None:

@@ -10,17 +10,15 @@ import torch
 
 from fewstep.families.stepwise.config import StepwiseSearch
 from stages.benchmark import BenchmarkConfig, BenchmarkInputs
-from stages.benchmark.matched_baseline import matched_baseline
 from stages.benchmark.peak_memory import peak_memory
 from stages.benchmark.rivals.ctranslate2_entry import ctranslate2_translator
-from stages.benchmark.summary import by_length, by_sentence, summarise
+from stages.benchmark.summary import by_length, by_sentence, matched_baseline, summarise
 from stages.benchmark.tables import length_table, parts_table, reference_table, table
 from stages.benchmark.timing import RoundTimings, Translate, measure, sized_batches
 from stages.benchmark.translator import timed_translator
 from stages.context import Context, StepContext
 from stages.errors import DataError
-from stages.shared.decoding.chosen import with_tuned_options
-from stages.shared.decoding.engines import check_engine
+from stages.shared.decoding.searches import check_engine, with_tuned_options
 from stages.shared.decoding.sentences import read_sentences
 from stages.shared.decoding.systems import load
 from stages.shared.environment import environment

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from fewstep.config.search import SearchConfig
 from stages.benchmark.timing import RoundTimings
 from stages.shared.statistics import percentile, quantiles
 
@@ -125,3 +126,13 @@ def by_sentence(timings: Sequence[RoundTimings], baseline: str) -> dict[str, lis
 
 def _median_of(timings: RoundTimings, sentences: Sequence[int]) -> float:
     return median(timings.latencies_ms[index] for index in sentences)
+
+
+def matched_baseline(search: SearchConfig, baselines: Mapping[str, SearchConfig]) -> str | None:
+    """Return the name of the first baseline with the same workload as `search`; None if there is no such baseline.
+
+    Engine, precision and shortlist must be the same; both must have a beam, or samples, or neither. Within one family beams must
+    also be equally wide.
+    """
+    same = (name for name, other in baselines.items() if other.workload == search.workload and search.equally_wide(other))
+    return next(same, None)

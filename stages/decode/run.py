@@ -9,9 +9,9 @@ from fewstep.vocabulary import unknown_pieces
 from stages.context import StepContext
 from stages.decode import DecodeConfig, DecodeInputs
 from stages.errors import unwritable
-from stages.shared.decoding.chosen import with_tuned_options
 from stages.shared.decoding.draft_statistics import summarise
 from stages.shared.decoding.pieces import PIECE_ROWS, DecodeJob, Piece, copy
+from stages.shared.decoding.searches import with_tuned_options
 from stages.shared.decoding.text import NEAR_TIE, decode_text
 from stages.shared.shards import drop_shards_from, read_shard, shard_path, shard_paths
 from stages.shared.vocabulary.processor import processor

@@ -11,8 +11,7 @@ from stages.score.breakdown import by_length, diversity
 from stages.score.comet import comet
 from stages.score.repetition import best_tokens, repeated, tokens_of
 from stages.shared.decoding.sentences import best_in_order, ranked_in_order, read_sentences
-from stages.shared.scoring.entities import decoded
-from stages.shared.scoring.metrics import Comparison, score, word_splitter
+from stages.shared.scoring.metrics import Comparison, decoded, score, word_splitter
 from stages.shared.scoring.ngram_metrics import head_and_tail
 from stages.shared.scoring.tokenizers import tokenizer_for
 

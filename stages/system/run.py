@@ -22,7 +22,7 @@ from models.training.finite import NotFiniteError
 from stages.artifacts import CHECKPOINTS
 from stages.context import Context, StepContext
 from stages.errors import ArtifactError, unwritable
-from stages.shared.decoding.chosen import with_tuned_options
+from stages.shared.decoding.searches import with_tuned_options
 from stages.shared.tasks import TaskName, validation_quality
 from stages.shared.vocabulary.processor import processor
 from stages.system import SystemConfig, SystemInputs

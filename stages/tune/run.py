@@ -13,8 +13,7 @@ from stages.shared.decoding.pieces import PIECE_ROWS, DecodeJob
 from stages.shared.decoding.sentences import read_sentences
 from stages.shared.decoding.systems import load
 from stages.shared.decoding.text import decode_text
-from stages.shared.scoring.entities import decoded
-from stages.shared.scoring.metrics import Comparison, score
+from stages.shared.scoring.metrics import Comparison, decoded, score
 from stages.shared.scoring.tokenizers import tokenizer_for
 from stages.shared.shards import read_shard
 from stages.shared.tasks import TASKS

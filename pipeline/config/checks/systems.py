@@ -29,7 +29,7 @@ from pipeline.config.systems import (
 )
 from pipeline.config.texts import DistilledText
 from stages.ngram import NgramConfig
-from stages.shared.decoding.engines import missing_engine
+from stages.shared.decoding.searches import missing_engine
 from stages.shared.tasks import TASKS
 from stages.vocabulary import VocabularyConfig
 

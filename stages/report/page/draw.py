@@ -1,4 +1,4 @@
-"""The figures that a report draws from its findings."""
+"""The figures that a report draws from its findings, and figures as elements of the page."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stages.report.figures.evaluation import Point, quality_speed, speed_spread
-from stages.report.figures.training import training_curves
+from stages.report.figures import Point, quality_speed, speed_spread, training_curves
 from stages.report.findings.curves import Costs, Series
 from stages.report.findings.results import NAMES, Findings
-from stages.shared.figures.drawing import Figure
+from stages.report.page.markup import Markup, element
+from stages.shared.figures.canvas import CARD, inlined, page_colour
+from stages.shared.figures.drawing import Drawing, Entry, Figure
 
 LOSSES = ("nll", "valid_loss")
 """Metrics of a training: losses on the training and the validation text, both without label smoothing."""
@@ -67,3 +68,23 @@ class Draw:
                 "of initial weights."
             )
         return Figure("training_curves", training_curves(found, LOSSES, (quality, metric), self.findings.colours, costs), caption)
+
+
+def figure_element(figure: Figure) -> Markup:
+    """Return an inline figure with its key and its caption."""
+    drawn = [
+        Markup(inlined(panel.svg, f"{figure.name}-{index}", panel.title)) for index, panel in enumerate(figure.drawing.panels, 1)
+    ]
+    body = element("div", *drawn, class_=f"drawn {figure.layout}{' alone' if len(drawn) == 1 else ''}")
+    return element("figure", element("div", body, _key(figure.drawing), class_="with-key"), element("figcaption", figure.caption))
+
+
+def _key(drawing: Drawing) -> Markup | None:
+    if not drawing.key:
+        return None
+    return element("ul", *(element("li", _mark(entry), entry.name) for entry in drawing.key), class_="key")
+
+
+def _mark(entry: Entry) -> Markup:
+    mark = entry.mark(0, 8).replace(entry.colour, page_colour(entry.colour)).replace(CARD, "var(--card)")
+    return element("svg", Markup(mark), viewBox="0 0 20 16", width="20", height="16", aria_hidden="true")

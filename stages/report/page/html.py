@@ -7,8 +7,8 @@ from importlib.resources import files
 
 from stages.report.findings.results import Findings
 from stages.report.page.browser import browser
+from stages.report.page.draw import figure_element
 from stages.report.page.extras import Extras
-from stages.report.page.figure import figure_element
 from stages.report.page.funnel import corpus
 from stages.report.page.headline import tiles
 from stages.report.page.markdown import lead_line, unknown_line

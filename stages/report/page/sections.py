@@ -7,8 +7,8 @@ from typing import Any
 
 from stages.report.findings.curves import Costs
 from stages.report.findings.results import NAMES, Findings
+from stages.report.page.draw import figure_element
 from stages.report.page.extras import Extras
-from stages.report.page.figure import figure_element
 from stages.report.page.markup import Section, count, element, table
 from stages.shared.report_parts import Table, number
 from stages.shared.tasks import Task

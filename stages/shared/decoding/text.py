@@ -20,8 +20,8 @@ from stages.context import StepContext, WorkerContext
 from stages.errors import StageError, TransientError
 from stages.shared.decoding.calibration import Calibration
 from stages.shared.decoding.draft_statistics import numbers_of
-from stages.shared.decoding.engines import check_engine
 from stages.shared.decoding.pieces import DecodeJob, Piece, check, cut, is_whole
+from stages.shared.decoding.searches import check_engine
 from stages.shared.decoding.systems import load
 from stages.shared.shards import write_shard
 

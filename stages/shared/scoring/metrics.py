@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -131,3 +132,8 @@ def _lengths(result: Score) -> dict[str, Any]:
         "reference_length": int(result.ref_len),
         "length_ratio": round(float(result.ratio), 4),
     }
+
+
+def decoded(texts: Sequence[str]) -> list[str]:
+    """Return texts with characters in place of entities such as `&apos;`, which Moses' tokeniser writes for special characters."""
+    return [html.unescape(text) for text in texts]

@@ -10,7 +10,7 @@ from tests.pipeline.config.config_text import PAIR, TEACHER, wrong
 
 
 def test_an_engine_that_is_not_installed_is_named_with_its_extra(tmp_path, monkeypatch):
-    monkeypatch.setattr("stages.shared.decoding.engines.find_spec", lambda name: None)
+    monkeypatch.setattr("stages.shared.decoding.searches.find_spec", lambda name: None)
     (problem,) = wrong(tmp_path, TEACHER + "distillation: {engine: ctranslate2}")
     assert problem.startswith("c.yaml:2: distillation.engine: expected the package ctranslate2")
     assert "pip install 'fewstep[ctranslate2]'" in problem

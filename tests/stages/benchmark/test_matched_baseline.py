@@ -5,7 +5,7 @@ from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.families.dag.config import DagSearch
 from fewstep.families.lattice.config import LatticeSearch
 from fewstep.families.stepwise.config import StepwiseSearch
-from stages.benchmark.matched_baseline import matched_baseline
+from stages.benchmark.summary import matched_baseline
 
 BASELINES = {
     search.label: search

@@ -14,8 +14,8 @@ import pytest
 from fewstep.streams import MAX_LINE_BYTES
 from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles, limits
-from stages.corpus import parquet as parquet_files
 from stages.corpus.lines import read_lines
+from stages.corpus.readers import parquet as parquet_files
 from stages.errors import DataError
 from tests.stages.corpus.texts import tables
 

@@ -8,8 +8,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.report.figures.evaluation import Point, pareto, quality_speed
-from stages.report.figures.training import training_curves
+from stages.report.figures import Point, pareto, quality_speed, training_curves
 from stages.report.findings.curves import Costs, read_costs, read_curves, thinned
 from stages.report.page.markup import element, join
 from stages.shared.figures.canvas import SERIES, colours_of, inlined

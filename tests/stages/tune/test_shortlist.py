@@ -14,7 +14,7 @@ from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.shortlist import Lexicon
 from stages.artifacts import Tuned
-from stages.shared.decoding.chosen import with_tuned_options
+from stages.shared.decoding.searches import with_tuned_options
 from stages.tune.shortlist import Measured, ranks, smallest
 
 HALF = Shortlist(recall=0.5, links=2)

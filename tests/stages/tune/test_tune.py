@@ -15,7 +15,7 @@ from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.translation import Hypothesis
 from stages.artifacts import System, Text, Tuned
 from stages.context import StepContext
-from stages.shared.decoding.chosen import with_tuned_options
+from stages.shared.decoding.searches import with_tuned_options
 from stages.shared.shards import shard_path, write_shard
 from stages.tune import TuneConfig, TuneInputs
 from stages.tune.run import run

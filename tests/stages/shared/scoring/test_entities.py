@@ -1,6 +1,6 @@
 """Entities in tokenised text."""
 
-from stages.shared.scoring.entities import decoded
+from stages.shared.scoring.metrics import decoded
 
 
 def test_entities_of_moses_become_characters() -> None:

@@ -1,13 +1,28 @@
-"""Apply the options of a search that the tune stage chose."""
+"""Searches of a step: the engines that they need, and the options that were tuned for them."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib.util import find_spec
 
 from fewstep.config.options import Shortlist
 from fewstep.config.search import SearchConfig
 from stages.artifacts import Tuned
+from stages.errors import StageError
+
+
+def missing_engine(search: SearchConfig) -> str | None:
+    """Return what to install for the engine of a search; None if it is installed."""
+    if not search.uses_ctranslate2 or find_spec("ctranslate2") is not None:
+        return None
+    return "the package ctranslate2 for engine ctranslate2 (pip install 'fewstep[ctranslate2]')"
+
+
+def check_engine(search: SearchConfig) -> None:
+    """Raise StageError if the engine of a search is not installed on this machine."""
+    if missing := missing_engine(search):
+        raise StageError(f"search {search.label}: expected {missing}, found no such package on this machine")
 
 
 def with_tuned_options(search: SearchConfig, tuned: Tuned | None) -> SearchConfig:

@@ -1,1 +1,0 @@
-"""Figures as SVG text. The same numbers give the same bytes."""
