@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import fewstep.ngram
+from durable import write_whole
 from fewstep.native import fewstep_native
 from fewstep.ngram import text_of
 from fewstep.text.format import check_text_file
-from kernels.durable import write_whole
 
 if TYPE_CHECKING:
     from fewstep_native import NgramCounts

@@ -51,7 +51,7 @@ class Context:
     def write_text(self, path: Path, text: str) -> None:
         """Write a text file atomically.
 
-        The file is synced when the step is committed. Write files that a later attempt needs with `kernels.durable`.
+        The file is synced when the step is committed. Write files that a later attempt needs with `durable`.
         """
         temporary = self.temporary(path)
         temporary.write_text(text, encoding="utf-8")

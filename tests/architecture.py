@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("fewstep", "kernels", "models", "stages", "pipeline")
+PACKAGES = ("fewstep", "durable", "kernels", "models", "stages", "pipeline")
 """The source packages. Each may import itself and those before it."""
 
 

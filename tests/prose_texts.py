@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("fewstep", "kernels", "models", "stages", "pipeline", "benchmarks", "tests", "configs", "docker", "docs")
+FOLDERS = ("fewstep", "durable", "kernels", "models", "stages", "pipeline", "benchmarks", "tests", "configs", "docker", "docs")
 EXEMPT = ("tests/prose_rules.py", "tests/test_prose.py")
 """Files that name the phrases in order to forbid them."""
 

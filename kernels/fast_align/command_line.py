@@ -13,8 +13,8 @@ from shutil import copyfileobj
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from durable import write_whole
 from fewstep.text.format import FIRST_BYTES, check_text, check_text_file
-from kernels.durable import write_whole
 from kernels.fast_align.em import Pass, last_pass, passes
 from kernels.fast_align.options import UPSTREAM_BEAM, AlignOptions, available_threads
 

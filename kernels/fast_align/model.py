@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernels.durable import write_whole
+from durable import write_whole
 
 if TYPE_CHECKING:
     import fewstep_native

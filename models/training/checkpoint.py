@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from kernels import durable
+import durable
 from models.bundle.weights import save_weights
 
 SCHEMA = 1

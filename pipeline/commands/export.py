@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from kernels import durable
+import durable
 from pipeline.commands.options import STORE, NoVerify, StorePath, SystemLocation, SystemName
 from pipeline.commands.output import warn_of_unknown_licences
 from pipeline.commands.translate import system_directory

@@ -15,7 +15,7 @@ from pathlib import Path
 import fewstep
 from models.family import FAMILIES
 
-PACKAGES = ("fewstep", "kernels", "models", "stages")
+PACKAGES = ("fewstep", "durable", "kernels", "models", "stages")
 ROOT = Path(__file__).resolve().parents[2]
 RUNTIME = Path(fewstep.__file__).resolve().parents[1]
 """The folder of `fewstep`, which an image installs apart from the pipeline."""

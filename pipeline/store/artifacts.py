@@ -10,8 +10,8 @@ from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kernels import durable
-from kernels.durable import Status
+import durable
+from durable import Status
 from pipeline.store.attempts import discard_attempts, partial_directory
 from pipeline.store.files import file_digest, read_json, write_atomically
 from pipeline.store.host import HOST, Host

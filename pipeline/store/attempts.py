@@ -11,7 +11,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from kernels import durable
+import durable
 from pipeline.store.files import discard
 from pipeline.store.host import HOST, Host
 from pipeline.store.lease import Lease

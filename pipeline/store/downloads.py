@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels import durable
+import durable
 from pipeline.store.artifacts import Store
 from pipeline.store.files import file_digest, read_json, write_atomically
 from pipeline.store.streams import read_blocks

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kernels import durable
+import durable
 from pipeline.store.host import HOST, Host
 from stages.errors import FULL, unwritable
 

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from kernels.durable import DISK, Disk
+from durable import DISK, Disk
 
 
 class Host(Protocol):

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kernels import durable
+import durable
 from pipeline.store.host import HOST, Host
 from stages.errors import LeaseLostError, unwritable
 

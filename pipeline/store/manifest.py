@@ -8,8 +8,8 @@ from pathlib import Path
 from stat import S_ISLNK
 from typing import Any, get_type_hints
 
+from durable import Status
 from fewstep.relative_names import names_problem
-from kernels.durable import Status
 from stages.errors import ArtifactError
 
 SCHEMA = 1

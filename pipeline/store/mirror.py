@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+import durable
 from fewstep.relative_names import name_problem
-from kernels import durable
 from pipeline.plan.fingerprint import digest
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import PARTIAL

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kernels import durable
+import durable
 from pipeline.store.streams import BLOCK_BYTES, DamagedError, Digest, brief_reason, read_blocks, retried, write_blocks
 from stages.errors import FULL, StageError, unwritable
 

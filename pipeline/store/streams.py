@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kernels import durable
+import durable
 from pipeline.credentials import masked
 from stages.errors import FULL
 
@@ -62,7 +62,7 @@ def retried(action: Callable[[], T]) -> T:
 
 
 def write_blocks(path: Path, blocks: Iterator[bytes]) -> None:
-    """Write a file from its first byte. It is synced when it gets its final name (`kernels.durable`)."""
+    """Write a file from its first byte. It is synced when it gets its final name (`durable`)."""
     durable.make_directory(path.parent)
     with path.open("wb") as file:
         for block in blocks:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernels import durable
+import durable
 from pipeline.store.partial_file import PartialFile
 from pipeline.store.streams import BLOCK_BYTES, DamagedError, Digest, brief_reason, retried, write_blocks
 from stages.errors import FULL, DataError, StageError, unwritable

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from kernels.durable import DISK
+from durable import DISK
 from pipeline.credentials import masked
 from pipeline.run.run_directory import Run
 from pipeline.tracking.database import (

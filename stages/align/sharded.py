@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernels import durable
+import durable
 from kernels.fast_align.em import Pass, Sums, fit_tension, summarise
 from kernels.fast_align.shards import (
     UNSEEN,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, get_args
 
 import numpy as np
 
-from kernels import durable
+import durable
 from kernels.fast_align.options import AlignOptions
 from stages.artifacts import CHECKPOINTS, Text, Tokens
 from stages.context import StepContext, WorkerContext, json_text

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from kernels import durable
+import durable
 from stages.artifacts import CHECKPOINTS
 from stages.context import StepContext, WorkerContext
 from stages.corpus import STAGE, CorpusConfig, CorpusInputs

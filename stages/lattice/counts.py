@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+import durable
 from fewstep.candidates import CandidateTables, CountSummary, TableSummary
 from fewstep.vocabulary import RESERVED, vocabulary_digest
-from kernels import durable
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates, read_counts
 from stages.artifacts import CHECKPOINTS
 from stages.context import Context, WorkerContext

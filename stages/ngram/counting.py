@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernels import durable
+import durable
 from kernels.ngram import count_ngrams, open_counts, read_counts, text_words
 from stages.context import StepContext
 from stages.errors import ArtifactError, StageError, unwritable

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernels import durable
+import durable
 from stages.artifacts import SHARDS
 from stages.errors import ArtifactError, unwritable
 

@@ -11,8 +11,8 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import nn
 
+import durable
 from fewstep.config.network import Sizes
-from kernels import durable
 from models.bundle.directory import save_model
 from models.bundle.weights import save_weights
 from models.training import averaging, checkpoint

@@ -74,7 +74,7 @@ def test_a_path_has_at_most_seven_files_and_none_twice(path: list[Stop]) -> None
     assert len(set(files)) == len(files) <= 7
 
 
-PACKAGES = ("fewstep", "kernels", "models", "stages", "pipeline")
+PACKAGES = ("fewstep", "durable", "kernels", "models", "stages", "pipeline")
 LEFT_OUT = (
     *("fewstep/", "kernels/", "models/common/layers/"),  # arrays in, arrays out
     *("models/training/seeds.py", "models/training/precision.py", "models/training/worker.py", "models/training/parallel.py"),

@@ -17,7 +17,7 @@ from fewstep.families.dag.config import DagSearch
 from tests.architecture import ROOT
 from tests.fewstep.systems import BEAM, LINES, SYSTEMS
 
-HEAVY = ("torch", "ray", "mlflow", "pyarrow", "pydantic", "kernels", "models", "stages", "pipeline")
+HEAVY = ("torch", "ray", "mlflow", "pyarrow", "pydantic", "durable", "kernels", "models", "stages", "pipeline")
 
 
 @pytest.fixture(scope="module")

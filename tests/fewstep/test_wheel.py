@@ -54,7 +54,7 @@ def test_the_wheel_holds_the_runtime_alone(wheel: Path) -> None:
 @pytest.mark.slow
 def test_it_translates_beside_packages_of_other_projects(environment: Path, systems: dict[str, Path], tmp_path: Path) -> None:
     (packages,) = environment.glob("lib/python*/site-packages")
-    for name in ("kernels", "models", "stages", "pipeline"):
+    for name in ("durable", "kernels", "models", "stages", "pipeline"):
         (packages / name).mkdir()
         for module in ("__init__.py", "__main__.py"):
             (packages / name / module).write_text("raise SystemExit('a package of another project')")

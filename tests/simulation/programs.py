@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels import durable
+import durable
 from pipeline.config.schema import Cluster, RunConfig, StoreConfig
 from pipeline.plan.step import Builder, Plan
 from pipeline.run.attempt import StepAttempt

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels import durable
+import durable
 from pipeline.store import attempts
 from pipeline.store.lease import Lease
 from tests.simulation.histories import CLASSES, History, run_histories

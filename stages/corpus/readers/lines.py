@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+import durable
 from fewstep.streams import MAX_LINE_BYTES
-from kernels import durable
 from stages.artifacts import ExternalFile
 from stages.context import Context
 from stages.corpus.limits import check_line, require_regular

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import torch
 
+import durable
 import fewstep
 from fewstep.decoding import DecodingMemoryError, decode_sentences
 from fewstep.translation import Hypothesis
-from kernels import durable
 from stages.artifacts import Text
 from stages.context import StepContext, WorkerContext
 from stages.errors import StageError, TransientError

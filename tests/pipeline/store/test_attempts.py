@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kernels import durable
+import durable
 from pipeline.store import attempts
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import begin_attempt, is_partial, partial_directories, partial_directory

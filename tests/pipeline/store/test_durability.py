@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from kernels import durable
+import durable
 from models.training import checkpoint
 from models.training.checkpoint import Checkpoint
 from pipeline.store import downloads, mirror

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import durable
+import durable
 from stages.artifacts import ExternalFile
 from stages.corpus import CorpusConfig, CorpusInputs, Filters, TextFiles, duplicates
 from stages.corpus.run import run

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import durable
+import durable
 from stages.artifacts import CHECKPOINTS, STOP, ExternalFile, Text
 from stages.corpus import CorpusConfig, CorpusInputs, Filters, TextFiles, duplicates
 from stages.corpus.filters import Cleaner, comparison_keys

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import durable
+import durable
 from stages.artifacts import CHECKPOINTS, STOP
 from stages.errors import ArtifactError, DataError, StageError, TransientError
 from stages.ngram import NgramConfig, NgramInputs

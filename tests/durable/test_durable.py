@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels import durable
+import durable
 from tests.simulated_disk import SimulatedDisk, Survivors
 
 
