@@ -112,7 +112,7 @@ class Found(NamedTuple):
 
 
 def beam_search(graph: Graph, options: DagBeamOptions, ngram: Scorer | None = None, end: int | None = None) -> Found:
-    """Run the search of `kernels.dag_beam_search` (`kernels/csrc/inference/dag/beam.h`)."""
+    """Run the search of `fewstep.dag_beam_search` (`kernels/csrc/inference/dag/beam.h`)."""
     last = len(graph) - 1
     at: list[dict[Prefix, float]] = [{} for _ in graph]
     total: dict[Prefix, float] = {(): 0.0}
@@ -201,7 +201,7 @@ def uniform(seed: int, index: int) -> float:
 
 
 def walk(graph: Graph, options: DagWalkOptions, seed: int | None = None) -> Walk:
-    """Run the walk of `kernels.dag_lookahead`, or with a seed that of `kernels.dag_sample`."""
+    """Run the walk of `fewstep.dag_lookahead`, or with a seed that of `fewstep.dag_sample`."""
     found, vertex = Walk([0], [END], 0.0), 0
     tokens: Prefix = ()
     while vertex < len(graph) - 1 and graph[vertex]:

@@ -35,6 +35,8 @@ def _collect(module: str, trees: dict[str, str]) -> None:
         return
     tree = ast.parse(path.read_text(encoding="utf-8"))
     imported = _imports(tree)
+    if (stub := path.with_suffix(".pyi")).is_file():  # names that are imported on first use
+        imported |= _imports(ast.parse(stub.read_text(encoding="utf-8")))
     if "models.family.family_named" in imported:
         imported |= {f"{entry.package}.{part}" for entry in FAMILIES.values() for part in ("family", "system")}
     if "stages.shared.report_parts.part_of" in imported:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import kernels
+import fewstep
 from fewstep import CandidateOptions, CandidateTables
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from kernels.reference.candidates import Pair, ReferenceTables
@@ -43,7 +43,7 @@ def build(
 def column(tables: CandidateTables, source: Sequence[int], slot: int, count: int = 8) -> dict[int, float]:
     """Return the candidates of one slot in order, with their probabilities."""
     options = CandidateOptions(candidates=count)
-    found = kernels.lattice_candidates(tables, [list(source)], [len(source)], num_slots=[slot + 1], options=options)
+    found = fewstep.lattice_candidates(tables, [list(source)], [len(source)], num_slots=[slot + 1], options=options)
     pairs = zip(found.token_ids[0, slot].tolist(), found.log_probs[0, slot].tolist(), strict=True)
     return {y: math.exp(value) for y, value in pairs if y >= 0}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import kernels
+import fewstep
 from fewstep import CandidateOptions, CandidateTables
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates, read_counts
 from kernels.reference.candidates import Pair
@@ -77,7 +77,7 @@ def test_altered_bytes_elsewhere_are_noticed_or_do_no_harm(tables: CandidateTabl
         with pytest.raises(ValueError, match=r"altered\.bin: the candidate tables were altered"):
             altered.verify()
         try:
-            found = kernels.lattice_candidates(altered, ids, [8] * 8)
+            found = fewstep.lattice_candidates(altered, ids, [8] * 8)
         except ValueError as error:
             assert "damaged" in str(error)  # noqa: PT017
             refused += 1
@@ -151,10 +151,10 @@ def test_arrays_that_do_not_fit_are_refused(tables: CandidateTables, tmp_path: P
         ([[0.5]], [1], [1], "expected integers"),
     ]:
         with pytest.raises(ValueError, match=message):
-            kernels.lattice_candidates(tables, ids, lengths, num_slots=slots)
+            fewstep.lattice_candidates(tables, ids, lengths, num_slots=slots)
     for options in (CandidateOptions(candidates=0), CandidateOptions(threads=0)):
         with pytest.raises(ValueError, match="expected"):
-            kernels.lattice_candidates(tables, [[A]], [1], options=options)
+            fewstep.lattice_candidates(tables, [[A]], [1], options=options)
     with pytest.raises(ValueError, match="digest of 32 bytes"):
         merge_candidates([tables.path.with_name("0.run")], tmp_path / "t", options=TableOptions(vocabulary=b"short"))
     for name in ("tension", "backoff"):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import kernels
+import fewstep
 from fewstep import CandidateOptions, CandidateTables
 from kernels.candidates import CountOptions, TableOptions, read_counts
 from kernels.reference.candidates import Pair, ReferenceTables
@@ -189,12 +189,12 @@ def test_predicted_lengths_round_halves_to_even(tmp_path: Path) -> None:
 def test_short_sources_have_at_least_one_word_and_empty_ones_none(tmp_path: Path) -> None:
     tables = table_with_line(tmp_path, [(1, 1), (3, 2), (5, 3), (7, 4)])
     assert tables.length_range(1, 3) == (1, 4)
-    found = kernels.lattice_candidates(tables, np.zeros((2, 3), np.int64) + A, [0, 1])
+    found = fewstep.lattice_candidates(tables, np.zeros((2, 3), np.int64) + A, [0, 1])
     assert found.num_slots.tolist() == [0, 4]
     assert (found.token_ids[0] == -1).all()
-    nothing = kernels.lattice_candidates(tables, np.zeros((1, 0), np.int64), [0])
+    nothing = fewstep.lattice_candidates(tables, np.zeros((1, 0), np.int64), [0])
     assert nothing.token_ids.shape == (1, 0, 64)
-    assert kernels.lattice_candidates(tables, np.zeros((0, 4), np.int64), []).token_ids.shape == (0, 0, 64)
+    assert fewstep.lattice_candidates(tables, np.zeros((0, 4), np.int64), []).token_ids.shape == (0, 0, 64)
     falling = table_with_line(tmp_path / "falling", [(1, 4), (2, 3), (3, 2), (4, 1)])
     assert falling.length(20) == -14
     assert (falling.length_range(20, 0), falling.length_range(20, 3), falling.length_range(4, 3)) == ((1, 1), (1, 1), (1, 4))
@@ -295,7 +295,7 @@ def test_look_ups_equal_the_slow_twin(
     width = max(map(len, sources))
     ids = np.array([source + [-7] * (width - len(source)) for source in sources])
     how = CandidateOptions(candidates=count, length_window=2, min_prior=min_prior, threads=3)
-    found = kernels.lattice_candidates(tables, ids, [len(source) for source in sources], options=how)
+    found = fewstep.lattice_candidates(tables, ids, [len(source) for source in sources], options=how)
     for b, source in enumerate(sources):
         assert found.num_slots[b] == reference.length_range(len(source), 2)[1]
         for slot in range(found.token_ids.shape[1]):
@@ -309,7 +309,7 @@ def test_candidates_are_real_distinct_best_first_and_padded(tmp_path: Path) -> N
     tables = build([random_pairs(random.Random(3), 400)], tmp_path)
     generator = random.Random(4)
     ids = np.array([[generator.randrange(32) for _ in range(12)] for _ in range(20)])
-    found = kernels.lattice_candidates(tables, ids, [12] * 20, options=CandidateOptions(candidates=20))
+    found = fewstep.lattice_candidates(tables, ids, [12] * 20, options=CandidateOptions(candidates=20))
     assert found.token_ids.shape == found.log_probs.shape == (20, int(found.num_slots.max()), 20)
     padded = 0
     for tokens, values in zip(found.token_ids.reshape(-1, 20), found.log_probs.reshape(-1, 20), strict=True):
@@ -330,11 +330,11 @@ def test_lattices_do_not_depend_on_threads_nor_on_company(tmp_path: Path) -> Non
     generator = random.Random(6)
     lengths = [generator.randrange(9) for _ in range(30)]
     ids = np.array([[generator.randrange(32) for _ in range(9)] for _ in lengths])
-    found = [kernels.lattice_candidates(tables, ids, lengths, options=CandidateOptions(candidates=9, threads=n)) for n in (1, 2, 8)]
+    found = [fewstep.lattice_candidates(tables, ids, lengths, options=CandidateOptions(candidates=9, threads=n)) for n in (1, 2, 8)]
     for other in found[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(found[0], other, strict=True))
     for b, length in enumerate(lengths):
-        alone = kernels.lattice_candidates(tables, ids[b : b + 1, :length], [length], options=CandidateOptions(candidates=9))
+        alone = fewstep.lattice_candidates(tables, ids[b : b + 1, :length], [length], options=CandidateOptions(candidates=9))
         slots = int(alone.num_slots[0])
         assert slots == found[0].num_slots[b]
         assert np.array_equal(alone.token_ids[0], found[0].token_ids[b, :slots])
@@ -350,7 +350,7 @@ def test_larger_lattices_begin_with_the_smaller_ones_and_end_with_all_that_is_kn
     lengths, slots = [len(source) for source, _, _ in held], [len(target) for _, target, _ in held]
 
     def recall(count: int) -> tuple[int, np.ndarray]:
-        found = kernels.lattice_candidates(tables, ids, lengths, num_slots=slots, options=CandidateOptions(candidates=count))
+        found = fewstep.lattice_candidates(tables, ids, lengths, num_slots=slots, options=CandidateOptions(candidates=count))
         hits = sum(int((found.token_ids[b, t] == y).any()) for b, (_, target, _) in enumerate(held) for t, y in enumerate(target))
         return hits, found.token_ids
 
@@ -364,7 +364,7 @@ def test_larger_lattices_begin_with_the_smaller_ones_and_end_with_all_that_is_kn
 
 def test_a_sentence_far_longer_than_any_seen_gets_a_lattice(tmp_path: Path) -> None:
     tables = build([random_pairs(random.Random(8), 400)], tmp_path)
-    found = kernels.lattice_candidates(
+    found = fewstep.lattice_candidates(
         tables, [[9] * 3000], [3000], num_slots=[3000], options=CandidateOptions(candidates=4, threads=2)
     )
     assert (found.token_ids[0, :, 0] >= 7).all()
@@ -380,7 +380,7 @@ def test_real_text(tmp_path: Path) -> None:
     assert (tables.summary.slope, tables.summary.intercept) == reference.line()
     hits = dict.fromkeys((1, 8, 64), 0)
     for source, target, _ in pairs[4500:4600]:
-        found = kernels.lattice_candidates(tables, [source], [len(source)], num_slots=[len(target)])
+        found = fewstep.lattice_candidates(tables, [source], [len(source)], num_slots=[len(target)])
         for slot, y in enumerate(target):
             expected = reference.candidates(source, slot, 64)
             assert [id_ for id_ in found.token_ids[0, slot].tolist() if id_ >= 0] == [id_ for id_, _ in expected]
