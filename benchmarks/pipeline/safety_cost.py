@@ -24,7 +24,7 @@ import models.bundle.weights
 import models.training.averaging
 import stages.train.state
 from benchmarks.record import publish
-from kernels.durable import RealDisk
+from durable import RealDisk
 from models.training.optimizer import Optimizer
 from pipeline.commands.planning import planned
 from pipeline.run import execute
