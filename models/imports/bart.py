@@ -17,7 +17,7 @@ from fewstep.byte_pieces import BytePieces
 from fewstep.config.network import Sizes
 from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.vocabulary import BOS, EOS, MASK, PAD, UNK
-from models.imports.files import ForeignModelError, read_object, required
+from models.imports.files import ForeignModelError, read_object, required, shown
 from models.imports.foreign import ForeignModel
 from models.imports.hugging_face import bart_network, licence, search_of, whole
 from models.imports.pieces import PieceOrder, numbered, piece_order
@@ -75,7 +75,7 @@ def _order(files: Mapping[str, Path], values: Mapping[str, Any]) -> PieceOrder:
         if values.get(key) != order.rows[token]:
             raise ForeignModelError(
                 f"config.json: {key}: expected {order.rows[token]}, the id of {RESERVED_PIECES[token]} in vocab.json, got "
-                f"{values.get(key)}; state it there or in generation_config.json"
+                f"{shown(values.get(key))}; state it there or in generation_config.json"
             )
     return order
 

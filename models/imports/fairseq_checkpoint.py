@@ -14,7 +14,8 @@ from typing import Any
 
 from torch import Tensor
 
-from models.imports.files import ForeignModelError
+from models.imports.files import ForeignModelError, shown
+from models.imports.pickles import check_tensors
 from models.imports.tensors import load_pickle
 
 METERS = ("AverageMeter", "TimeMeter", "StopwatchMeter", "MetersDict", "SumMeter")
@@ -58,12 +59,13 @@ def read_checkpoint(path: Path) -> Checkpoint:
     model = loaded["model"]
     if not all(isinstance(value, Tensor) for value in model.values()):
         raise ForeignModelError(f"{path.name}: model: expected tensors by name, got other values; copy the file again")
-    return Checkpoint(_options(path.name, loaded), renamed({str(name): value for name, value in model.items()}))
+    check_tensors(path, model)
+    return Checkpoint(_options(path.name, loaded), renamed({shown(name): value for name, value in model.items()}))
 
 
 def _described(loaded: object) -> str:
     if isinstance(loaded, Mapping):
-        return f"the keys {', '.join(sorted(map(str, loaded))[:8]) or 'none'}"
+        return f"the keys {', '.join(sorted(map(shown, loaded))[:8]) or 'none'}"
     return type(loaded).__name__
 
 
@@ -74,12 +76,12 @@ def _options(name: str, loaded: Mapping[str, Any]) -> dict[str, Any]:
     options = vars(found) if isinstance(found, Namespace) else found
     if not isinstance(options, Mapping):
         raise ForeignModelError(f"{name}: expected options as 'args' or 'cfg', got {type(options).__name__}")
-    values = {str(key): value for key, value in options.items()}
+    values = {key: value for key, value in options.items() if isinstance(key, str)}
     for side in ("encoder", "decoder"):  # configs of dataclasses nest the options of each side
         nested = values.get(side)
         nested = vars(nested) if isinstance(nested, Namespace) else nested
         if isinstance(nested, Mapping):
-            values |= {f"{side}_{key}": value for key, value in nested.items()}
+            values |= {f"{side}_{key}": value for key, value in nested.items() if isinstance(key, str)}
     return values
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
+from fewstep.config.values import value_problems
 from fewstep.families.stepwise.config import StepwiseConfig
-from models.imports.files import ForeignModelError
+from models.imports.files import ForeignModelError, shown
 
 SIZES = ("encoder_layers", "decoder_layers", "embed_dim", "ffn_embed_dim", "attention_heads")
 BASE = dict(zip(SIZES, (6, 6, 512, 2048, 8), strict=True))
@@ -56,7 +58,7 @@ class Options:
     def __init__(self, stated: Mapping[str, Any], file: str) -> None:
         """Raises ForeignModelError for another architecture."""
         self.file, self._stated = file, {key: value for key, value in stated.items() if value is not None}
-        self.architecture = str(stated.get("arch") or stated.get("_name") or "none")
+        self.architecture = shown(stated.get("arch") or stated.get("_name"))
         if not self.architecture.startswith("transformer") or self.architecture.startswith(NOT_LISTED):
             raise ForeignModelError(f"{file}: arch: expected transformer or one of its sizes, got {self.architecture}")
         usual = ARCHITECTURES.get(self.architecture, {})
@@ -88,7 +90,7 @@ class Options:
 
     def error(self, key: str, expected: object, got: object) -> ForeignModelError:
         """Return the error for the value of an option."""
-        return ForeignModelError(f"{self.file}: {key}: expected {expected}, got {'none' if got is None else got}")
+        return ForeignModelError(f"{self.file}: {key}: expected {shown(expected, 500)}, got {shown(got)}")
 
 
 def network_of(options: Options) -> StepwiseConfig:
@@ -116,7 +118,7 @@ def network_of(options: Options) -> StepwiseConfig:
         start="shared",
         logits_bias=True,
     )
-    if problem := next(config.problems(), None):
+    if problem := next(chain(value_problems(config), config.problems()), None):
         raise options.error(".".join(map(str, problem.path)), problem.expected, problem.got)
     return config
 
@@ -128,9 +130,9 @@ def _check(options: Options) -> None:
     for part in SAME_ON_BOTH_SIDES:
         encoder, decoder = (options.get(f"{side}_{part}") for side in ("encoder", "decoder"))
         if (encoder or 0) != (decoder or 0):
-            raise options.error(f"decoder_{part}", f"{encoder or 'none'}, as in the encoder", decoder)
+            raise options.error(f"decoder_{part}", f"{shown(encoder or None)}, as in the encoder", decoder)
     for key in ("decoder_input_dim", "decoder_output_dim"):
         if options.get(key) not in (None, options.get("decoder_embed_dim")):
-            raise options.error(key, f"decoder_embed_dim, {options.get('decoder_embed_dim')}", options.get(key))
+            raise options.error(key, f"decoder_embed_dim, {shown(options.get('decoder_embed_dim'))}", options.get(key))
     if options.get("activation_fn") not in ACTIVATIONS:
         raise options.error("activation_fn", f"one of {', '.join(ACTIVATIONS)}", options.get("activation_fn"))

@@ -12,10 +12,34 @@ class ForeignModelError(ValueError):
     """Files of another program do not hold a network that can be imported."""
 
 
+MAX_JSON_BYTES = 1 << 26
+"""Largest JSON file, of which vocabularies are the largest."""
+MAX_BITS = 256
+"""Numbers of more bits are not written out."""
+
+
+def shown(value: object, length: int = 100) -> str:
+    """Return a short text of a value from elsewhere, for errors: a word or a number, or else the type and the number of entries."""
+    if value is None:
+        return "none"
+    if isinstance(value, str):
+        return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in value[:length])
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        return f"a number of {value.bit_length()} bits"
+    if isinstance(value, bool | int | float):
+        return str(value)
+    size = f" of {len(value)} entries" if isinstance(value, dict | list | tuple | set) else ""
+    return f"{type(value).__name__}{size}"
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file. Raises ForeignModelError for any other file."""
     try:
+        if (size := path.stat().st_size) > MAX_JSON_BYTES:
+            raise ForeignModelError(f"{path.name}: expected JSON of at most {MAX_JSON_BYTES} bytes, got {size}")
         value = json.loads(path.read_text(encoding="utf-8"))
+    except ForeignModelError:
+        raise
     except (OSError, RecursionError, ValueError) as error:
         raise ForeignModelError(f"{path.name}: expected JSON, got: {error}; copy the file again") from error
     if not isinstance(value, dict):

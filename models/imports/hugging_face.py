@@ -11,7 +11,7 @@ from typing import Any, Literal
 from fewstep.config.options import OutputLimits
 from fewstep.config.values import value_problems
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
-from models.imports.files import ForeignModelError, read_object
+from models.imports.files import ForeignModelError, read_object, shown
 
 ACTIVATIONS: dict[str, Literal["relu", "gelu", "swish"]] = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 
@@ -51,10 +51,12 @@ def bart_network(values: Mapping[str, Any]) -> StepwiseConfig:
     expect(values, "model_type", "bart")
     for key, expected in (("normalize_embedding", True), (TIED, True), *((key, False) for key in BART_OTHERS)):
         if values.get(key, expected) != expected:
-            raise ForeignModelError(f"config.json: {key}: expected {expected}, as in BART, got {values[key]}")
+            raise ForeignModelError(f"config.json: {key}: expected {expected}, as in BART, got {shown(values[key])}")
     shape = shape_of(values)
     shape["max_positions"] -= 1  # the first one is that of the begin vectors
-    return StepwiseConfig(**shape, positions="learned", start="shared", logits_bias=True, embedding_norm=True, begin_vectors=True)
+    return _bounded(
+        StepwiseConfig(**shape, positions="learned", start="shared", logits_bias=True, embedding_norm=True, begin_vectors=True)
+    )
 
 
 def marian_network(values: Mapping[str, Any]) -> StepwiseConfig:
@@ -65,31 +67,37 @@ def marian_network(values: Mapping[str, Any]) -> StepwiseConfig:
             raise ForeignModelError(f"config.json: {key}: expected false, which is all that transformers implements, got true")
     if not values.get(TIED, True):
         raise ForeignModelError(f"config.json: {TIED}: expected true, got false; other output tables are not read")
-    return StepwiseConfig(**shape_of(values), sinusoids="paper", logits_bias=True)
+    return _bounded(StepwiseConfig(**shape_of(values), sinusoids="paper", logits_bias=True))
+
+
+def _bounded(config: StepwiseConfig) -> StepwiseConfig:
+    """Return a network. Raises ForeignModelError for sizes that no network here has."""
+    for problem in value_problems(config):
+        name = ".".join(map(str, problem.path))
+        raise ForeignModelError(f"config.json: {name}: expected {problem.expected}, got {shown(problem.got)}")
+    return config
 
 
 def whole(values: Mapping[str, Any], key: str, usual: int | None = None, *, least: int = 1) -> int:
     """Return a whole number, which is `usual` without a value. Raises ForeignModelError for another value, and for none at all."""
     value = usual if values.get(key) is None else values[key]
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_WHOLE:
-        got = "none" if value is None else repr(value)
-        raise ForeignModelError(f"config.json: {key}: expected a whole number from {least} to {MAX_WHOLE}, got {got}")
+        raise ForeignModelError(f"config.json: {key}: expected a whole number from {least} to {MAX_WHOLE}, got {shown(value)}")
     return value
 
 
 def expect(values: Mapping[str, Any], key: str, expected: Any) -> None:
     """Raise ForeignModelError if a key has another value."""
     if values.get(key) != expected:
-        raise ForeignModelError(f"config.json: {key}: expected {expected}, got {values.get(key)}")
+        raise ForeignModelError(f"config.json: {key}: expected {shown(expected)}, got {shown(values.get(key))}")
 
 
 def activation_of(values: Mapping[str, Any]) -> Literal["relu", "gelu", "swish"]:
     """Return the activation of the feed-forward blocks. Raises ForeignModelError for one that no network here has."""
-    activation = ACTIVATIONS.get(str(values.get("activation_function", "gelu")))
+    name = shown(values.get("activation_function", "gelu"))
+    activation = ACTIVATIONS.get(name)
     if activation is None:
-        raise ForeignModelError(
-            f"config.json: activation_function: expected one of {', '.join(ACTIVATIONS)}, got {values['activation_function']}"
-        )
+        raise ForeignModelError(f"config.json: activation_function: expected one of {', '.join(ACTIVATIONS)}, got {name}")
     return activation
 
 
@@ -102,7 +110,7 @@ def shape_of(values: Mapping[str, Any]) -> dict[str, Any]:
         expect(values, f"decoder_{part}", values.get(f"encoder_{part}"))
     dropout = values.get("dropout", 0.1)
     if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
-        raise ForeignModelError(f"config.json: dropout: expected a probability below 1, got {dropout!r}")
+        raise ForeignModelError(f"config.json: dropout: expected a probability below 1, got {shown(dropout)}")
     return {
         "encoder_layers": whole(values, "encoder_layers"),
         "decoder_layers": whole(values, "decoder_layers"),
@@ -137,7 +145,7 @@ def search_of(values: Mapping[str, Any], front: int) -> StepwiseSearch:
     )
     if problem := next(value_problems(search), None):
         name = ".".join(map(str, problem.path))
-        raise ForeignModelError(f"generation_config.json: {name}: expected {problem.expected}, got {problem.got!r}")
+        raise ForeignModelError(f"generation_config.json: {name}: expected {problem.expected}, got {shown(problem.got)}")
     return replace(search, length_penalty=float(search.length_penalty))
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from fewstep.config.network import Sizes
 from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.vocabulary import EOS, PAD, UNK
-from models.imports.files import ForeignModelError, read_object, required
+from models.imports.files import ForeignModelError, read_object, required, shown
 from models.imports.foreign import ForeignModel
 from models.imports.hugging_face import TIED, licence, marian_network, search_of, whole
 from models.imports.pieces import PieceOrder, is_language_token, piece_order, reordered
@@ -65,7 +65,7 @@ def _orders(files: Mapping[str, Path], values: Mapping[str, Any]) -> tuple[Piece
         if values.get(key) != target.rows[token]:
             raise ForeignModelError(
                 f"config.json: {key}: expected {target.rows[token]}, the id of {RESERVED_PIECES[token]} in {target.file}, "
-                f"got {values.get(key)}"
+                f"got {shown(values.get(key))}"
             )
     return source, target
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fewstep.config.network import NetworkConfig
 from models.imports.files import ForeignModelError
+from models.imports.pickles import check_checkpoint, check_tensors
 
 NORMS = {"self_attn_layer_norm": "attention_residual.norm", "final_layer_norm": "feed_forward_residual.norm"}
 MAPS = {"self_attn.out_proj": "attention.output", "fc1": "feed_forward.widen", "fc2": "feed_forward.narrow"}
@@ -115,6 +116,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise ForeignModelError(f"{path.name}: expected weights as safetensors, got: {error}; copy the file again") from error
     if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):
         raise ForeignModelError(f"{path.name}: expected tensors by name, got {type(loaded).__name__}")
+    check_tensors(path, loaded)
     return {str(name): value for name, value in loaded.items()}
 
 
@@ -122,14 +124,18 @@ def load_pickle(path: Path, allowed: Sequence[Any] = (), kinds: str = "tensors")
     """Return the content of a file of `torch.save` without running code.
 
     `allowed` are the classes that it may name besides tensors and plain values, or pairs of a class and the full name that it
-    stands for; `kinds` describes the content for errors. Raises ForeignModelError for any other class or function, and for other
-    files.
+    stands for; `kinds` describes the content for errors. Raises ForeignModelError for any other class or function, for values
+    without end and storages that the file does not hold, before anything of them is built, and for other files.
     """
+    names = [one[1] if isinstance(one, tuple) else f"{one.__module__}.{one.__qualname__}" for one in allowed]
     try:
+        check_checkpoint(path, names, kinds)
         with torch.serialization.safe_globals(list(allowed)):
             return torch.load(path, map_location="cpu", weights_only=True)
+    except ForeignModelError:
+        raise
     except (OSError, RuntimeError, ValueError, EOFError, KeyError) as error:
-        raise ForeignModelError(f"{path.name}: expected a file of torch.save, got: {error}; copy the file again") from error
+        raise ForeignModelError(f"{path.name}: expected a file of torch.save, got: {error!s:.200}; copy the file again") from error
     except Exception as error:  # the error for refused globals belongs to a module that this project does not import
         raise ForeignModelError(f"{path.name}: {refused(error)}; only {kinds} are read") from error
 
@@ -140,4 +146,5 @@ def refused(error: Exception) -> str:
         for before in ("Unsupported global: GLOBAL ", "Trying to load unsupported GLOBAL "):
             if before in line:
                 return f"refused global {line.split(before)[1].split()[0]}"
-    return f"expected a pickle of tensors, got: {str(error).splitlines()[0]:.200}"
+    cause = str(error).partition("WeightsUnpickler error:")[2] or str(error)  # without the advice to trust the file
+    return f"expected a pickle of tensors, got: {cause.strip().partition(chr(10))[0]:.200}"
