@@ -2,7 +2,7 @@
 
     python -m benchmarks.decoding.beam_profile SYSTEM_DIRECTORY SOURCE_TEXT [--sentences 1000] [--batch-size 32] [--beam-size 5]
 
-Bookkeeping is all that is neither the network nor a log-softmax, ban or top-k over the vocabulary: ranking joint continuations,
+Bookkeeping is all that is neither the network, with its log-softmax, nor a top-k over the vocabulary: ranking joint continuations,
 finishing hypotheses, reordering keys and values, tracing back.
 """
 
@@ -24,10 +24,14 @@ from fewstep.families.stepwise.config import StepwiseSearch
 from models.bundle.directory import load_system
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.search import beam
-from models.stepwise.search.incremental import Incremental
+from models.stepwise.search.incremental import IncrementalDecoder
 
 NETWORK, VOCABULARY = "network", "vocabulary"
-PARTS = ((Incremental, "__init__", NETWORK), (Incremental, "step", NETWORK), (beam, "top_k_tokens", VOCABULARY))
+PARTS = (
+    (IncrementalDecoder, "start", NETWORK),
+    (IncrementalDecoder, "log_probs", NETWORK),
+    (beam, "slot_candidates", VOCABULARY),
+)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ Decode = Callable[[list[list[int]]], object]
 
 def ctranslate2(size: str, layers: Layers, search: StepwiseSearch, device: str) -> Decode:
     """Return CTranslate2 on the device. Raises ImportError without it, and RuntimeError if it was built without CUDA."""
-    from models.stepwise.engines.ctranslate2 import CTranslate2Search
+    from models.stepwise.ctranslate2 import CTranslate2Search
 
     found = CTranslate2Search(network(size, layers), precision=search.precision, device=device)
     theirs = replace(search, engine="ctranslate2")

@@ -27,7 +27,7 @@ from benchmarks.decoding.networks import VOCABULARY, Layers, network, sentences
 from benchmarks.decoding.random_systems import SHORTLIST, full_depth, lexicon
 from benchmarks.record import load, publish
 from fewstep.vocabulary import RESERVED
-from models.stepwise.engines.ctranslate2_model import MAP, vocabulary_map, write_model
+from models.stepwise.ctranslate2_model import MAP, vocabulary_map, write_model
 from stages.benchmark.rivals.ctranslate2_entry import WORKER
 from stages.benchmark.rivals.process import Process
 from stages.shared.environment import cpu_model

@@ -1,1 +1,4 @@
-"""Triton twins of kernels that training and decoding on a GPU need. They run on the current stream and never stop a device."""
+"""Triton counterparts of the kernels that training and decoding on a GPU need.
+
+They run on the current stream and never stop a device.
+"""

@@ -1,4 +1,4 @@
-"""Twins of `kernels.dag` on a GPU, in single precision if the scores are: sums and maxima over all paths of a graph.
+"""Counterparts of `kernels.dag` on a GPU, in single precision if the scores are: sums and maxima over all paths of a graph.
 
 Each transition is exponentiated once. A graph's transitions lead to later vertices only, so one program per sentence and direction
 can take its vertices tile by tile: what earlier tiles contribute to all tokens is a product of matrices, and only the transitions
@@ -16,7 +16,7 @@ from torch import Tensor
 try:
     import triton
 
-    from kernels.gpu import dag_path_programs, dag_programs
+    from kernels.gpu import dag_kernels, dag_path_kernels
 except ImportError as error:
     raise ImportError("kernels.gpu.dag: expected the package triton, got none; install it with `pip install triton`") from error
 
@@ -50,7 +50,7 @@ def best_alignment(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, 
     if scores.numel():
         arrays = tokens, transitions, target_lengths, graph_lengths, best, predecessors, vertices, scores
         sizes = {"many": TILE[tokens.dtype], "few": BEFORE, "num_warps": WARPS}
-        dag_path_programs.best_paths[(batch,)](*arrays, most, size, transitions.size(2), **sizes)
+        dag_path_kernels.best_paths[(batch,)](*arrays, most, size, transitions.size(2), **sizes)
     return vertices, scores
 
 
@@ -66,13 +66,13 @@ class _LogLikelihood(torch.autograd.Function):
         lengths, sizes = (target_lengths, graph_lengths), (most, size, band)
         if transitions.numel():
             grid = (batch, triton.cdiv(size, ROWS))
-            dag_programs.exponentials[grid](transitions, *lengths, highest, scaled, found, *sizes, rows=ROWS, columns=COLUMNS)
+            dag_kernels.exponentials[grid](transitions, *lengths, highest, scaled, found, *sizes, rows=ROWS, columns=COLUMNS)
         if batch:
             partial, tops = tokens.new_empty(sides, batch, most, many), tokens.new_empty(sides, batch, most)
             lows = torch.empty(tops.shape, dtype=torch.int32, device=tokens.device)
             arrays = tokens, transitions, highest, scaled, *lengths, values, partial, tops, lows, found
             options = {"tiny": TINY[tokens.dtype], "many": many, "few": BEFORE, "steps": STEPS, "num_warps": WARPS}
-            dag_programs.sums[(batch, sides)](*arrays, *sizes, **options)
+            dag_kernels.sums[(batch, sides)](*arrays, *sizes, **options)
         ctx.save_for_backward(tokens, transitions, highest, scaled, target_lengths, graph_lengths, values, found)
         return found
 
@@ -84,10 +84,10 @@ class _LogLikelihood(torch.autograd.Function):
         of_tokens, of_transitions = torch.empty_like(tokens), torch.empty_like(transitions)
         if of_tokens.numel():
             grid = (batch, triton.cdiv(most * size, CELLS))
-            dag_programs.token_gradients[grid](tokens, values, found, given, of_tokens, most * size, tokens.numel(), block=CELLS)
+            dag_kernels.token_gradients[grid](tokens, values, found, given, of_tokens, most * size, tokens.numel(), block=CELLS)
         if of_transitions.numel():
             arrays = transitions, highest, scaled, target_lengths, graph_lengths, values, found, given, of_transitions
             tiles = (batch, triton.cdiv(size, ROWS), triton.cdiv(ROWS - 1 + band, COLUMNS))
             shape = {"rows": ROWS, "columns": COLUMNS, "steps": STEPS, "num_warps": WARPS}
-            dag_programs.transition_gradients[tiles](*arrays, most, size, band, **shape)
+            dag_kernels.transition_gradients[tiles](*arrays, most, size, band, **shape)
         return of_tokens, of_transitions, None, None, None

@@ -1,4 +1,4 @@
-"""Twin of `kernels.lattice_viterbi` on a GPU: one launch for a batch.
+"""Counterpart of `kernels.lattice_viterbi` on a GPU: one launch for a batch.
 
 It runs on the current stream without synchronisation, so lengths are not checked: a sentence whose window is not within its lattice
 has no path.
@@ -12,7 +12,7 @@ from torch import Tensor
 try:
     import triton
 
-    from kernels.gpu import lattice_programs
+    from kernels.gpu import lattice_kernels
 except ImportError as error:
     raise ImportError("kernels.gpu.lattice: expected the package triton, got none; install it with `pip install triton`") from error
 
@@ -37,5 +37,5 @@ def viterbi(start: Tensor, edges: Tensor, exits: Tensor, min_lengths: Tensor, ma
         alpha, origins = torch.empty_like(exits), torch.empty(exits.shape, dtype=torch.int32, device=exits.device)
         many = max(16, triton.next_power_of_2(candidates))
         arrays = start, edges, exits, min_lengths.contiguous(), max_lengths.contiguous(), alpha, origins, path, lengths, scores
-        lattice_programs.best_paths[(sentences,)](*arrays, slots, candidates, many=many, few=min(many, max(1, TILE // many)))
+        lattice_kernels.best_paths[(sentences,)](*arrays, slots, candidates, many=many, few=min(many, max(1, TILE // many)))
     return path, lengths, scores

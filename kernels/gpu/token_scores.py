@@ -1,4 +1,4 @@
-"""Twins of `kernels.token_scores` on a GPU, and the best tokens of logits: one program a row, in one sweep.
+"""Counterparts of `kernels.token_scores` on a GPU, and the best tokens of logits: one program a row, in one sweep.
 
 They run on the current stream without synchronisation, so tokens and rows are not checked.
 """
@@ -11,7 +11,7 @@ from torch import Tensor
 try:
     import triton
 
-    from kernels.gpu import token_score_programs
+    from kernels.gpu import token_score_kernels
 except ImportError as error:
     raise ImportError(
         "kernels.gpu.token_scores: expected the package triton, got none; install it with `pip install triton`"
@@ -30,7 +30,7 @@ def token_scores_(
         _check_contiguous(logits=logits, targets=targets, rows=rows, scores=scores)
         arrays = logits, targets, rows, scores, normalisers, normalisers if best is None else best
         sizes = logits.size(1), *scores.shape[1:], smoothing
-        token_score_programs.scores[(len(logits),)](*arrays, *sizes, best is not None, **_blocks(logits), many=MANY)
+        token_score_kernels.scores[(len(logits),)](*arrays, *sizes, best is not None, **_blocks(logits), many=MANY)
     return normalisers
 
 
@@ -49,7 +49,7 @@ def token_gradients_(
         _check_contiguous(logits=logits, targets=targets, rows=rows, upstream=upstream, normalisers=normalisers)
         arrays, sizes = (logits, targets, rows, upstream, normalisers), (logits.size(1), *upstream.shape[1:], smoothing, penalty)
         many = triton.next_power_of_2(max(1, targets.size(1)))
-        token_score_programs.gradients[(len(logits),)](*arrays, *sizes, **_blocks(logits), many=many)
+        token_score_kernels.gradients[(len(logits),)](*arrays, *sizes, **_blocks(logits), many=many)
 
 
 def best_tokens(logits: Tensor, allowed: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -63,7 +63,7 @@ def best_tokens(logits: Tensor, allowed: Tensor, count: int) -> tuple[Tensor, Te
     best = torch.empty(highest.shape, dtype=torch.int64, device=logits.device)
     if len(logits):
         arrays = logits, allowed.view(torch.uint8), normalisers, highest, best
-        token_score_programs.best_tokens[(len(logits),)](*arrays, logits.size(1), count, **_blocks(logits))
+        token_score_kernels.best_tokens[(len(logits),)](*arrays, logits.size(1), count, **_blocks(logits))
     return normalisers, highest, best
 
 

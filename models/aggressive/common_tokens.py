@@ -50,4 +50,5 @@ def draft_mask(
     if shortlist is None or shortlist.tokens is None:
         return None
     links = None if linked is None else linked[:, : shortlist.links]
-    return token_mask(tokens.most_common(shortlist.tokens), links, source, source_lengths, len(tokens.counts))
+    common = tokens.most_common(shortlist.tokens).to(source.device)
+    return token_mask(common, links, source, source_lengths, len(tokens.counts))

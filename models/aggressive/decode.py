@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,27 +16,22 @@ from fewstep.config.search import SearchConfig, SystemParts, check_search
 from fewstep.families.aggressive import decoder as runtime
 from fewstep.families.aggressive import pair
 from fewstep.families.aggressive.config import AggressiveSearch
-from fewstep.families.aggressive.record import Drafting, DraftRecord
+from fewstep.families.aggressive.record import DraftRecord
 from fewstep.sources import Sources, gather, max_output_lengths
 from fewstep.system.format import DRAFTER, VERIFIER, BundleError
 from fewstep.system.parts import load_lexicon
 from fewstep.translation import Hypothesis
-from models.aggressive.draft_only import draft_only
-from models.aggressive.engines import engines_for
-from models.aggressive.head import DraftHead
-from models.aggressive.medusa import MedusaHeads
-from models.aggressive.model import AggressiveModel
+from models.aggressive.precision import Network
+from models.aggressive.run import TorchDecoder
 from models.aggressive.system import VERIFIER_FAMILY
 from models.aggressive.verifier import Autoregressive, as_verifier, codes_of
 from models.bundle.weights import make_model
-from models.common.engines import choose_engine
-from models.common.inference import MEMORY_ERRORS, inference_mode
+from models.common.engines import choose_engine, engines_of
+from models.common.inference import MEMORY_ERRORS
 from models.common.layers.backbone import Backbone
 from models.common.layers.linear import pack
-from models.common.sources import source_tensors
+from models.common.native import native_arrays
 from models.family import family_named
-
-Network = AggressiveModel | DraftHead | MedusaHeads
 
 
 class DraftDecoder:
@@ -49,6 +45,7 @@ class DraftDecoder:
         self.model = model
         self.record = DraftRecord()
         self.pair = None if verifier is None else AggressiveDecoder(model, verifier)
+        self._alone = TorchDecoder(model, None, None)
 
     @property
     def system_parts(self) -> SystemParts:
@@ -72,11 +69,9 @@ class DraftDecoder:
         if not prepared.rows:
             return []
         limits = max_output_lengths(search.output_limits, prepared.lengths, self.model.config.max_positions)
-        with inference_mode(self.model) as device:
-            state = draft_only(self.model, *source_tensors(prepared, device), search, torch.from_numpy(limits).to(device))
-        hypotheses = state.hypotheses()
-        self.record.add(Drafting(hypotheses, {}), search)
-        return [[hypothesis] for hypothesis in hypotheses]
+        found = self._alone.search(prepared, replace(search, strategy="draft"), limits, [], 1)
+        self.record.add(found, search)
+        return [[hypothesis] for hypothesis in found.hypotheses]
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
         """Raise ValueError: the output of a drafter depends on where its blocks begin, so a text has no single probability."""
@@ -110,7 +105,21 @@ class AggressiveDecoder:
         if frozen:
             pack(model)
             pack(verifier)
-        self.engines = engines_for(model, self.verifier, lexicon, frozen=frozen, native=native)
+        self.engines = engines_of(
+            TorchDecoder(model, self.verifier, lexicon, frozen=frozen),
+            model,
+            cast(Autoregressive, self.verifier).config,
+            self._native,
+            frozen=frozen,
+            native=native,
+        )
+
+    def _native(self) -> runtime.NativeDecoder:
+        """Return the runtime's decoder for copies of the networks, whose weights must be in float32."""
+        model, verifier = self.model, self.verifier
+        config = cast(Autoregressive, verifier).config
+        arrays = native_arrays(model), native_arrays(verifier)
+        return runtime.NativeDecoder(model.config, arrays[0], model.sizes, config, arrays[1], lexicon=self.lexicon)
 
     @property
     def system_parts(self) -> SystemParts:
@@ -137,10 +146,10 @@ class AggressiveDecoder:
         check_search(search, config, self.system_parts)
         if not prepared.rows:
             return []
-        engine = choose_engine(self.engines, search.engine, search, config)
+        engine = choose_engine(self.engines, search)
         limits = max_output_lengths(search.output_limits, prepared.lengths, config.max_positions)
         hints = runtime.draft_hints(prepared, search, self.draft_system, self.model.sizes.joint, threads)
-        found = engine.decode(prepared, search, limits, hints, threads)
+        found = engine.search(prepared, search, limits, hints, threads or torch.get_num_threads())
         self.record.add(found, search)
         return [[hypothesis] for hypothesis in found.hypotheses]
 

@@ -1,54 +1,70 @@
-"""Decoding with the drafter alone, in torch: blocks are written as drafted, without a verifier."""
+"""Decoding with the drafter alone: blocks are written as drafted, without a verifier."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.families.aggressive.options import block_width
+from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS
-from models.aggressive.drafters import MedusaDrafter, network_drafter
+from models.aggressive.drafters import BlockDrafter, HeadDrafter, network_drafter
 from models.aggressive.head import DraftHead
 from models.aggressive.medusa import MedusaHeads
-from models.aggressive.model import AggressiveModel
-from models.aggressive.state import State
+from models.aggressive.precision import Network
+from models.aggressive.state import DraftState, up_to_eos
+from models.common.buffers import Inputs, Size
 
 
-def draft_only(
-    model: AggressiveModel | DraftHead | MedusaHeads,
-    source: Tensor,
-    source_lengths: Tensor,
-    search: AggressiveSearch,
-    limits: Tensor,
-) -> State:
-    """Write block after block until one contains EOS. A drafter that writes token after token has blocks of one token.
+class DraftOnly:
+    """A search that writes block after block until one contains EOS.
 
-    Raises ValueError for heads, which read the verifier's states.
+    A drafter that writes token after token has blocks of one token.
     """
-    if isinstance(model, MedusaHeads):
-        raise ValueError("strategy: expected one that verifies for drafting: medusa, got draft")
-    width = 1 if isinstance(model, DraftHead) else block_width(search, model.config)
-    state = State(limits, width)
-    drafter = network_drafter(model, source, source_lengths, search, int(limits.max()))
-    rows = torch.arange(len(limits), device=limits.device)
-    assert not isinstance(drafter, MedusaDrafter)
-    while len(rows):
-        lengths = state.lengths[rows]
-        widths = torch.minimum(state.widths[rows], limits[rows] - lengths)
-        scores = drafter.log_probs(rows, state.tokens[rows], lengths, widths)
+
+    def __init__(self, model: Network, search: AggressiveSearch, size: Size) -> None:
+        """Allocate the buffers. Raises ValueError for heads, which read the verifier's states."""
+        if isinstance(model, MedusaHeads):
+            raise ValueError("strategy: expected one that verifies for drafting: medusa, got draft")
+        width = 1 if isinstance(model, DraftHead) else block_width(search, model.config)
+        drafter = network_drafter(model, search, size, width)
+        assert isinstance(drafter, BlockDrafter | HeadDrafter)
+        self.drafter = drafter
+        self.state = DraftState(size, width, model.target_embedding.weight.device)
+
+    @property
+    def passes(self) -> list[Callable[[], None]]:
+        """The one function that writes a block."""
+        return [self.step]
+
+    @property
+    def needed(self) -> Tensor:
+        """True, which is 1, at the sentences [B] that have not ended."""
+        return self.state.going()
+
+    def start(self, inputs: Inputs) -> None:
+        """Encode a batch and return to the first block."""
+        self.state.start(inputs.slots)
+        self.drafter.start(inputs)
+
+    def step(self) -> None:
+        """Write a block of every sentence that has not ended."""
+        state, going = self.state, self.state.going()
+        lengths = torch.where(going, state.lengths, 0)
+        widths = torch.minimum(state.widths, state.limits - state.lengths).masked_fill(~going, 0)
+        scores = self.drafter.log_probs(state.tokens, lengths, widths)
         best, written = scores.topk(2).values, scores.argmax(2)
-        offsets = torch.arange(written.size(1), device=rows.device)
-        ends = (written == EOS).long()
-        inside = (offsets < widths[:, None]) & (ends.cumsum(1) - ends == 0)
-        tokens = inside & (written != EOS)
-        state.tokens[rows[:, None], torch.where(tokens, lengths[:, None] + offsets, state.tokens.size(1) - 1)] = written
-        state.scores[rows] += best[..., 0].double().masked_fill(~inside, 0.0).sum(1)
-        margins = (best[..., 0] - best[..., 1]).masked_fill(~inside | ~best[..., 1].isfinite(), torch.inf).amin(1)
-        state.margins[rows] = torch.minimum(state.margins[rows], margins)
-        state.lengths[rows] = lengths + tokens.sum(1)
-        state.ended[rows] = (ends.bool() & inside).any(1)
-        state.steps[rows] += 1
-        state.drafted[rows] += widths
-        rows = rows[state.going()[rows]]
-    return state
+        ends = written == EOS
+        inside = (torch.arange(written.size(1), device=written.device) < widths[:, None]) & up_to_eos(ends)
+        # A slot with one possible token has no second best.
+        margins = (best[..., 0] - best[..., 1]).masked_fill(~best[..., 1].isfinite(), torch.inf)
+        state.write(written, inside, ends, best[..., 0], margins)
+        state.steps += going
+        state.drafted += widths
+
+    def outcome(self, sentences: int) -> list[list[Hypothesis]]:
+        """Return the hypothesis of each of the first `sentences`."""
+        return [[hypothesis] for hypothesis in self.state.hypotheses()[:sentences]]

@@ -1,76 +1,89 @@
-"""Sources of drafts in torch: a block decoder, a draft head, heads, and the continuation of the last n-gram in a text."""
+"""Sources of drafts: a block decoder, a draft head, heads, and the continuation of the last n-gram in a text.
+
+Dimensions are named as in `models.family`; W tokens of a block. Tensors have the largest width of a block and the largest length of
+an output, so that no shape depends on the outputs.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.vocabulary import BOS, EOS, PAD
-from models.aggressive.common_tokens import draft_mask
 from models.aggressive.head import DraftHead
 from models.aggressive.medusa import MedusaHeads
-from models.aggressive.model import AggressiveModel, sequences
+from models.aggressive.model import AggressiveModel, Source, sequences
+from models.aggressive.precision import Network
 from models.aggressive.rules import ban
 from models.aggressive.tree import best_tree
+from models.common.buffers import Inputs, Size
+from models.common.layers.attention import Memory
 
 
 class Draft(NamedTuple):
-    """Proposals for R sentences."""
+    """Proposals for the B sentences."""
 
     ids: Tensor
-    """The proposed tokens [R,W], -1 where nothing is proposed."""
+    """The proposed tokens [B,W], -1 where nothing is proposed."""
     log_probs: Tensor | None
-    """The distributions [R,W,V] from which the ids were drawn. None: each id had probability 1."""
+    """The distributions [B,W,V] from which the ids were drawn. None: each id had probability 1."""
     parents: Tensor | None = None
-    """The parents [R,N] of the nodes of a tree (`DraftTree`), whose tokens are `ids` [R,N]. None: a chain."""
-
-
-class BlockSizes(NamedTuple):
-    """Sizes of tensors that do not depend on the lengths of outputs, for programs of fixed shapes."""
-
-    width: int
-    """The largest width of a block."""
-    slots: int
-    """The largest length of an output with the block behind it."""
+    """The parents [B,N] of the nodes of a tree (`DraftTree`), whose tokens are `ids` [B,N]. None: a chain."""
 
 
 class Drafter(Protocol):
-    """A source of drafts."""
+    """A source of drafts for a batch of sources."""
 
-    def propose(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
-        """Propose up to `widths` [R] tokens for each of the sentences `rows` [R].
+    def start(self, inputs: Inputs) -> None:
+        """Read a batch."""
+        ...
 
-        The first `lengths` [R] of their `tokens` [R,T] are written. With `numbers` [R,W], uniform in [0, 1), tokens are drawn;
+    def propose(self, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
+        """Propose up to `widths` [B] tokens for each sentence.
+
+        The first `lengths` [B] of the `tokens` [B,T] are written. With `numbers` [B,W], uniform in [0, 1), tokens are drawn;
         otherwise they are the most probable ones.
         """
         ...
 
-    def observe(self, rows: Tensor, slots: Tensor, states: Tensor) -> None:
-        """Receive the verifier's states [R,Q,D] of slots [R,Q] of the sentences `rows` [R]."""
+    def observe(self, slots: Tensor, states: Tensor) -> None:
+        """Receive the verifier's states [B,Q,D] of slots [B,Q]."""
         ...
 
 
-class SlotDrafter(ABC):
-    """A drafter that predicts the tokens of a block independently of one another."""
+class NetworkDrafter(ABC):
+    """A drafter that predicts tokens with a network."""
 
-    allowed: Tensor | None
-    """The tokens [B,V] that may be drafted; None: all."""
-    search: AggressiveSearch
-    fixed: BlockSizes | None = None
-    """The sizes of tensors; None: as small as the batch allows, for which the host waits. With fixed sizes `rows` are all
-    sentences."""
+    def __init__(self, search: AggressiveSearch, size: Size, width: int) -> None:
+        """`width` is the largest width of a block."""
+        self.search, self.slots, self.width = search, size.slots, width
+        self.excluded: Tensor | None = None
+        """True at the tokens [B,V] that may not be drafted; None: all may."""
+
+    def start(self, inputs: Inputs) -> None:
+        """Read a batch."""
+        self.excluded = inputs.draft_excluded
 
     @abstractmethod
-    def log_probs(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
-        """Return the log-probabilities [R,W,V], minus infinity at banned tokens."""
+    def log_probs(self, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
+        """Return the log-probabilities [B,W,V] of the next tokens, minus infinity at banned ones."""
 
-    def propose(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
-        log_probs = mask_tokens(self.log_probs(rows, tokens, lengths, widths), self.allowed, rows)
+    def listed(self, log_probs: Tensor) -> Tensor:
+        """Return log-probabilities [B,W,V] with minus infinity at tokens that may not be drafted."""
+        return log_probs if self.excluded is None else log_probs.masked_fill(self.excluded[:, None], -torch.inf)
+
+
+class SlotDrafter(NetworkDrafter):
+    """A drafter that predicts the tokens of a block independently of one another."""
+
+    def propose(self, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
+        """Propose the tokens of a block, or of a tree; see `Drafter`."""
+        log_probs = self.listed(self.log_probs(tokens, lengths, widths))
         if self.search.tree_nodes:
             tree = best_tree(log_probs.log_softmax(2), widths, self.search.tree_branches, self.search.tree_nodes)
             return Draft(tree.ids, None, tree.parents)
@@ -80,104 +93,98 @@ class SlotDrafter(ABC):
 
 
 class BlockDrafter(SlotDrafter):
-    """A block decoder for a batch of sources."""
+    """A block decoder."""
 
-    def __init__(
-        self, model: AggressiveModel, source: Tensor, source_lengths: Tensor, search: AggressiveSearch, linked: Tensor | None
-    ) -> None:
-        self.model, self.search = model, search
-        self.allowed = draft_mask(model.words, linked, source, source_lengths, search)
-        self.source = model.read(source, source_lengths)
+    source: Source
 
-    def observe(self, rows: Tensor, slots: Tensor, states: Tensor) -> None:
+    def __init__(self, model: AggressiveModel, search: AggressiveSearch, size: Size, width: int) -> None:
+        super().__init__(search, size, width)
+        self.model = model
+
+    def start(self, inputs: Inputs) -> None:
+        """Encode a batch."""
+        super().start(inputs)
+        self.source = self.model.read(inputs.source, inputs.lengths)
+
+    def observe(self, slots: Tensor, states: Tensor) -> None:
         """Ignore the verifier's states: drafts depend on the written tokens alone."""
 
-    def log_probs(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
-        """Return the log-probabilities [R,W,V], minus infinity at banned tokens."""
-        source = self.source if self.fixed else self.source.select(rows)
-        ids = sequences(tokens, lengths, widths, self.fixed.slots if self.fixed else None)
-        states = self.model.states(ids, lengths, lengths + widths, source)
-        positions = lengths[:, None] + torch.arange(largest(widths, self.fixed), device=rows.device)
-        selected = positions.clamp(max=ids.size(1) - 1)[:, :, None].expand(-1, -1, states.size(2))
+    def log_probs(self, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
+        """Return the log-probabilities [B,W,V] of a block."""
+        ids = sequences(tokens, lengths, widths, self.slots)
+        states = self.model.states(ids, lengths, lengths + widths, self.source)
+        positions = lengths[:, None] + torch.arange(self.width, device=lengths.device)
+        selected = positions.clamp(max=self.slots - 1)[:, :, None].expand(-1, -1, states.size(2))
         return ban(self.model.logits(states.gather(1, selected)).float().log_softmax(2), self.search, positions)
 
 
 class MedusaDrafter(SlotDrafter):
-    """Heads on the verifier for a batch of sources. They read the state from which the verifier predicted the last token, so there
-    is no draft before the first pass."""
+    """Heads on the verifier. They read the state from which the verifier predicted the last token, so there is no draft before the
+    first pass."""
 
-    def __init__(
-        self,
-        model: MedusaHeads,
-        source: Tensor,
-        source_lengths: Tensor,
-        search: AggressiveSearch,
-        slots: int,
-        linked: Tensor | None,
-    ) -> None:
-        """Start with a batch; `slots` is the maximum output length."""
-        self.model, self.search = model, search
-        self.allowed = draft_mask(model.words, linked, source, source_lengths, search)
-        self.states = model.target_embedding.weight.new_zeros((len(source), slots + 1, model.config.width))
+    def __init__(self, model: MedusaHeads, search: AggressiveSearch, size: Size, width: int) -> None:
+        super().__init__(search, size, width)
+        self.model = model
+        self.states = model.target_embedding.weight.new_zeros((size.sentences, size.slots + 1, model.config.width))
+        """The verifier's states [B,T+1,D] by slot; the last entry receives those of padding."""
 
-    def observe(self, rows: Tensor, slots: Tensor, states: Tensor) -> None:
+    def observe(self, slots: Tensor, states: Tensor) -> None:
         """Store the verifier's states."""
-        self.states[rows[:, None], slots.clamp(max=self.states.size(1) - 1)] = states.to(self.states.dtype)
+        _store(self.states, slots, states)
 
-    def log_probs(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
-        """Return the log-probabilities [R,W,V], minus infinity at banned tokens."""
-        width = largest(widths, self.fixed)
-        states = self.model.drafting_states(self.states[rows, (lengths - 1).clamp(min=0)])[:, :width]
-        positions = lengths[:, None] + torch.arange(width, device=rows.device)
+    def log_probs(self, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
+        """Return the log-probabilities [B,W,V] by the first W heads."""
+        last = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, self.states.size(2))
+        states = self.model.drafting_states(self.states.gather(1, last)[:, 0])[:, : self.width]
+        positions = lengths[:, None] + torch.arange(self.width, device=lengths.device)
         return ban(self.model.logits(states).float().log_softmax(2), self.search, positions)
 
-    def propose(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
-        draft = super().propose(rows, tokens, lengths, widths, numbers)
+    def propose(self, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
+        """Propose the tokens of the heads where the verifier has written a token; see `Drafter`."""
+        draft = super().propose(tokens, lengths, widths, numbers)
         return draft._replace(ids=draft.ids.masked_fill(lengths[:, None] == 0, -1))
 
 
-class HeadDrafter:
-    """A draft head for a batch of sources. It writes token after token, from the verifier's states as far as they are known and
-    from its own states after that."""
+class HeadDrafter(NetworkDrafter):
+    """A draft head. It writes token after token, from the verifier's states as far as they are known and from its own states after
+    that."""
 
-    fixed: BlockSizes | None = None
-    """As in `SlotDrafter`."""
+    memories: list[Memory]
 
-    def __init__(
-        self, model: DraftHead, source: Tensor, source_lengths: Tensor, search: AggressiveSearch, slots: int, linked: Tensor | None
-    ) -> None:
-        """Start with a batch; `slots` is the maximum output length."""
-        self.model, self.search = model, search
-        self.allowed = draft_mask(model.words, linked, source, source_lengths, search)
-        self.memories = model.read(source, source_lengths).head
-        self.origins = model.target_embedding.weight.new_zeros((len(source), slots + 1, model.config.width))
+    def __init__(self, model: DraftHead, search: AggressiveSearch, size: Size, width: int) -> None:
+        super().__init__(search, size, width)
+        self.model = model
+        self.origins = model.target_embedding.weight.new_zeros((size.sentences, size.slots + 1, model.config.width))
+        """The states [B,T+1,D] from which tokens were predicted; the last entry receives those of padding."""
 
-    def observe(self, rows: Tensor, slots: Tensor, states: Tensor) -> None:
+    def start(self, inputs: Inputs) -> None:
+        """Encode a batch."""
+        super().start(inputs)
+        self.memories = self.model.read(inputs.source, inputs.lengths).head
+        self.origins.zero_()
+
+    def observe(self, slots: Tensor, states: Tensor) -> None:
         """Store the verifier's states in place of the head's own."""
-        self.origins[rows[:, None], slots] = states.to(self.origins.dtype)
+        _store(self.origins, slots, states)
 
-    def log_probs(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
-        """Return the log-probabilities [R,1,V] of the next token, minus infinity at banned tokens, and store its state where the
-        width is not 0."""
-        size = self.fixed.slots if self.fixed else int(lengths.max()) + 1
-        ids = torch.nn.functional.pad(tokens, (0, max(0, size - tokens.size(1))), value=PAD)[:, :size]
-        memories = self.memories if self.fixed else [memory.select(rows) for memory in self.memories]
-        here = torch.arange(len(rows), device=rows.device)
-        states = self.model.states(ids, self.origins[rows, :size], memories)[here, lengths]
-        self.origins[rows, lengths] = torch.where(widths[:, None] > 0, states, self.origins[rows, lengths])
+    def log_probs(self, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
+        """Return the log-probabilities [B,1,V] of the next token, and store its state where the width is not 0."""
+        ids = F.pad(tokens, (0, max(0, self.slots - tokens.size(1))), value=PAD)[:, : self.slots]
+        here = torch.arange(len(lengths), device=lengths.device)
+        states = self.model.states(ids, self.origins[:, : self.slots], self.memories)[here, lengths]
+        self.origins[here, lengths] = torch.where(widths[:, None] > 0, states, self.origins[here, lengths])
         return ban(self.model.logits(states).float().log_softmax(1)[:, None], self.search, lengths[:, None])
 
-    def propose(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
-        width = largest(widths, self.fixed)
-        written = torch.nn.functional.pad(tokens, (0, width), value=PAD)
-        going, probability = widths > 0, torch.ones(len(rows), device=rows.device)
+    def propose(self, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
+        """Propose token after token until EOS or until the block is too uncertain; see `Drafter`."""
+        written = F.pad(tokens, (0, self.width), value=PAD)
+        going, probability = widths > 0, torch.ones(len(lengths), device=lengths.device)
         ids, distributions = [], []
-        for position in range(width):
+        for position in range(self.width):
             going = going & (widths > position)
-            if position and self.fixed is None and not bool(going.any()):
-                break
+            # The network has no slot behind the longest output, where a sentence that does not draft may stand.
             here = torch.where(going, lengths + position, 0)
-            scores = mask_tokens(self.log_probs(rows, written, here, going.long()), self.allowed, rows)[:, 0].log_softmax(1)
+            scores = self.listed(self.log_probs(written, here, going.long()))[:, 0].log_softmax(1)
             chosen = scores.argmax(1) if numbers is None else pick(scores.softmax(1), numbers[:, position])
             ids.append(torch.where(going, chosen, -1))
             written.scatter_(1, here[:, None], torch.where(going, chosen, written[:, 0])[:, None])
@@ -187,71 +194,80 @@ class HeadDrafter:
         return Draft(torch.stack(ids, 1), None if numbers is None else torch.stack(distributions, 1))
 
 
-def largest(widths: Tensor, fixed: BlockSizes | None) -> int:
-    """Return the largest of the widths [R] of blocks, or the one that is fixed."""
-    return int(widths.max()) if fixed is None else fixed.width
+def _store(kept: Tensor, slots: Tensor, states: Tensor) -> None:
+    """Store states [B,Q,D] of slots [B,Q] in `kept` [B,T+1,D]; those of padding, which has a higher slot, in the last entry."""
+    index = slots.clamp(max=kept.size(1) - 1)[:, :, None].expand_as(states)
+    kept.scatter_(1, index, states.to(kept.dtype))
 
 
-def mask_tokens(log_probs: Tensor, allowed: Tensor | None, rows: Tensor) -> Tensor:
-    """Return log-probabilities [R,W,V], minus infinity at tokens that are not `allowed` [B,V] for the sentences `rows` [R]."""
-    return log_probs if allowed is None else log_probs.masked_fill(~allowed[rows][:, None], -torch.inf)
-
-
-def network_drafter(
-    model: AggressiveModel | DraftHead | MedusaHeads,
-    source: Tensor,
-    source_lengths: Tensor,
-    search: AggressiveSearch,
-    slots: int,
-    linked: Tensor | None = None,
-) -> BlockDrafter | HeadDrafter | MedusaDrafter:
-    """Return the drafter of a batch.
-
-    `slots` is the maximum output length; `linked` [U,L] are the translations of each source token for shortlists.
-    """
+def network_drafter(model: Network, search: AggressiveSearch, size: Size, width: int) -> BlockDrafter | HeadDrafter | MedusaDrafter:
+    """Return the drafter of batches of a size, with blocks of up to `width` tokens."""
     if isinstance(model, DraftHead):
-        return HeadDrafter(model, source, source_lengths, search, slots, linked)
+        return HeadDrafter(model, search, size, width)
     if isinstance(model, MedusaHeads):
-        return MedusaDrafter(model, source, source_lengths, search, slots, linked)
-    return BlockDrafter(model, source, source_lengths, search, linked)
+        return MedusaDrafter(model, search, size, width)
+    return BlockDrafter(model, search, size, width)
 
 
 class LookupDrafter:
-    """Drafts without a network: the continuation of the last n-gram in the hint of a sentence or earlier in its output."""
+    """Drafts without a network: the continuation of the last n-gram in the hint of a sentence or earlier in its output.
 
-    def __init__(self, hints: Sequence[Sequence[int]], max_ngram: int) -> None:
-        self.hints, self.max_ngram = hints, max_ngram
+    The n-gram has up to `max_ngram` tokens; both texts begin with BOS. The longest n-gram that either text continues counts, in the
+    hint if it occurs in both. Of several occurrences in the hint, the one nearest to the output's own length is used; of several in
+    the output, the last one.
+    """
 
-    def observe(self, rows: Tensor, slots: Tensor, states: Tensor) -> None:
+    hints: Tensor
+
+    def __init__(self, max_ngram: int, width: int) -> None:
+        self.max_ngram, self.width = max_ngram, width
+
+    def start(self, inputs: Inputs) -> None:
+        """Read the hints of a batch."""
+        assert inputs.hints is not None
+        self.hints = F.pad(inputs.hints, (1, 0), value=BOS)
+
+    def observe(self, slots: Tensor, states: Tensor) -> None:
         """Ignore the verifier's states: drafts depend on the written tokens alone."""
 
-    def propose(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
-        ids = torch.full((len(rows), max(1, int(widths.max()))), -1)
-        columns = zip(rows.tolist(), tokens.tolist(), lengths.tolist(), widths.tolist(), strict=True)
-        for index, (row, written, length, width) in enumerate(columns):
-            found = look_up(self.hints[row], written[:length], self.max_ngram, width)
-            ids[index, : len(found)] = torch.tensor(found, dtype=torch.int64)
-        return Draft(ids.to(tokens.device), None)
+    def propose(self, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
+        """Propose the tokens that follow the n-gram; see `Drafter`. All have probability 1."""
+        end = lengths[:, None]
+        before = F.pad(tokens, (1, 0), value=BOS)
+        before = before.masked_fill(torch.arange(before.size(1), device=end.device) > end, -1)
+        in_hint, hint_at = self._last_ngram(self.hints, before, end, _distances(self.hints, end))
+        in_output, output_at = self._last_ngram(before, before, end, -torch.arange(before.size(1), device=end.device))
+        use_hint = in_hint >= in_output
+        offsets = torch.arange(1, self.width + 1, device=end.device)
+        # Padded, so that a continuation may run past the end of its text.
+        hint, output = (F.pad(text, (0, self.width + 1), value=-1) for text in (self.hints, before))
+        following = torch.where(use_hint, hint.gather(1, hint_at + offsets), output.gather(1, output_at + offsets))
+        missing = (torch.maximum(in_hint, in_output) == 0) | (offsets > widths[:, None])
+        return Draft(following.masked_fill(missing, -1), None)
+
+    def _last_ngram(self, text: Tensor, before: Tensor, end: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the length [B,1] of the longest n-gram at the `end` [B,1] of `before` [B,M] that a text [B,N] contains and
+        continues, at most `max_ngram` and 0 for none, and the position [B,1] of its last token with the lowest of `keys` [B,N].
+        """
+        longest = torch.zeros_like(text)
+        matching = torch.ones_like(text, dtype=torch.bool)
+        for back in range(self.max_ngram):
+            token = before.gather(1, (end - back).clamp(min=0))
+            matching = matching & (F.pad(text, (back, 0), value=-1)[:, : text.size(1)] == token) & (back <= end)
+            longest += matching
+        # The last token of a text, with which the output's own n-gram ends, has no continuation.
+        continued = F.pad(text[:, 1:], (0, 1), value=-1) >= 0
+        longest = longest.masked_fill(~continued, 0)
+        best = longest.amax(1, keepdim=True)
+        others = torch.iinfo(torch.int64).max
+        return best, keys.expand_as(longest).masked_fill(longest < best, others).argmin(1, keepdim=True)
 
 
-def look_up(hint: Sequence[int], written: Sequence[int], max_ngram: int, width: int) -> list[int]:
-    """Return at most `width` tokens that follow, in `hint` or else in `written`, the longest n-gram that `written` ends with.
-
-    The n-gram has up to `max_ngram` tokens; both texts begin with BOS. Of several occurrences in the hint, the one nearest to the
-    output's own length is used; of several in the output, the last one.
-    """
-    text, before = [BOS, *hint], [BOS, *written]
-    end = len(before) - 1
-    for size in range(min(max_ngram, len(before)), 0, -1):
-        last = before[-size:]
-        positions = [index for index in range(size - 1, len(text) - 1) if text[index - size + 1 : index + 1] == last]
-        if positions:
-            nearest = min(positions, key=lambda index: (abs(index - end), index))
-            return list(text[nearest + 1 : nearest + 1 + width])
-        for index in range(end - 1, size - 2, -1):
-            if before[index - size + 1 : index + 1] == last:
-                return before[index + 1 : index + 1 + width]
-    return []
+def _distances(text: Tensor, end: Tensor) -> Tensor:
+    """Return keys [B,N] of the positions of a text [B,N] that rise with the distance from `end` [B,1]; of two positions at the same
+    distance the left one has the lower key."""
+    position = torch.arange(text.size(1), device=text.device)
+    return 2 * (position - end).abs() + (position > end)
 
 
 def pick(probabilities: Tensor, numbers: Tensor) -> Tensor:

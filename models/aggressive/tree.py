@@ -93,7 +93,9 @@ def ancestors(tree: DraftTree) -> Tensor:
 def accepted_path(tree: DraftTree, own: Tensor, length: int) -> AcceptedPath:
     """Follow the verifier's own tokens [R,Q] from the root to a node that the next one is no child of, for `length` nodes."""
     rows = torch.arange(len(own), device=own.device)
-    node, nodes, ids = torch.zeros_like(rows), [], []
+    node = torch.zeros_like(rows)
+    nodes: list[Tensor] = []
+    ids: list[Tensor] = []
     going = torch.ones_like(rows, dtype=torch.bool)
     for _ in range(length):
         nodes.append(node)

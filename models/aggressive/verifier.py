@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fewstep.config.network import NetworkConfig
 from fewstep.families.aggressive.pair import check_verifier
 from models.aggressive.tree import DraftTree, ancestors, depths
+from models.common.buffers import Inputs, Size
 from models.common.layers.attention import Memory
 from models.common.layers.backbone import Backbone
 from models.common.layers.embeddings import embed
@@ -47,11 +48,11 @@ def codes_of(network: Backbone) -> Tensor:
 class _LayerCache:
     """The part of the cache that belongs to one layer."""
 
-    def __init__(self, state: Verifying, layer: int) -> None:
+    def __init__(self, state: CachedVerifier, layer: int) -> None:
         self.state, self.layer = state, layer
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write keys and values [R,H,Q,D/H] at their slots; return those of the whole cache."""
+        """Write keys and values [B,H,Q,D/H] at their slots; return those of the whole cache."""
         pair = self.state.cache[self.layer]
         index = self.state.slots[:, None, :, None].expand_as(keys)
         pair[0].scatter_(2, index, keys)
@@ -59,40 +60,43 @@ class _LayerCache:
         return pair[0], pair[1]
 
 
-class Verifying:
-    """Passes of a verifier over the next slots of the sentences of a batch, each at its own length.
+class CachedVerifier:
+    """A verifier that passes over the next slots of the sentences of a batch, each at its own length.
 
-    The cache has its full size from the start. Its first entries are those of the inputs in front of the first slot, if the network
-    has such inputs (`front`). Rejected slots need no removal: stale entries are overwritten before any query attends to them. The
-    last entry receives the keys and values of padding queries; no other query attends to it.
+    The first entries of the cache are those of the inputs in front of the first slot, if the network has such inputs (`front`).
+    Rejected slots need no removal: stale entries are overwritten before any query attends to them. The last entry receives the keys
+    and values of padding queries; no other query attends to it.
     """
 
-    def __init__(
-        self,
-        network: Backbone,
-        source: Tensor,
-        source_lengths: Tensor,
-        slots: int,
-        allowed: Tensor | None = None,
-        tree_nodes: int = 0,
-    ) -> None:
-        """Encode sources [B,S] with EOS; `slots` is the maximum output length, `allowed` [B,V] a shortlist (None: all tokens), and
-        `tree_nodes` the largest number of tokens of a draft tree, which may need entries behind the last slot."""
-        self._stepwise = cast(Autoregressive, network)
-        config = self._stepwise.config
-        self.network, self.allowed = network, allowed
-        self.memories: list[Memory] = network.encode(source, source_lengths)
-        self.codes = codes_of(network).to(network.target_embedding.weight.dtype)
-        self.padding = slots + tree_nodes
-        self.front = self._stepwise.begin_inputs(1).size(1)
-        self._entries = torch.arange(self.front + self.padding + 1, device=source.device)
-        shape = (config.decoder_layers, 2, source.size(0), config.heads, len(self._entries), config.width // config.heads)
-        self.cache = self.codes.new_zeros(shape)
-        self.slots = torch.empty((0, 0), dtype=torch.int64, device=source.device)
-        self._layers: list[Any] = [_LayerCache(self, layer) for layer in range(config.decoder_layers)]
-        self.begin()
+    memories: list[Memory]
 
-    def begin(self) -> None:
+    def __init__(self, network: Backbone, size: Size, tree_nodes: int = 0) -> None:
+        """Allocate the buffers; `tree_nodes` is the largest number of tokens of a draft tree, which may need entries behind the
+        last slot."""
+        self._stepwise = cast(Autoregressive, network)
+        config, table = self._stepwise.config, network.target_embedding.weight
+        self.network = network
+        self.excluded: Tensor | None = None
+        """True at the tokens [B,1,V] outside the shortlists; None: all tokens may be written."""
+        self.codes = table.new_zeros(codes_of(network).shape)
+        self.padding = size.slots + tree_nodes
+        self.front = self._stepwise.begin_inputs(1).size(1)
+        self._entries = torch.arange(self.front + self.padding + 1, device=table.device)
+        shape = (config.decoder_layers, 2, size.sentences, config.heads, len(self._entries), config.width // config.heads)
+        self.cache = table.new_zeros(shape)
+        self.slots = self._entries[:0, None]
+        """The entries [B,Q] that the current queries are written to."""
+        self._layers: list[Any] = [_LayerCache(self, layer) for layer in range(config.decoder_layers)]
+
+    def start(self, inputs: Inputs) -> None:
+        """Encode a batch, and return to the first slot."""
+        self.memories = self.network.encode(inputs.source, inputs.lengths)
+        self.excluded = inputs.excluded
+        self.codes.copy_(codes_of(self.network))
+        self.cache.zero_()
+        self._begin()
+
+    def _begin(self) -> None:
         """Write the keys and values of the inputs in front of the first slot of all sentences."""
         if not self.front:
             return
@@ -102,7 +106,7 @@ class Verifying:
         self.network.decoder(self._stepwise.begin_inputs(rows), self.memories, seen[:, None], caches=self._layers)
 
     def step(self, tokens: Tensor, slots: Tensor) -> Tensor:
-        """Return the states [R,Q,D] of slots [R,Q], which carry the tokens [R,Q] written before them; slot 0 carries none.
+        """Return the states [B,Q,D] of slots [B,Q], which carry the tokens [B,Q] written before them; slot 0 carries none.
 
         Slots equal to `padding` are padding.
         """
@@ -110,7 +114,7 @@ class Verifying:
         return self._states(tokens, entries, slots, self._entries <= entries[:, :, None])
 
     def step_tree(self, tokens: Tensor, lengths: Tensor, tree: DraftTree) -> Tensor:
-        """Return the states [R,Q,D] of the nodes of trees, which carry the tokens [R,Q], behind `lengths` [R] written tokens.
+        """Return the states [B,Q,D] of the nodes of trees, which carry the tokens [B,Q], behind `lengths` [B] written tokens.
 
         Node n occupies entry `front` + `lengths` + n of the cache until `keep`; it stands at the slot that its depth gives, and
         attends to the entries in front, of the written tokens, of its ancestors and of itself.
@@ -123,7 +127,7 @@ class Verifying:
         return self._states(tokens, entries, lengths[:, None] + depths(tree), seen)
 
     def _states(self, tokens: Tensor, entries: Tensor, slots: Tensor, seen: Tensor) -> Tensor:
-        """Return the states [R,Q,D] of slots [R,Q], kept in entries [R,Q] of the cache, that attend to entries `seen` [R,Q,N]."""
+        """Return the states [B,Q,D] of slots [B,Q], kept in entries [B,Q] of the cache, that attend to entries `seen` [B,Q,N]."""
         self.slots = entries
         carried = embed(tokens, self.network.target_embedding) * (slots > 0)[:, :, None]
         x = self._stepwise.slot_inputs(carried, self.codes[slots.clamp(max=len(self.codes) - 1)])
@@ -131,7 +135,7 @@ class Verifying:
         return states
 
     def keep(self, lengths: Tensor, nodes: Tensor) -> None:
-        """Move the keys and values of a path of nodes [R,P], from the root on, to the slots behind `lengths` [R] tokens."""
+        """Move the keys and values of a path of nodes [B,P], from the root on, to the slots behind `lengths` [B] tokens."""
         first, offsets = (self.front + lengths)[:, None], torch.arange(nodes.size(1), device=nodes.device)
         source, target = (
             (first + part)[None, None, :, None, :, None].expand(*self.cache.shape[:2], -1, self.cache.size(3), -1, 1)
@@ -141,12 +145,6 @@ class Verifying:
         self.cache.scatter_(4, target.expand(shape), self.cache.gather(4, source.expand(shape)))
 
     def logits(self, states: Tensor) -> Tensor:
-        """Return the logits [R,Q,V] of states [R,Q,D], minus infinity for tokens that are not allowed."""
-        logits = self.network.logits(states)
-        return logits if self.allowed is None else logits.masked_fill(~self.allowed[:, None], -torch.inf)
-
-    def select(self, rows: Tensor) -> None:
-        """Keep only these rows."""
-        self.cache = self.cache[:, :, rows]
-        self.memories = [memory.select(rows) for memory in self.memories]
-        self.allowed = None if self.allowed is None else self.allowed[rows]
+        """Return the logits [B,Q,V] of states [B,Q,D] in float32, minus infinity for tokens outside the shortlists."""
+        logits = self.network.logits(states).float()
+        return logits if self.excluded is None else logits.masked_fill(self.excluded, -torch.inf)

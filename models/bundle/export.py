@@ -13,7 +13,7 @@ from fewstep.system.integrity import check_parts
 from fewstep.system.networks import sizes_of
 from fewstep.system.parts import load_lexicon
 from models.bundle.weights import make_model
-from models.stepwise.engines.ctranslate2_model import MAP, convertible, vocabulary_map, write_model
+from models.stepwise.ctranslate2_model import MAP, convertible, vocabulary_map, write_model
 
 
 def export_ctranslate2(

@@ -1,38 +1,52 @@
-"""The choice of the engine that runs a search."""
+"""The engines of a decoder, which decode the same search in different ways, and the choice among them.
+
+An engine has a method `search` with the parameters that its family prepares. It may have a method `unsupported`, which yields the
+reasons why it cannot run a search that is valid for the network. The native engine is the decoder of the runtime, not wrapped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
+from torch import nn
+
+from fewstep.config.network import NetworkConfig
 from fewstep.config.problems import Problem, refuse
 
 AUTOMATIC = ("native", "torch")
 """The engines among which the option `engine: auto` chooses, in order of preference."""
 
-
-class Engine(Protocol):
-    """The common part of the engines of all families; `decode` differs by what a family prepares."""
-
-    def problems(self, search: Any, network: Any) -> list[Problem]:
-        """Return the reasons why this engine cannot run a search of a network with the config `network`."""
-        ...
+E = TypeVar("E")
+N = TypeVar("N")
 
 
-E = TypeVar("E", bound=Engine)
+def engines_of(
+    torch_engine: E, network: nn.Module, config: NetworkConfig, make_native: Callable[[], N], *, frozen: bool, native: N | None
+) -> dict[str, E | N]:
+    """Return the engines of a network by name: torch, and the runtime's decoder if it can decode.
 
-
-def choose_engine(engines: Mapping[str, E], requested: str, search: Any, network: Any) -> E:
-    """Return the requested engine or, for `auto`, the first of `AUTOMATIC` that can run the search.
-
-    `engines` are those that this decoder has. Raises ValueError, with the reasons, if no engine can run it.
+    `native` is that decoder if it was loaded; otherwise `make_native` copies the weights. These must be on the CPU and must not
+    change any more (`frozen`), and native code must have all parts of `config`.
     """
-    names = [name for name in AUTOMATIC if name in engines] if requested == "auto" else [requested]
+    engines: dict[str, E | N] = {"torch": torch_engine}
+    if frozen and not config.needs_torch and next(network.parameters()).device.type == "cpu":
+        engines["native"] = native or make_native()
+    return engines
+
+
+def choose_engine(engines: Mapping[str, E], search: Any) -> E:
+    """Return the engine that a search names or, for `auto`, the first of `AUTOMATIC` that can run it.
+
+    Raises ValueError, with the reasons, if none of the decoder's `engines` can.
+    """
+    names = [name for name in AUTOMATIC if name in engines] if search.engine == "auto" else [search.engine]
     problems: list[Problem] = []
     for name in names:
         if name not in engines:
             refuse([Problem(("engine",), f"auto or one of {', '.join(engines)} for this network", name)])
-        found = engines[name].problems(search, network)
+        unsupported = getattr(engines[name], "unsupported", None)
+        found = [] if unsupported is None else list(unsupported(search))
         if not found:
             return engines[name]
         problems += found

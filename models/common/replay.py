@@ -1,4 +1,4 @@
-"""Programs of fixed shapes, which a GPU repeats without waiting for the host."""
+"""Functions on buffers of fixed shapes, which a GPU repeats without waiting for the host."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Generic, TypeVar
 
 import torch
 
+from models.common import buffers
 from models.common.inference import MEMORY_ERRORS
 
 K = TypeVar("K", bound=Hashable)
-P = TypeVar("P")
+V = TypeVar("V")
 R = TypeVar("R")
 
 WARM_UP_CALLS = 2
 """Calls before a capture: libraries choose algorithms and allocate workspaces in the first ones."""
-KEPT_PROGRAMS = 16
-"""Programs that are kept; each holds the buffers of its shapes."""
+KEPT_RUNNERS = 16
+"""Runners that are kept on a GPU; each holds the buffers of its shapes."""
 
 
 class Replay:
@@ -31,22 +32,23 @@ class Replay:
 
     def __init__(self, function: Callable[[], None], device: torch.device, restore: Callable[[], None]) -> None:
         self._function, self._device, self._restore = function, device, restore
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._captured: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
         """Run the function once."""
         self.prepare()
-        if self._graph is None:
+        if self._captured is None:
             self._function()
         else:
-            self._graph.replay()
+            self._captured.replay()
 
     def prepare(self) -> None:
         """Capture the function on a GPU, unless it is captured."""
-        if self._device.type == "cuda" and self._graph is None:
-            self._graph = self._captured()
+        if self._device.type == "cuda" and self._captured is None:
+            self._captured = self._capture()
 
-    def _captured(self) -> torch.cuda.CUDAGraph:
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        # Warm-up calls run on a stream of their own: the capture must not find work of theirs on its stream.
         stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):
@@ -54,36 +56,41 @@ class Replay:
                 self._function()
         torch.cuda.current_stream(self._device).wait_stream(stream)
         self._restore()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
             self._function()
-        return graph
+        return captured
 
 
-class Programs(Generic[K, P]):
-    """The most recently used programs, by their keys."""
+class RunnerCache(Generic[K, V]):
+    """The most recently used runners, by their keys: objects with the buffers, and on a GPU the captures, of one size."""
 
-    def __init__(self, make: Callable[[K], P]) -> None:
+    def __init__(self, make: Callable[[K], V], device: torch.device) -> None:
+        """On a CPU, where nothing is captured, runners are made for each call: buffers of the exact size are cheaper than rounded
+        ones that stay."""
         self._make = make
-        self._kept: OrderedDict[K, P] = OrderedDict()
+        self._max_kept = KEPT_RUNNERS if buffers.captures(device) else 0
+        self._kept: OrderedDict[K, V] = OrderedDict()
 
-    def call(self, key: K, function: Callable[[P], R]) -> R:
-        """Return `function` of the program of `key`, which is made if it is not there.
+    def call(self, key: K, function: Callable[[V], R]) -> R:
+        """Return `function` of the runner of `key`, which is made if it is not there.
 
-        If memory does not suffice, all programs are dropped before the error is raised, so that a smaller batch finds their memory.
+        If memory does not suffice, all runners are dropped before the error is raised, so that a smaller batch finds their memory.
         """
+        if not self._max_kept:
+            return function(self._make(key))
         try:
-            return function(self._program(key))
+            return function(self._runner(key))
         except MEMORY_ERRORS:
             self._kept.clear()
             gc.collect()
             raise
 
-    def _program(self, key: K) -> P:
+    def _runner(self, key: K) -> V:
         if key not in self._kept:
-            while len(self._kept) >= KEPT_PROGRAMS:
+            while len(self._kept) >= self._max_kept:
                 self._kept.popitem(last=False)
-                gc.collect()  # programs refer to themselves, so that the end of the last reference frees no memory
+                gc.collect()  # runners refer to themselves, so that the end of the last reference frees no memory
             self._kept[key] = self._make(key)
         self._kept.move_to_end(key)
         return self._kept[key]

@@ -14,7 +14,7 @@ from kernels import dag_best_alignment, dag_log_likelihood, dense_transitions
 from models.common.inference import inference_mode
 from models.dag.loss import decoded_graphs
 from models.dag.model import DagModel
-from models.dag.vertices import TopTokens, top_k_tokens
+from models.dag.vertices import VertexTokens, top_k_tokens
 from models.training.batch import Batch
 
 
@@ -27,7 +27,7 @@ class View(NamedTuple):
     """The vertex of each token on the best path, [M]; all -1 if the target has no path."""
     first: Tensor
     """The token that each vertex ranks first, [L]; it may be a reserved one."""
-    top_tokens: TopTokens
+    top_tokens: VertexTokens
     """The best tokens of each vertex that a search could write, [L,W], with probabilities as scores."""
     transitions: Tensor
     """The probability that the vertex of the column follows the vertex of the row, [L,L]."""
@@ -52,14 +52,15 @@ def inspect(model: DagModel, batch: Batch, num_tokens: int) -> list[View]:
     posteriors = vertex_posteriors(tokens, transitions, target_lengths, lengths)
     edges = dense_transitions(transitions).double().exp()
     passing = passing_probabilities(edges)
-    probabilities, top_ids, first = top.scores.cpu().double().exp(), top.ids.cpu(), best.cpu()
+    probabilities = top.scores.cpu().double().exp()
+    top_ids, first = top.ids.cpu(), best.cpu()
     sizes = zip(target_lengths.tolist(), lengths.tolist(), strict=True)
     return [
         View(
             target=ids[row, :m],
             path=path[row, :m],
             first=first[row, :size],
-            top_tokens=TopTokens(probabilities[row, :size], top_ids[row, :size]),
+            top_tokens=VertexTokens(probabilities[row, :size], top_ids[row, :size]),
             transitions=edges[row, :size, :size],
             passing=passing[row, :size],
             posteriors=posteriors[row, :m, :size].double(),

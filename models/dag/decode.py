@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig, SystemParts, check_search
 from fewstep.families.dag import decoder as runtime
@@ -14,13 +16,14 @@ from fewstep.sources import Sources, gather
 from fewstep.system.parts import load_lexicon, load_ngram
 from fewstep.translation import Hypothesis
 from models.bundle.weights import make_model
-from models.common.engines import choose_engine
+from models.common.engines import choose_engine, engines_of
 from models.common.inference import MEMORY_ERRORS, score_pairs
 from models.common.layers.linear import pack
-from models.dag.engines import DagEngine, engines_for
+from models.common.native import native_arrays
 from models.dag.loss import log_probability
 from models.dag.model import DagModel
-from models.dag.search import Graph
+from models.dag.run import TorchDecoder
+from models.dag.search import GraphTensors
 
 if TYPE_CHECKING:
     from fewstep import Lexicon
@@ -50,7 +53,14 @@ class DagDecoder:
         self.model, self.ngram, self.lexicon = model, ngram, lexicon
         if frozen:
             pack(model)
-        self.engines = engines_for(model, ngram, lexicon, frozen=frozen, native=native)
+        self.engines = engines_of(
+            TorchDecoder(model, ngram, lexicon, frozen=frozen),
+            model,
+            model.config,
+            lambda: native_decoder(model, ngram, lexicon),
+            frozen=frozen,
+            native=native,
+        )
 
     @property
     def system_parts(self) -> SystemParts:
@@ -71,23 +81,28 @@ class DagDecoder:
         Raises ValueError for a search that has problems (`DagSearch.problems`) or that no engine of this decoder can run.
         """
         check_search(search, self.model.config, self.system_parts)
-        return self._engine(search).decode(prepared, search, threads) if prepared.rows else []
+        if not prepared.rows:
+            return []
+        return choose_engine(self.engines, search).search(prepared, search, threads or torch.get_num_threads())
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
         """Return log-probabilities over all paths of the graph that `decode` would search; see `ScoringDecoder.score`."""
         return score_pairs(self.model, log_probability, sources, targets, self._max_tokens)
 
-    def graph(self, prepared: Sources, search: DagSearch) -> Graph:
+    def graph(self, prepared: Sources, search: DagSearch) -> GraphTensors:
         """Return the graphs of sources, with as many tokens per vertex as the search needs. Raises ValueError as `decode` does."""
-        return self._engine(search).graph(prepared, search)
-
-    def _engine(self, search: DagSearch) -> DagEngine:
-        return choose_engine(self.engines, search.engine, search, self.model.config)
+        found = choose_engine(self.engines, search).graph(prepared, search, torch.get_num_threads())
+        return found if isinstance(found, GraphTensors) else GraphTensors.of(found)
 
     @property
     def _max_tokens(self) -> int:
         """The maximum length of sources and targets, in tokens without EOS."""
         return self.model.config.max_source_tokens
+
+
+def native_decoder(model: DagModel, ngram: NgramScorer | None, lexicon: Lexicon | None) -> runtime.NativeDecoder:
+    """Return the runtime's decoder for a copy of a finished network on the CPU in float32."""
+    return runtime.NativeDecoder(model.config, native_arrays(model), ngram, lexicon)
 
 
 def load(directory: Path, description: Mapping[str, Any], search: SearchConfig, device: str) -> DagDecoder:

@@ -1,4 +1,4 @@
-"""Searches of a batch of graphs in torch: those that the runtime does not have, and those with margins."""
+"""Searches of a batch of graphs in torch: those that follow a path, and samples. The runtime has the others."""
 
 from __future__ import annotations
 
@@ -12,22 +12,28 @@ from torch import Tensor
 import fewstep.families.dag.search as runtime
 from fewstep.families.dag.config import DagSearch
 from fewstep.families.dag.search import candidates, finished, follows, walk_options, walked
-from fewstep.search.dag_paths import dag_follow, dag_sample
+from fewstep.search.dag_paths import dag_sample
 from fewstep.translation import Hypothesis
 from models.dag.band import next_values
-from models.dag.vertices import TopTokens
+from models.dag.vertices import VertexTokens
 from models.dag.viterbi import follow
 from models.training.seeds import seed_of
 
 
-class Graph(NamedTuple):
-    """A batch of graphs; on the CPU for all but `lookahead`."""
+class GraphTensors(NamedTuple):
+    """A batch of graphs; on the CPU for all searches but `lookahead`."""
 
     transitions: Tensor
     """The log-probabilities of transitions to the D next vertices, [B,L,D]."""
-    tokens: TopTokens
+    tokens: VertexTokens
     lengths: Tensor
     """The numbers of vertices, [B]."""
+
+    @classmethod
+    def of(cls, graph: runtime.Graph) -> GraphTensors:
+        """Return graphs as tensors that share the memory of the arrays."""
+        tokens = VertexTokens(*(torch.from_numpy(part) for part in graph.tokens))
+        return cls(torch.from_numpy(graph.transitions), tokens, torch.from_numpy(graph.lengths))
 
     def numpy(self) -> runtime.Graph:
         """Return the graphs as arrays that share the memory of the tensors."""
@@ -35,16 +41,18 @@ class Graph(NamedTuple):
         return runtime.Graph(self.transitions.numpy(), tokens, self.lengths.numpy())
 
 
-def search_graph(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any = None) -> list[list[Hypothesis]]:
+def search_on_host(
+    graph: GraphTensors, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any = None, threads: int = 1
+) -> list[list[Hypothesis]]:
     """Return the hypotheses of each graph, best first. All strategies are valid except `greedy`, which does not need a whole graph.
 
     `sources` determine the seeds of samples; `ngram` is a scorer over target ids.
     """
     if search.strategy == "sample":
-        return [finished(ranked, search) for ranked in _sample(graph, search, sources)]
+        return [finished(ranked, search) for ranked in _sample(graph, search, sources, threads)]
     if follows(search):
         return [finished(ranked, search) for ranked in lookahead(graph, search.token_weight).hypotheses()]
-    return runtime.search_graph(graph.numpy(), search, ngram, torch.get_num_threads())
+    return runtime.search_graph(graph.numpy(), search, ngram, threads)
 
 
 class Path(NamedTuple):
@@ -56,7 +64,7 @@ class Path(NamedTuple):
     """The gap between the best and the second best step from each vertex, [B,P]."""
 
 
-class Followed(NamedTuple):
+class FollowedPaths(NamedTuple):
     """The best tokens on the path of each graph of a batch."""
 
     ids: Tensor
@@ -74,7 +82,7 @@ class Followed(NamedTuple):
         return [[Hypothesis(row[1 : count + 1], score, 1, {"margin": margin})] for row, count, score, margin in rows]
 
 
-def greedy(transitions: Tensor, lengths: Tensor, tokens_on: Callable[[Tensor], TopTokens]) -> Followed:
+def greedy(transitions: Tensor, lengths: Tensor, tokens_on: Callable[[Tensor], VertexTokens]) -> FollowedPaths:
     """Follow the best of transitions [B,L,D] from vertex to vertex.
 
     `tokens_on` returns the best tokens on paths [B,P], which are padded with -1.
@@ -83,21 +91,22 @@ def greedy(transitions: Tensor, lengths: Tensor, tokens_on: Callable[[Tensor], T
     return _followed(path, transitions, tokens_on(path.vertices))
 
 
-def lookahead(graph: Graph, token_weight: float) -> Followed:
+def lookahead(graph: GraphTensors, token_weight: float) -> FollowedPaths:
     """Follow the best sum of a transition and the weighted score of the best token of its vertex."""
     best = next_values(token_weight * graph.tokens.scores[..., 0], graph.transitions.size(2))
     path = _follow(graph.transitions + best, graph.lengths)
     rows = torch.arange(len(path.vertices), device=path.vertices.device)[:, None]
-    tokens = TopTokens(*(part[rows, path.vertices.clamp(min=0)] for part in graph.tokens))
+    tokens = VertexTokens(*(part[rows, path.vertices.clamp(min=0)] for part in graph.tokens))
     return _followed(path, graph.transitions, tokens)
 
 
 def _follow(scores: Tensor, lengths: Tensor) -> Path:
     """Follow the best score [B,L,D] from vertex to vertex."""
-    best, steps = scores.topk(min(2, scores.size(2)), 2).values, scores.argmax(2)  # the first of equal scores, as native code does
+    best = scores.topk(min(2, scores.size(2)), 2).values
+    steps = scores.argmax(2)  # the first of equal scores, as native code does; topk does not promise that
     vertex = torch.arange(scores.size(1), device=scores.device)
     following = (vertex + 1 + steps).where(best[..., 0] > -torch.inf, 0)
-    path = torch.from_numpy(dag_follow(following, lengths)) if scores.device.type == "cpu" else jump(following, lengths)
+    path = jump(following, lengths)
     return Path(path, _margin(best).gather(1, path.clamp(min=0)))
 
 
@@ -121,7 +130,7 @@ def _margin(best: Tensor) -> Tensor:
     return torch.where(best[..., 1].isfinite(), best[..., 0] - best[..., 1], torch.inf)
 
 
-def _followed(path: Path, transitions: Tensor, tokens: TopTokens) -> Followed:
+def _followed(path: Path, transitions: Tensor, tokens: VertexTokens) -> FollowedPaths:
     """Return the best of tokens [B,P,W] on paths."""
     real, vertices = path.vertices >= 0, path.vertices.clamp(min=0)
     rows = torch.arange(len(vertices), device=vertices.device)[:, None]
@@ -129,10 +138,10 @@ def _followed(path: Path, transitions: Tensor, tokens: TopTokens) -> Followed:
     steps = transitions[rows, vertices[:, :-1], offsets]
     scores = tokens.scores[..., 0].where(real, 0.0).sum(1) + steps.where(real[:, 1:], 0.0).sum(1)
     margins = torch.minimum(path.margins, _margin(tokens.scores)).where(real, torch.inf).amin(1)
-    return Followed(tokens.ids[..., 0], (real.sum(1) - 2).clamp(min=0), scores, margins)
+    return FollowedPaths(tokens.ids[..., 0], (real.sum(1) - 2).clamp(min=0), scores, margins)
 
 
-def _sample(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
+def _sample(graph: GraphTensors, search: DagSearch, sources: Sequence[Sequence[int]], threads: int) -> list[list[Hypothesis]]:
     links = graph.transitions
     # In float64, so that the width of a band, which decides the order of sums on some CPUs, does not change a score.
     scaled = (
@@ -140,7 +149,7 @@ def _sample(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]]) -
     )
     given = graph._replace(transitions=scaled).numpy()
     pairs = candidates(given.transitions, given.tokens, search.candidates, search.token_weight)
-    options = walk_options(search, torch.get_num_threads())
+    options = walk_options(search, threads)
     found: list[list[Hypothesis]] = [[] for _ in sources]
     for number in range(search.n_best):
         seeds = torch.tensor([seed_of(search.sampling.seed, number, *source) for source in sources], dtype=torch.int64)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fewstep.vocabulary import BOS, EOS, RESERVED, UNK
@@ -14,7 +13,7 @@ from models.common.layers.logits import logits_parts
 from models.common.top_k import rank
 
 
-class TopTokens(NamedTuple):
+class VertexTokens(NamedTuple):
     """The best tokens of each vertex, best first."""
 
     scores: Tensor
@@ -23,54 +22,26 @@ class TopTokens(NamedTuple):
     """The token ids, [B,L,W]."""
 
 
-class _BatchShortlist(NamedTuple):
-    """The union of the shortlists of a batch, U tokens."""
-
-    ids: Tensor
-    """The token ids, [U], in ascending order with the reserved ones first."""
-    weight: Tensor
-    """The embeddings, [U,D]."""
-    allowed: Tensor
-    """A mask [B,U] of the tokens of each sentence's own shortlist."""
-
-    @classmethod
-    def of(cls, allowed: Tensor, table: TokenTable) -> _BatchShortlist:
-        """Return the union of the shortlists `allowed` [B,V]; on a GPU all tokens, because the host would have to wait for the
-        size of the union."""
-        if allowed.device.type != "cpu":
-            return cls(torch.arange(table.num_embeddings, device=allowed.device), table.weight, allowed)
-        union = allowed.any(0)
-        union[: len(RESERVED)] = True
-        ids = union.nonzero()[:, 0]
-        return cls(ids, table.weight[ids], allowed[:, ids])
-
-    def logits(self, states: Tensor, sentences: Tensor) -> Tensor:
-        """Return the logits [R,U] of states [R,D] in `sentences` [R]; minus infinity for tokens that are not allowed."""
-        return F.linear(states, self.weight).masked_fill(~self.allowed[sentences], -torch.inf)
-
-
 def top_k_tokens(
     states: Tensor, lengths: Tensor, table: TokenTable, count: int, *, allow_unknown: bool, allowed: Tensor | None = None
-) -> TopTokens:
+) -> VertexTokens:
     """Return the best `count` tokens of each vertex, for states [B,L,D] of graphs of `lengths` [B] vertices.
 
     The first vertex can emit only BOS and the last one only EOS. The others can emit all tokens except reserved ones, restricted to
     the `allowed` [B,V] tokens if these are given.
     """
-    flat = states.flatten(0, 1)
-    shortlist = None if allowed is None else _BatchShortlist.of(allowed, table)
-    size = table.num_embeddings if shortlist is None else len(shortlist.ids)
+    flat, size = states.flatten(0, 1), table.num_embeddings
     count = min(count, size)
     never = banned_mask(size, flat.device, allow_unknown=allow_unknown)
     scores, ends = (flat.new_empty(len(flat), width, dtype=torch.float32) for width in (count, 2))
     ids = torch.empty((len(flat), count), dtype=torch.int64, device=flat.device)
     sentence_of = torch.arange(len(states), device=flat.device).repeat_interleave(states.size(1))
     for part in logits_parts(len(flat), size, flat.device):
-        logits = table.logits(flat[part]) if shortlist is None else shortlist.logits(flat[part], sentence_of[part])
+        logits = table.logits(flat[part])
+        if allowed is not None:
+            logits = logits.masked_fill(~allowed[sentence_of[part]], -torch.inf)
         scores[part], ids[part], ends[part] = rank(logits, count, never, (BOS, EOS))
-    if shortlist is not None:
-        ids = shortlist.ids[ids]
-    top = TopTokens(scores.view(*states.shape[:2], count), ids.view(*states.shape[:2], count))
+    top = VertexTokens(scores.view(*states.shape[:2], count), ids.view(*states.shape[:2], count))
     _set_ends(top, ends.view(*states.shape[:2], 2), lengths)
     return top
 
@@ -82,10 +53,11 @@ def banned_mask(size: int, device: torch.device, *, allow_unknown: bool) -> Tens
     return mask & (token != UNK) if allow_unknown else mask
 
 
-def _set_ends(top: TopTokens, ends: Tensor, lengths: Tensor) -> None:
+def _set_ends(top: VertexTokens, ends: Tensor, lengths: Tensor) -> None:
     """Make BOS the only token of first vertices and EOS that of last ones, scored by their log-probabilities `ends` [B,L,2]."""
     vertices = torch.arange(top.ids.size(1), device=lengths.device)
-    for is_end, end, token in ((vertices == 0).expand(len(lengths), -1), 0, BOS), (vertices == lengths[:, None] - 1, 1, EOS):
+    first, last = (vertices == 0).expand(len(lengths), -1), vertices == lengths[:, None] - 1
+    for is_end, end, token in (first, 0, BOS), (last, 1, EOS):
         top.scores.masked_fill_(is_end[:, :, None], -torch.inf)
         top.scores[:, :, 0] = torch.where(is_end, ends[:, :, end], top.scores[:, :, 0])
         top.ids[:, :, 0].masked_fill_(is_end, token)

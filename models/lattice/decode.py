@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,13 @@ from fewstep.sources import Ints, gather
 from fewstep.system.parts import load_tables
 from fewstep.translation import Hypothesis
 from models.bundle.weights import make_model
-from models.common.engines import choose_engine
+from models.common.engines import choose_engine, engines_of
 from models.common.inference import MEMORY_ERRORS, score_pairs
 from models.common.layers.linear import pack
-from models.lattice.engines import LatticeEngine, engines_for
+from models.common.native import native_arrays
 from models.lattice.loss import log_probability
 from models.lattice.model import LatticeModel
+from models.lattice.run import TorchDecoder
 from models.lattice.tables import BigramTables, bigram_tables
 
 
@@ -50,7 +50,14 @@ class LatticeDecoder:
         if it was loaded.
         """
         self.model, self.tables, self.bigrams = model, tables, bigrams
-        self.engines = engines_for(model, tables, bigrams, frozen=frozen, native=native)
+        self.engines = engines_of(
+            TorchDecoder(model, tables, bigrams),
+            model,
+            model.config,
+            lambda: runtime.NativeDecoder(model.config, native_arrays(model), self._tables),
+            frozen=frozen and tables is not None,
+            native=native,
+        )
 
     @property
     def system_parts(self) -> SystemParts:
@@ -91,7 +98,9 @@ class LatticeDecoder:
                 self._tables, prepared.ids, prepared.lengths - 1, self._max_tokens, threads or torch.get_num_threads()
             )
         engine = self._engine(search)
-        return engine.decode(self.looked_up(prepared, search, threads) if engine.needs_slots(search) else prepared, search, threads)
+        if engine.needs_slots(search):
+            prepared = self.looked_up(prepared, search, threads)
+        return engine.search(prepared, search, threads or torch.get_num_threads())
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
         """Return log-probabilities by the bigrams of lattices, over the whole vocabulary; see `ScoringDecoder.score`."""
@@ -110,14 +119,14 @@ class LatticeDecoder:
 
         Raises ValueError for a search that no engine of this decoder can run.
         """
-        return self._engine(search).lattice(ids, lengths, slots, search).arrays()
+        return self._engine(search).lattice(ids, lengths, slots, search, torch.get_num_threads()).arrays()
 
-    def timed(self, source: Sequence[int], search: LatticeSearch, clock: Callable[[], float] = time.perf_counter) -> SentenceTimes:
+    def timed(self, source: Sequence[int], search: LatticeSearch) -> SentenceTimes:
         """Decode one non-empty source and return the time of each part."""
-        return self._engine(search).timed(source, search, clock)
+        return self._engine(search).timed(source, search, torch.get_num_threads())
 
-    def _engine(self, search: LatticeSearch) -> LatticeEngine:
-        return choose_engine(self.engines, search.engine, search, self.model.config)
+    def _engine(self, search: LatticeSearch) -> TorchDecoder | runtime.NativeDecoder:
+        return choose_engine(self.engines, search)
 
     @property
     def _tables(self) -> CandidateTables:

@@ -20,7 +20,7 @@ from models.lattice.model import LatticeModel
 from models.lattice.tables import BigramTables, row_states
 
 
-class Lattice(NamedTuple):
+class LatticeScores(NamedTuple):
     """The scores of a batch of lattices, float32; minus infinity where there is no candidate."""
 
     start: Tensor
@@ -31,18 +31,6 @@ class Lattice(NamedTuple):
     """The scores of ending after candidate i of slot p, [B,N,K]."""
 
 
-def score_slots(
-    model: LatticeModel,
-    source: Tensor,
-    source_lengths: Tensor,
-    slots: SlotTensors,
-    search: LatticeSearch,
-    tables: BigramTables | None,
-) -> Lattice:
-    """Return the lattices of sources [B,S] with EOS. The network must be in evaluation mode."""
-    return score_memories(model, model.encode(source, source_lengths), slots, search, tables)
-
-
 def score_memories(
     model: LatticeModel,
     memories: list[Memory],
@@ -50,7 +38,7 @@ def score_memories(
     search: LatticeSearch,
     tables: BigramTables | None,
     size: int | None = None,
-) -> Lattice:
+) -> LatticeScores:
     """Return the lattices of encoded sources. Candidates that `candidate_threshold` leaves out score minus infinity.
 
     `size` is the number of slots; None: that of the longest sentence, for which the host waits.
@@ -84,7 +72,7 @@ def kept_candidates(
     return (scores > -torch.inf) & (scores >= scores.amax(2, keepdim=True) - search.candidate_threshold)
 
 
-def _scatter(lattice: Lattice, indices: Tensor, candidates: int) -> Lattice:
+def _scatter(lattice: LatticeScores, indices: Tensor, candidates: int) -> LatticeScores:
     """Return the lattice of all candidates, with those of a smaller lattice at `indices` [B,N,k] of each slot."""
     slots = lattice.exits.size(1)
     before, after = indices[:, : slots - 1, :, None], indices[:, 1:slots, None]
@@ -95,7 +83,7 @@ def _scatter(lattice: Lattice, indices: Tensor, candidates: int) -> Lattice:
         return part.new_full(shape, -torch.inf).scatter(dimension, where.expand(part.shape), part)
 
     edges = put(put(lattice.edges, after, 3), before, 2)
-    return Lattice(put(lattice.start, indices[:, 0], 1), edges, put(lattice.exits, indices[:, :slots], 2))
+    return LatticeScores(put(lattice.start, indices[:, 0], 1), edges, put(lattice.exits, indices[:, :slots], 2))
 
 
 def scored_states(
@@ -108,7 +96,7 @@ def scored_states(
     return row_states(model, tokens, torch.cat((positions.new_zeros(1), positions)), memories, tables)
 
 
-def score_rows(model: LatticeModel, states: Tensor, slots: SlotTensors, search: LatticeSearch, size: int) -> Lattice:
+def score_rows(model: LatticeModel, states: Tensor, slots: SlotTensors, search: LatticeSearch, size: int) -> LatticeScores:
     """Return the lattices of `scored_states`."""
     batch, _, candidates = slots.token_ids.shape
     weight = model.target_embedding.weight
@@ -118,7 +106,7 @@ def score_rows(model: LatticeModel, states: Tensor, slots: SlotTensors, search: 
     start = (vectors[:, 0] @ states[:, 0, :, None])[..., 0].float().masked_fill_(missing[:, 0], -torch.inf)
     edges = (inner[:, : vectors.size(1) - 1] @ vectors[:, 1:].transpose(2, 3)).float()
     edges.masked_fill_(missing[:, 1:, None], -torch.inf)
-    first, exits = (part.float() for part in ((states[:, 0] @ weight[EOS]), (inner @ weight[EOS])))
+    first, exits = ((part @ weight[EOS]).float() for part in (states[:, 0], inner))
     if search.normalizer == "local":
         normalizers = normalizer.local(edges, exits)
         start -= normalizer.local(start, first)[:, None]
@@ -135,14 +123,14 @@ def score_rows(model: LatticeModel, states: Tensor, slots: SlotTensors, search: 
         of_candidates = normalizers[:, 1:].view(batch, size, candidates)
         exits -= of_candidates
         edges -= of_candidates[:, : size - 1, :, None]
-    return _weighted(Lattice(start, edges, exits.masked_fill(missing[:, :size], -torch.inf)), slots, search)
+    return _weighted(LatticeScores(start, edges, exits.masked_fill(missing[:, :size], -torch.inf)), slots, search)
 
 
-def _weighted(lattice: Lattice, slots: SlotTensors, search: LatticeSearch) -> Lattice:
+def _weighted(lattice: LatticeScores, slots: SlotTensors, search: LatticeSearch) -> LatticeScores:
     """Add the weighted counts and the bonus to the scores that enter a token."""
     edges = lattice.edges.masked_fill((slots.token_ids[:, : lattice.edges.size(1)] < 0)[..., None], -torch.inf)
     if not search.count_weight and not search.token_bonus:
         return lattice._replace(edges=edges)
     log_probs = slots.log_probs.masked_fill(slots.token_ids < 0, 0.0)[:, : lattice.exits.size(1)]
     added = search.count_weight * log_probs + search.token_bonus
-    return Lattice(lattice.start + added[:, 0], edges + added[:, 1:, None], lattice.exits)
+    return LatticeScores(lattice.start + added[:, 0], edges + added[:, 1:, None], lattice.exits)

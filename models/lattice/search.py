@@ -10,13 +10,13 @@ from fewstep.families.lattice.paths import Lattice as Arrays
 from fewstep.families.lattice.paths import Paths
 from fewstep.sources import Ints
 from kernels import lattice_viterbi
-from models.lattice.scoring import Lattice
+from models.lattice.scoring import LatticeScores
 
 
-class DeviceLattice(NamedTuple):
+class TorchLattice(NamedTuple):
     """A batch of lattices as tensors. A GPU searches single paths itself; everything else is searched on the CPU."""
 
-    scores: Lattice
+    scores: LatticeScores
 
     @property
     def has_margins(self) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig, SystemParts, check_search
 from fewstep.families.parallel import decoder as runtime
@@ -15,13 +17,14 @@ from fewstep.sources import Sources, gather
 from fewstep.system.parts import load_lexicon, load_ngram
 from fewstep.translation import Hypothesis
 from models.bundle.weights import make_model
-from models.common.engines import choose_engine
+from models.common.engines import choose_engine, engines_of
 from models.common.inference import MEMORY_ERRORS, score_pairs
 from models.common.layers.linear import pack
-from models.parallel.engines import engines_for
+from models.common.native import native_arrays
 from models.parallel.loss import log_probability
 from models.parallel.model import ParallelModel
 from models.parallel.rescorer import load_rescorer, rescoring
+from models.parallel.search import TorchDecoder
 
 if TYPE_CHECKING:
     from fewstep import Lexicon
@@ -53,7 +56,14 @@ class ParallelDecoder:
         self.model, self.ngram, self.lexicon, self.rescorer = model, ngram, lexicon, rescorer
         if frozen:
             pack(model)
-        self.engines = engines_for(model, ngram, lexicon, frozen=frozen, native=native)
+        self.engines = engines_of(
+            TorchDecoder(model, ngram, lexicon, frozen=frozen),
+            model,
+            model.config,
+            lambda: runtime.NativeDecoder(model.config, native_arrays(model), ngram, lexicon),
+            frozen=frozen,
+            native=native,
+        )
 
     @property
     def system_parts(self) -> SystemParts:
@@ -78,8 +88,8 @@ class ParallelDecoder:
         check_search(search, self.model.config, self.system_parts)
         if not prepared.rows:
             return []
-        engine = choose_engine(self.engines, search.engine, search, self.model.config)
-        return engine.decode(prepared, search, threads, self._rescore(prepared, search))
+        engine = choose_engine(self.engines, search)
+        return engine.search(prepared, search, threads or torch.get_num_threads(), self._rescore(prepared, search))
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
         """Return log-probabilities: over all alignments with CTC, else with that of the length. See `ScoringDecoder.score`."""

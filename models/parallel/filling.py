@@ -30,42 +30,32 @@ def fill(
     lengths: Tensor,
     sentences: Tensor,
     ranking: Ranking,
+    slots: int,
     iterations: int = 1,
-    slots: int | None = None,
 ) -> Filled:
-    """Fill targets of `lengths` [N] slots for a source with as many rows, whose shortlists are those of `sentences` [N].
+    """Fill targets of `lengths` [N] slots, at most `slots`, for a source with as many rows, whose shortlists are those of
+    `sentences` [N].
 
     The first pass writes all slots from empty inputs. Pass i of N hides the max(1, floor(M (N - i) / N)) least certain of M tokens,
-    ties by slot, and writes these again. Tensors have `slots` slots, and no shape depends on a value; None: as few as the lengths
-    allow, and the tokens of hidden slots alone are ranked, for which the host waits.
+    ties by slot, and writes these again. No shape depends on a value: every pass ranks the tokens of all slots.
     """
-    size = int(lengths.max()) if slots is None else slots
-    real = torch.arange(size, device=lengths.device) < lengths[:, None]
+    real = torch.arange(slots, device=lengths.device) < lengths[:, None]
     found = Filled(
         torch.full(real.shape, PAD, device=lengths.device),
         torch.zeros(real.shape, device=lengths.device),
         torch.full(lengths.shape, torch.inf, device=lengths.device),
     )
-    inputs, hidden = model.inputs(source, lengths, size), real
+    inputs, hidden = model.inputs(source, lengths, slots), real
     for iteration in range(iterations):
         if iteration:
             hidden = _least_certain(found, real, (lengths * (iterations - iteration) // iterations).clamp(min=1))
             inputs = model.embedded(found.ids.masked_fill(hidden, MASK))
-        states, write = model.states(inputs, lengths, source), _write if slots is None else _write_masked
-        write(found, states, hidden, sentences, ranking)
+        _write(found, model.states(inputs, lengths, source), hidden, sentences, ranking)
     return found
 
 
 def _write(found: Filled, states: Tensor, hidden: Tensor, sentences: Tensor, ranking: Ranking) -> None:
     """Write the best tokens of the hidden slots; the states are [N,T,D]."""
-    rows = hidden.nonzero()[:, 0]
-    scores, ids, _ = ranking.top(states[hidden], sentences[rows], 2)
-    found.ids[hidden], found.log_probs[hidden] = ids[:, 0], scores[:, 0]
-    found.margins.scatter_reduce_(0, rows, scores[:, 0] - scores[:, -1], "amin")
-
-
-def _write_masked(found: Filled, states: Tensor, hidden: Tensor, sentences: Tensor, ranking: Ranking) -> None:
-    """Write the best tokens of the hidden slots, and rank those of all."""
     ranked = ranking.top(states.flatten(0, 1), sentences.repeat_interleave(states.size(1)), 2)
     scores, ids = (part.view(*hidden.shape, -1) for part in ranked[:2])
     torch.where(hidden, ids[..., 0], found.ids, out=found.ids)
@@ -77,6 +67,7 @@ def _write_masked(found: Filled, states: Tensor, hidden: Tensor, sentences: Tens
 def _least_certain(found: Filled, real: Tensor, counts: Tensor) -> Tensor:
     """Return a mask [N,T] of the `counts` [N] least certain slots."""
     certainty, order = found.log_probs.masked_fill(~real, torch.inf).sort(dim=1, stable=True)
+    # A decision to hide a slot is as sure as the gap to the first slot that stays.
     gaps = certainty.diff(dim=1, append=certainty.new_full((len(real), 1), torch.inf)).gather(1, counts[:, None] - 1)[:, 0]
     torch.minimum(found.margins, gaps.nan_to_num(nan=torch.inf), out=found.margins)
     chosen = torch.arange(real.size(1), device=real.device) < counts[:, None]

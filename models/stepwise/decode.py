@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from fewstep.config.problems import Problem
 from fewstep.config.search import SystemParts, check_search
 from fewstep.families.stepwise import decoder as runtime
@@ -15,13 +17,15 @@ from fewstep.system.format import WEIGHTS, network_folders
 from fewstep.system.parts import load_lexicon, load_ngram
 from fewstep.translation import Hypothesis
 from models.bundle.weights import make_model
-from models.common.engines import choose_engine
+from models.common.engines import choose_engine, engines_of
 from models.common.inference import MEMORY_ERRORS, score_pairs
 from models.common.layers.linear import pack
-from models.stepwise.engines import engines_for
+from models.common.native import native_arrays
+from models.stepwise.ctranslate2 import CTranslate2Engine
 from models.stepwise.ensemble import Ensemble, networks
 from models.stepwise.loss import log_probability
 from models.stepwise.model import StepwiseModel
+from models.stepwise.search.run import TorchDecoder
 
 if TYPE_CHECKING:
     from fewstep import Lexicon
@@ -48,7 +52,18 @@ class StepwiseDecoder:
         self.model, self.ngram, self.lexicon = model, ngram, lexicon
         if frozen:
             pack(model)
-        self.engines = engines_for(model, ngram, lexicon, frozen=frozen, native=native)
+        self.engines: dict[str, TorchDecoder | runtime.NativeDecoder | CTranslate2Engine] = dict(
+            engines_of(
+                TorchDecoder(model, ngram, lexicon, frozen=frozen),
+                model,
+                model.config,
+                lambda: runtime.NativeDecoder(model.config, [native_arrays(member) for member in networks(model)], ngram, lexicon),
+                frozen=frozen,
+                native=native,
+            )
+        )
+        if frozen:
+            self.engines["ctranslate2"] = CTranslate2Engine(model, lexicon)
 
     @property
     def system_parts(self) -> SystemParts:
@@ -75,9 +90,9 @@ class StepwiseDecoder:
         check_search(search, config, self.system_parts)
         if not prepared.rows:
             return []
-        engine = choose_engine(self.engines, search.engine, search, config)
+        engine = choose_engine(self.engines, search)
         limits = max_output_lengths(search.output_limits, prepared.lengths, config.max_positions)
-        return runtime.deduplicated(engine.decode(prepared, search, limits, threads), search)
+        return runtime.deduplicated(engine.search(prepared, search, limits, threads or torch.get_num_threads()), search)
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
         """Return log-probabilities; see `ScoringDecoder.score`. The same slots count as in searches; no token is banned.

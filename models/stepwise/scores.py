@@ -10,14 +10,20 @@ from fewstep.families.stepwise.options import banned
 from fewstep.vocabulary import EOS
 
 
-def ban(log_probs: Tensor, search: StepwiseSearch, slot: int) -> Tensor:
-    """Set log-probabilities [R,z,V] of the slots from `slot` on to minus infinity, in place, for banned ids, and for EOS where it
-    would make the output shorter than `min_tokens`."""
-    min_tokens = search.output_limits.min_tokens
-    log_probs[..., banned(search)] = -torch.inf
-    if slot < min_tokens:
-        log_probs[..., : min_tokens - slot, EOS] = -torch.inf
-    return log_probs
+class TokenRules:
+    """The tokens that may not be written: banned ids, and EOS where it would make the output shorter than `min_tokens`."""
+
+    def __init__(self, search: StepwiseSearch, tokens: int, device: torch.device) -> None:
+        """`tokens` is the size of the vocabulary."""
+        ids = torch.arange(tokens, device=device)
+        self.min_tokens = search.output_limits.min_tokens
+        self.banned = torch.isin(ids, torch.tensor(banned(search), device=device))
+        self.eos = ids == EOS
+
+    def apply(self, log_probs: Tensor, slots: Tensor) -> Tensor:
+        """Return log-probabilities [R,z,V] of `slots` [z] with minus infinity for tokens that may not be written."""
+        never = self.banned | (self.eos & (slots[:, None] < self.min_tokens))
+        return log_probs.masked_fill(never, -torch.inf)
 
 
 def penalty(search: StepwiseSearch, tokens: Tensor) -> Tensor:

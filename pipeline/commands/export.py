@@ -49,7 +49,7 @@ def export_system(system: Path, output: Path, precision: str, verify: bool = Tru
     """
     from fewstep.system.format import BundleError
     from models.bundle.export import export_ctranslate2
-    from models.stepwise.engines.ctranslate2_model import EngineError
+    from models.stepwise.ctranslate2_model import EngineError
     from stages.errors import unwritable
 
     if output.exists():

@@ -94,7 +94,7 @@ def _pieces(path: Path) -> Any:
 
 
 def _loaded(directory: Path, options: CTranslate2Options, device: str, threads: int) -> Any:
-    from models.stepwise.engines.ctranslate2_model import EngineError, ctranslate2
+    from models.stepwise.ctranslate2_model import EngineError, ctranslate2
 
     try:
         return ctranslate2().Translator(

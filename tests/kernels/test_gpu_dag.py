@@ -41,13 +41,13 @@ COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from kernels.gpu import dag_path_programs, dag_programs
+from kernels.gpu import dag_path_kernels, dag_kernels
 
 TYPES = {"target_lengths": "*i64", "graph_lengths": "*i64", "vertices": "*i64"}
 TYPES |= {x: "i32" for x in ("max_tokens", "max_vertices", "band", "per_sentence", "betas")}
 SIZES = {"many": 64, "few": 32, "rows": 32, "columns": 64, "steps": 32, "block": 1024, "tiny": 1e-28}
 for name in ("exponentials", "sums", "token_gradients", "transition_gradients", "best_paths"):
-    program = getattr(dag_path_programs if name == "best_paths" else dag_programs, name)
+    program = getattr(dag_path_kernels if name == "best_paths" else dag_kernels, name)
     types = {x: "constexpr" if x in SIZES else TYPES.get(x, "*i32" if x == "predecessors" else "*fp32") for x in program.arg_names}
     sizes = {x: size for x, size in SIZES.items() if x in types}
     for capability in (80, 90):

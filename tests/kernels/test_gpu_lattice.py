@@ -26,7 +26,7 @@ COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from kernels.gpu.lattice_programs import best_paths
+from kernels.gpu.lattice_kernels import best_paths
 
 INTEGERS = {"origins": "*i32", "slots": "i32", "candidates": "i32"}
 INTEGERS |= dict.fromkeys(("min_lengths", "max_lengths", "path", "lengths"), "*i64")

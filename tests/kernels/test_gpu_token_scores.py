@@ -29,13 +29,13 @@ COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from kernels.gpu import token_score_programs
+from kernels.gpu import token_score_kernels
 
 TYPES = {"targets": "*i64", "rows": "*i64", "best": "*i64", "allowed": "*u8", "smoothing": "fp32", "penalty": "fp32"}
 TYPES |= {"size": "i32", "most": "i32", "vertices": "i32"}
 SIZES = {"block": 2048, "many": 64, "with_best": True, "count": 2}
 for name in ("scores", "gradients", "best_tokens"):
-    program = getattr(token_score_programs, name)
+    program = getattr(token_score_kernels, name)
     for logits in ("*fp32", "*bf16", "*fp16"):
         types = {x: "constexpr" if x in SIZES else TYPES.get(x, "*fp32") for x in program.arg_names} | {"logits": logits}
         sizes = {x: size for x, size in SIZES.items() if x in types}

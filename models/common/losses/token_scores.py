@@ -70,7 +70,8 @@ class _TokenScores(torch.autograd.Function):
         for part, logits in with_logits(x, w, bias):
             normalisers[part] = score(logits, targets, rows[part], found, best if with_best else None, terms.smoothing)
         ctx.save_for_backward(x, w, bias, targets, rows, normalisers)
-        ctx.smoothing, ctx.shape, ctx.types = terms.smoothing, states.shape, (states.dtype, weight.dtype)
+        ctx.smoothing, ctx.shape = terms.smoothing, states.shape
+        ctx.types = states.dtype, weight.dtype
         ctx.mark_non_differentiable(best)
         return found, best
 
@@ -110,7 +111,8 @@ def _gradient_natively(
 
 def _score(logits: Tensor, targets: Tensor, rows: Tensor, found: Tensor, best: Tensor | None, smoothing: float) -> Tensor:
     """Compute `kernels.token_scores_` in torch."""
-    logits, sentences, vertices = logits.float(), rows // found.size(2), rows % found.size(2)
+    logits = logits.float()
+    sentences, vertices = rows // found.size(2), rows % found.size(2)
     normalisers = logits.logsumexp(1)
     scores = logits.gather(1, targets[sentences])
     if smoothing:

@@ -1,1 +1,1 @@
-"""Greedy search, beam search and sampling with a network in torch."""
+"""Greedy search, beam search and sampling in torch, in buffers of fixed shapes, on any device."""

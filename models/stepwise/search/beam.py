@@ -1,83 +1,201 @@
-"""Beam search. This module runs the network and finds its best tokens; `fewstep.Beam` is the search itself."""
+"""Beam search by the rules of `fewstep.Beam`, by tensors of fixed shapes on any device."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fewstep import Beam, BigramCoupling
+from fewstep import BigramCoupling
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.families.stepwise.decoder import hypotheses
 from fewstep.families.stepwise.options import beam_options
-from fewstep.search.beam import BeamOptions
+from fewstep.search.beam import Outcome
 from fewstep.search.coupling import NO_COUPLING
-from fewstep.sources import Ints
 from fewstep.translation import Hypothesis
-from fewstep.vocabulary import BOS, RESERVED
+from fewstep.vocabulary import EOS, PAD
+from models.common.buffers import Inputs, Size
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.model import StepwiseModel
-from models.stepwise.scores import ban
-from models.stepwise.search.incremental import begin
-from models.stepwise.search.top_tokens import top_k_tokens
+from models.stepwise.scores import TokenRules, penalty
+from models.stepwise.search.candidates import slot_candidates
+from models.stepwise.search.incremental import IncrementalDecoders
+from models.stepwise.search.ranking import Ranked, ranking, rows_of
 
 
-def beam_search(
-    model: StepwiseModel | Ensemble,
-    source: Tensor,
-    source_lengths: Tensor,
-    search: StepwiseSearch,
-    limits: Tensor,
-    coupling: BigramCoupling = NO_COUPLING,
-    allowed: Tensor | None = None,
-) -> list[list[Hypothesis]]:
-    """Return at most `n_best` hypotheses for each source [B,S], best first.
+class Finished:
+    """The N best finished hypotheses of B sentences, best first; minus infinity where there are fewer."""
 
-    `limits` [B] are maximum output lengths in tokens with EOS, `coupling` scores the tokens of a step as pairs, and `allowed` [B,V]
-    is a shortlist (None: all tokens).
-    """
-    order, options = model.order, beam_options(search, model.order, coupling)
-    state = begin(model, source, source_lengths, allowed)
-    counted = int(model.config.begin_vectors)
-    beam = Beam((limits + counted).tolist(), options)
-    if counted:
-        write_begin(beam, len(source), options)
-    sentences, previous, slot = len(source), None, 0
-    live_rows = np.arange(sentences)
-    while sentences:
-        log_probs = ban(state.step(previous).log_softmax(2), search, slot)
-        top = top_k_tokens(log_probs, options.num_candidates, separate_eos=options.separate_eos)
-        advance = beam.advance(*(values.cpu().numpy()[live_rows] for values in top))
-        parents = live_rows[advance.rows]
-        padded, live_rows = pad_rows(advance.counts)
-        previous, rows = (torch.from_numpy(values[padded]).to(source.device) for values in (advance.tokens, parents))
-        if len(advance.going) < sentences:
-            state.select(rows, torch.from_numpy(advance.going).to(source.device))
-        else:
-            state.select(rows)
-        sentences, slot = len(advance.going), slot + order.step_size
-    found = [hypotheses(outcome, order) for outcome in beam.outcomes()]
-    if not counted:
-        return found
-    return [[replace(one, ids=one.ids[1:], steps=one.steps - 1) for one in ranked] for ranked in found]
+    def __init__(self, sentences: int, count: int, slots: int, device: torch.device) -> None:
+        self.scores = torch.full((sentences, count), -torch.inf, dtype=torch.float64, device=device)
+        """The log-probabilities divided by the penalty [B,N]."""
+        self.tokens = torch.full((sentences, count, slots), PAD, device=device)
+        """The written tokens [B,N,T] with EOS and PAD."""
+        self.count = torch.zeros(sentences, dtype=torch.int64, device=device)
+        """The number of all finished hypotheses [B]."""
+        self.best = torch.full((sentences,), -torch.inf, dtype=torch.float64, device=device)
+        """Their highest log-probability [B]."""
+
+    def start(self) -> None:
+        """Forget all hypotheses."""
+        self.scores.fill_(-torch.inf)
+        self.tokens.fill_(PAD)
+        self.count.zero_()
+        self.best.fill_(-torch.inf)
+
+    def add(self, log_probs: Tensor, scores: Tensor, tokens: Tensor) -> None:
+        """Add K hypotheses of each sentence: log-probabilities and scores [B,K] (minus infinity: none) and tokens [B,K,T]."""
+        self.count += (log_probs > -torch.inf).sum(1)
+        torch.maximum(self.best, log_probs.amax(1), out=self.best)
+        # Stable, so that of equal scores the one that was finished earlier, which is shorter, comes first.
+        best, chosen = torch.cat((self.scores, scores), 1).sort(dim=1, descending=True, stable=True)
+        kept = self.scores.size(1)
+        self.scores.copy_(best[:, :kept])
+        self.tokens.copy_(rows_of(torch.cat((self.tokens, tokens), 1), chosen[:, :kept]))
 
 
-def write_begin(beam: Beam, sentences: int, options: BeamOptions) -> None:
-    """Write BOS, which is certain, as the first token of all outputs, so that it counts in their lengths as in transformers."""
-    certain = torch.full((sentences, 1, max(len(RESERVED), options.num_candidates + 1)), -torch.inf)
-    certain[..., BOS] = 0.0
-    top = top_k_tokens(certain, options.num_candidates, separate_eos=options.separate_eos)
-    beam.advance(*(values.numpy() for values in top))
+class Beam:
+    """A beam search of B sentences with K live hypotheses each; those that are missing have minus infinity."""
+
+    def __init__(
+        self, model: StepwiseModel | Ensemble, search: StepwiseSearch, size: Size, coupling: BigramCoupling = NO_COUPLING
+    ) -> None:
+        """Allocate the buffers; `coupling` scores the tokens of a step as pairs."""
+        device = next(model.parameters()).device
+        beam, step = search.beam_size, model.order.step_size
+        self.order, self.search = model.order, search
+        self.options = beam_options(search, model.order, coupling)
+        self.exact = self.options.selection == "exact" or step == 1
+        self._rank = ranking(self.options, device)
+        self.decoders = IncrementalDecoders(model, size, beam, shortlists=search.shortlist is not None)
+        self.rules = TokenRules(search, model.sizes.target, device)
+        self.begun = int(model.config.begin_vectors)
+        """Tokens that count in the length of an output before its first one is written, as the begin token of BART does."""
+        self.slots = torch.arange(step, device=device)
+        self.first_rows = torch.arange(size.sentences, device=device)[:, None] * beam
+        self.previous = torch.full((size.sentences * beam, step), PAD, device=device)
+        self.tokens = torch.full((size.sentences, beam, size.slots), PAD, device=device)
+        self.live = torch.zeros((size.sentences, beam), dtype=torch.float64, device=device)
+        """The log-probabilities of the live hypotheses [B,K], best first."""
+        self.written = torch.zeros((size.sentences, beam), dtype=torch.int64, device=device)
+        self.limits = torch.zeros(size.sentences, dtype=torch.int64, device=device)
+        self.steps = torch.zeros_like(self.limits)
+        self.margins = torch.zeros_like(self.live[:, 0])
+        """The smallest gap [B] between a hypothesis that was kept and one that was dropped; see `fewstep.search.beam.Outcome`."""
+        self.alive = torch.zeros_like(self.limits, dtype=torch.bool)
+        # One more than are returned, for the margin of the last one.
+        self.finished = Finished(size.sentences, search.n_best + 1, size.slots, device)
+
+    @property
+    def passes(self) -> list[Callable[[], None]]:
+        """The one function that takes a step."""
+        return [self.step]
+
+    @property
+    def needed(self) -> Tensor:
+        """True, which is 1, at the sentences [B] that have not ended."""
+        return self.alive
+
+    def start(self, inputs: Inputs) -> None:
+        """Encode a batch and return to the first step."""
+        self.decoders.start(inputs)
+        torch.arange(len(self.slots), device=self.slots.device, out=self.slots)
+        self.previous.fill_(PAD)
+        self.tokens.fill_(PAD)
+        self.live.fill_(-torch.inf)
+        self.live[:, 0] = 0.0
+        self.written.fill_(self.begun)
+        self.limits.copy_(inputs.slots)
+        self.steps.zero_()
+        self.margins.fill_(torch.inf)
+        self.alive.copy_(inputs.slots > 0)
+        self.finished.start()
+
+    def step(self) -> None:
+        """Take one step for every sentence that is not done."""
+        beam, z = self.search.beam_size, len(self.slots)
+        remaining = self.limits - self.slots[0]
+        log_probs = self.rules.apply(self.decoders.log_probs(self.previous), self.slots)
+        # EOS is ranked apart from the tokens, in either direction, so K + 1 of them suffice.
+        count = beam + 1 if self.exact else self.options.num_candidates
+        top = slot_candidates(log_probs, count, separate_eos=self.exact)
+        every, going = self._rank(top, self.live.masked_fill(~self.alive[:, None], -torch.inf), remaining)
+
+        forced = (remaining <= z) & self.alive
+        ends = every.ends | forced[:, None]
+        self._finish(every, every.scores.masked_fill(~ends, -torch.inf))
+        best = torch.maximum(self.finished.best, every.scores[:, 0])
+        cutoff = (best - self.options.beam_threshold)[:, None]
+        self._continue(going, going.scores.masked_fill(going.scores < cutoff, -torch.inf))
+
+        self.steps += self.alive
+        self.slots += z
+        # A sentence that is done keeps its margin: it has no live hypothesis that could lower it.
+        was_alive = self.alive.clone()
+        self.alive &= ~(forced | (self.finished.count >= beam) | (self.live[:, 0] == -torch.inf) | self._settled())
+        margins = self._margins(every._replace(ends=ends), going, cutoff)
+        torch.where(was_alive, torch.minimum(self.margins, margins), self.margins, out=self.margins)
+
+    def _finish(self, ranked: Ranked, scores: Tensor) -> None:
+        """Add those of the first K continuations that have log-probabilities [B,N] (minus infinity: none) to the finished
+        hypotheses."""
+        beam = self.search.beam_size
+        ranked, scores = Ranked(*(part[:, :beam] for part in ranked)), scores[:, :beam]
+        lengths = self.written.gather(1, ranked.parents) + _text(ranked.tokens) + ranked.ends
+        whole = rows_of(self.tokens, ranked.parents).index_copy(2, self.slots, ranked.tokens)
+        self.finished.add(scores, scores / penalty(self.search, lengths.clamp(min=1)), whole)
+
+    def _continue(self, ranked: Ranked, scores: Tensor) -> None:
+        """Continue with the first K hypotheses of each sentence, of log-probabilities `scores` [B,N] (minus infinity: none)."""
+        beam = self.search.beam_size
+        ranked = Ranked(*(part[:, :beam] for part in ranked))
+        self.live.copy_(scores[:, :beam])
+        self.written.copy_(self.written.gather(1, ranked.parents) + _text(ranked.tokens))
+        self.tokens.copy_(rows_of(self.tokens, ranked.parents).index_copy(2, self.slots, ranked.tokens))
+        self.previous.copy_(ranked.tokens.flatten(0, 1))
+        self.decoders.select((self.first_rows + ranked.parents).flatten())
+
+    def _settled(self) -> Tensor:
+        """Return [B], whether no live hypothesis can outrank the worst of the n best."""
+        # The score of a live hypothesis is at most its log-probability divided by the largest penalty that it can reach.
+        shortest, longest = self.slots[:1] + 1 + self.begun, self.limits + self.begun
+        bound = self.live[:, 0] / torch.maximum(penalty(self.search, shortest), penalty(self.search, longest))
+        worst = self.finished.scores[:, self.search.n_best - 1]
+        return (worst > -torch.inf) & (worst >= bound)
+
+    def _margins(self, every: Ranked, going: Ranked, cutoff: Tensor) -> Tensor:
+        """Return the smallest gap [B] of the decisions of a step: of finished hypotheses to the border of the first K, of each of
+        the first K that go on to the cutoff and, unless the sentence is done, of the last kept one to the next."""
+        beam, scores = self.search.beam_size, every.scores
+        inside = scores[:, :beam] - scores[:, beam:][:, :1]
+        outside = scores[:, beam - 1 : beam] - scores[:, beam:]
+        of_ends = torch.cat((inside, outside), 1).masked_fill(~every.ends, torch.inf)
+        of_cutoff = (going.scores[:, :beam] - cutoff).abs()
+        dropped = going.scores[:, beam - 1] - going.scores[:, beam]
+        kept_all = self.alive & (self.live[:, -1] > -torch.inf)
+        gaps = torch.cat((of_ends, of_cutoff, dropped.masked_fill(~kept_all, torch.inf)[:, None]), 1)
+        return gaps.nan_to_num(nan=torch.inf, posinf=torch.inf).amin(1)  # NaN: between two that are missing
+
+    def outcome(self, sentences: int) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each of the first `sentences`, best first."""
+        scores, margins = self.finished.scores, self.margins
+        between = (scores[:, :-1] - scores[:, 1:]).nan_to_num(nan=torch.inf, posinf=torch.inf).amin(1)
+        parts = (scores[:, :-1], self.finished.tokens[:, :-1], self.steps, torch.minimum(margins, between))
+        rows = zip(*(part[:sentences].tolist() for part in parts), strict=True)
+        return [hypotheses(Outcome(_distinct(*row), count, margin), self.order) for *row, count, margin in rows]
 
 
-def pad_rows(counts: Ints) -> tuple[Ints, Ints]:
-    """Pad each sentence to the same number of rows by repeating its last row.
+def _text(tokens: Tensor) -> Tensor:
+    """Return the number of tokens [B,K] of steps [B,K,z] other than EOS and PAD."""
+    return ((tokens != EOS) & (tokens != PAD)).sum(2)
 
-    `counts` [G] are the rows of each sentence. Returns the row that stands in each padded position, and the positions of the rows
-    themselves.
-    """
-    position = np.arange(counts.max(initial=0))
-    padded = (counts.cumsum() - counts)[:, None] + np.minimum(position, counts[:, None] - 1)
-    return padded.ravel(), (position < counts[:, None]).ravel().nonzero()[0]
+
+def _distinct(scores: list[float], tokens: list[list[int]]) -> list[tuple[float, list[int]]]:
+    """Return the finished hypotheses without EOS and PAD, each text once with its best score."""
+    found: dict[tuple[int, ...], float] = {}
+    for score, row in zip(scores, tokens, strict=True):
+        if score > -math.inf:
+            found.setdefault(tuple(token for token in row if token not in (EOS, PAD)), score)
+    return [(score, list(row)) for row, score in found.items()]

@@ -1,4 +1,4 @@
-"""Greedy search, and the loop that it shares with sampling: one hypothesis per row, all slots of a step chosen at once."""
+"""Greedy search and nucleus sampling: N outputs for each sentence, and all slots of a step chosen at once."""
 
 from __future__ import annotations
 
@@ -9,40 +9,19 @@ from torch import Tensor
 
 from fewstep import JointStep
 from fewstep.families.stepwise.config import StepwiseSearch
-from fewstep.families.stepwise.orders import GenerationOrder
 from fewstep.translation import Hypothesis
 from fewstep.vocabulary import PAD
+from models.common.buffers import Inputs, Size
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.model import StepwiseModel
 from models.stepwise.outputs import Outputs, ends_output, hypotheses, scored_mask
-from models.stepwise.scores import ban, penalty
-from models.stepwise.search.incremental import EnsembleState, Incremental, begin
-from models.stepwise.search.joint_choice import choose_jointly
+from models.stepwise.scores import TokenRules, penalty
+from models.stepwise.search.incremental import IncrementalDecoders
+from models.stepwise.search.joint_choice import JointChoice
+from models.stepwise.search.sampling import draw
 
-Choose = Callable[[Tensor, int, Tensor], tuple[Tensor, Tensor, Tensor]]
-"""The function `choose(log_probs [R,z,V], slot, rows [R])`, which returns tokens, their log-probabilities and their margins, all
-[R,z]; `slot` is the first slot of the step, `rows` are positions in the batch."""
-
-
-def greedy(
-    model: StepwiseModel | Ensemble,
-    source: Tensor,
-    source_lengths: Tensor,
-    search: StepwiseSearch,
-    limits: Tensor,
-    joint: JointStep | None = None,
-    allowed: Tensor | None = None,
-) -> list[list[Hypothesis]]:
-    """Return one hypothesis for each source [B,S], of the most probable token in each slot or of the tokens that `joint` chooses.
-
-    `limits` [B] are maximum output lengths in tokens with EOS; `allowed` [B,V] is a shortlist (None: all tokens).
-    """
-    choose = _independently if joint is None else choose_jointly(joint)
-    return write(begin(model, source, source_lengths, allowed), model.order, limits, search, choose)
-
-
-def _independently(log_probs: Tensor, slot: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return most_probable(log_probs)
+Choose = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
+"""The function `choose(log_probs [R,z,V])`, which returns tokens, their log-probabilities and their margins, all [R,z]."""
 
 
 def most_probable(log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -52,31 +31,86 @@ def most_probable(log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return log_probs.argmax(-1), best[..., 0], best[..., 0] - best[..., 1]
 
 
-def write(
-    state: Incremental | EnsembleState, order: GenerationOrder, limits: Tensor, search: StepwiseSearch, choose: Choose
-) -> list[list[Hypothesis]]:
-    """Return one hypothesis for each row of `state`; `limits` [R] are maximum output lengths in tokens with EOS."""
-    z = order.step_size
-    alive = torch.arange(len(limits), device=limits.device)
-    tokens = torch.full((len(limits), -(-int(limits.max()) // z) * z), PAD, device=limits.device)
-    scores = torch.zeros(len(limits), device=limits.device)
-    margin = torch.full_like(scores, torch.inf)
-    steps = torch.zeros_like(limits)
-    previous = None
-    for slot in range(0, tokens.size(1), z):
-        ids, log_probs, margins = choose(ban(state.step(previous).log_softmax(2), search, slot), slot, alive)
-        scored = scored_mask(order, ids, limits[alive] - slot)
-        scores[alive] += log_probs.masked_fill(~scored, 0.0).sum(1)
-        margin[alive] = torch.minimum(margin[alive], margins.masked_fill(~scored, torch.inf).amin(1))
-        tokens[alive, slot : slot + z] = ids
-        steps[alive] += 1
-        going = ~ends_output(ids) & (limits[alive] > slot + z)
-        previous = ids
-        if not bool(going.all()):
-            remaining = going.nonzero()[:, 0]
-            if len(remaining) == 0:
-                break
-            alive, previous = alive[remaining], previous[remaining]
-            state.select(remaining, remaining)
-    outputs = Outputs.cut(order, tokens, torch.minimum(steps * z, limits))
-    return [[found] for found in hypotheses(outputs, scores / penalty(search, outputs.lengths), steps, margin)]
+class Greedy:
+    """A search that writes each output token by token: one greedy output of a sentence, or `n_best` samples.
+
+    The R rows are the outputs, grouped by sentence. One that has ended goes on with PAD, which changes nothing.
+    """
+
+    def __init__(
+        self, model: StepwiseModel | Ensemble, search: StepwiseSearch, size: Size, inputs: Inputs, joint: JointStep | None = None
+    ) -> None:
+        """Allocate the buffers; `joint` chooses the slots of a step together (None: each by itself). Samples are drawn by the
+        random numbers of `inputs`."""
+        device = next(model.parameters()).device
+        self.order, self.search = model.order, search
+        self.outputs = search.n_best if search.strategy == "sample" else 1
+        self._choose: Choose = most_probable
+        if search.strategy == "sample":
+            self._choose = self._draw
+        elif joint is not None:
+            self._choose = JointChoice(joint, device).choose
+        self.inputs = inputs
+        self.decoders = IncrementalDecoders(model, size, self.outputs, shortlists=search.shortlist is not None)
+        self.rules = TokenRules(search, model.sizes.target, device)
+        rows = size.sentences * self.outputs
+        ints = torch.zeros(rows, dtype=torch.int64, device=device)
+        self.slots = torch.arange(model.order.step_size, device=device)
+        self.previous = torch.full((rows, model.order.step_size), PAD, device=device)
+        self.tokens = torch.full((rows, size.slots), PAD, device=device)
+        self.limits, self.steps = ints.clone(), ints.clone()
+        self.scores, self.margins = ints.float(), ints.float()
+        self.alive = ints.bool()
+
+    @property
+    def passes(self) -> list[Callable[[], None]]:
+        """The one function that takes a step."""
+        return [self.step]
+
+    @property
+    def needed(self) -> Tensor:
+        """True, which is 1, at the outputs [R] that have not ended."""
+        return self.alive
+
+    def start(self, inputs: Inputs) -> None:
+        """Encode a batch and return to the first step."""
+        self.decoders.start(inputs)
+        torch.arange(len(self.slots), device=self.slots.device, out=self.slots)
+        self.previous.fill_(PAD)
+        self.tokens.fill_(PAD)
+        self.limits.view(-1, self.outputs).copy_(inputs.slots[:, None])
+        self.steps.zero_()
+        self.scores.zero_()
+        self.margins.fill_(torch.inf)
+        self.alive.copy_(self.limits > 0)
+
+    def step(self) -> None:
+        """Write the next z slots of every output that has not ended."""
+        first = self.slots[:1]
+        log_probs = self.rules.apply(self.decoders.log_probs(self.previous), self.slots)
+        ids, scores, margins = self._choose(log_probs)
+        ids = torch.where(self.alive[:, None], ids, PAD)
+        scored = scored_mask(self.order, ids, self.limits - first) & self.alive[:, None]
+        self.scores += scores.masked_fill(~scored, 0.0).sum(1)
+        torch.minimum(self.margins, margins.masked_fill(~scored, torch.inf).amin(1), out=self.margins)
+        self.tokens.index_copy_(1, self.slots, ids)
+        self.previous.copy_(ids)
+        self.steps += self.alive
+        self.slots += len(self.slots)
+        self.alive &= ~ends_output(ids) & (self.limits > self.slots[:1])
+
+    def _draw(self, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return a sample of each slot; see `most_probable`."""
+        assert self.inputs.numbers is not None
+        numbers = self.inputs.numbers.index_select(1, self.slots)
+        return draw(log_probs, numbers.transpose(1, 2).flatten(0, 1), self.search.sampling)
+
+    def outcome(self, sentences: int) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each of the first `sentences`, the most probable first."""
+        rows = sentences * self.outputs
+        parts = (self.tokens, self.steps, self.limits, self.scores, self.margins)
+        tokens, steps, limits, scores, margins = (part[:rows].cpu() for part in parts)
+        outputs = Outputs.cut(self.order, tokens, torch.minimum(steps * self.order.step_size, limits))
+        written = hypotheses(outputs, scores / penalty(self.search, outputs.lengths), steps, margins)
+        groups = [written[start : start + self.outputs] for start in range(0, rows, self.outputs)]
+        return [sorted(group, key=lambda one: -one.score) for group in groups]

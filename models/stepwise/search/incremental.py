@@ -1,127 +1,112 @@
-"""Incremental decoding, one step at a time, with cached keys and values."""
+"""Incremental decoding, one step at a time, with cached keys and values in buffers of fixed sizes."""
 
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from models.common.buffers import Inputs, Size
+from models.common.layers.attention import Memory
+from models.common.layers.embeddings import embed
 from models.stepwise.arrangement import step_mask
 from models.stepwise.ensemble import Ensemble, mean, networks
 from models.stepwise.model import StepwiseModel
 
-GROWTH = 16
-"""Number of slots by which the cache grows."""
-
 
 class _LayerCache:
-    """The part of the shared cache that belongs to one layer."""
+    """The part of the cache that belongs to one layer."""
 
-    def __init__(self, state: Incremental, layer: int) -> None:
-        self.state, self.layer = state, layer
+    def __init__(self, decoder: IncrementalDecoder, layer: int) -> None:
+        self.decoder, self.layer = decoder, layer
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write keys and values [R,H,z,D/H] of the new slots; return those of all slots so far."""
-        start = self.state.slots
-        end = start + keys.size(2)
-        pair = self.state.cache[:, self.layer]
-        pair[:, 0, :, start:end] = keys
-        pair[:, 1, :, start:end] = values
-        return pair[:, 0, :, :end], pair[:, 1, :, :end]
+        """Write keys and values [R,H,z,D/H] of the new inputs; return those of all, of which the mask hides later ones."""
+        pair = self.decoder.cache[self.layer]
+        pair[0].index_copy_(2, self.decoder.entries, keys)
+        pair[1].index_copy_(2, self.decoder.entries, values)
+        return pair[0], pair[1]
 
 
-class Incremental:
-    """The decoding state of a batch.
+class IncrementalDecoder:
+    """One network with the keys and values of the slots that are written.
 
-    There is one row per sentence at first, then those that `select` keeps, grouped by sentence. Rows of a sentence share the keys
-    and values of its source.
+    There are `beam` rows for each of B sentences. Attention reads the whole cache under a mask, so that the number of the step is
+    a value on the device instead of a size.
     """
 
-    def __init__(self, model: StepwiseModel, source: Tensor, source_lengths: Tensor, allowed: Tensor | None = None) -> None:
-        """Encode sources [B,S] with EOS. `allowed` [B,V] is a shortlist (None: all tokens)."""
-        self.model, self.allowed = model, allowed
-        self.memories = model.encode(source, source_lengths)
-        self.slots = 0
-        config = model.config
-        shape = (source.size(0), config.decoder_layers, 2, config.heads, 0, config.width // config.heads)
-        self.cache = torch.empty(shape, dtype=model.target_embedding.weight.dtype, device=source.device)
-        self._spare = self.cache
-        """The buffer to which `select` moves the remaining rows; alternating with `cache` avoids an allocation per step."""
-        self.codes = self.cache
-        """The codes [slots,D] of the slots for which the cache has space."""
-        self.layers = [_LayerCache(self, layer) for layer in range(config.decoder_layers)]
-        self.front = 0
+    def __init__(self, model: StepwiseModel, size: Size, beam: int, *, shortlists: bool) -> None:
+        """Allocate the buffers, with `shortlists` also those for the tokens that a sentence may not write."""
+        config, table = model.config, model.target_embedding.weight
+        heads, width = config.heads, config.width // config.heads
+        order, device = model.order, table.device
+        self.model = model
+        self.front = int(config.begin_vectors)
         """The entries of the cache before those of the first slot."""
-        if model.begin is not None:
-            self._begin(model.begin_inputs(source.size(0)))
+        self.memories: list[Memory] = []
+        rows, entries = size.sentences * beam, self.front + size.slots
+        self.cache = table.new_zeros(config.decoder_layers, 2, rows, heads, entries, width)
+        self.layers = [_LayerCache(self, layer) for layer in range(config.decoder_layers)]
+        self.codes = table.new_zeros(size.slots, config.width)
+        self.mask = F.pad(step_mask(order, size.slots, device), (self.front, 0), value=True)
+        """True at the entries [T,front+T] that each slot attends to."""
+        self.first = torch.arange(order.step_size, device=device)
+        self.slots = self.first.clone()
+        """The slots of the next step [z]."""
+        self.entries = self.slots
+        """The entries of the cache that the current inputs are written to."""
+        self.excluded = torch.zeros((size.sentences, 1, table.size(0)), dtype=torch.bool, device=device) if shortlists else None
 
-    def _begin(self, inputs: Tensor) -> None:
-        """Write the keys and values of the inputs [R,N,D] in front of the first slot."""
-        self.front = inputs.size(1)
-        self._reserve(self.front)
-        self.model.decoder(inputs, self.memories, None, caches=self.layers)
-        self.slots = self.front
+    def start(self, inputs: Inputs) -> None:
+        """Encode a batch, and return to the first step."""
+        self.memories = self.model.encode(inputs.source, inputs.lengths)  # a captured start writes the same tensors each time
+        if self.excluded is not None and inputs.excluded is not None:
+            self.excluded.copy_(inputs.excluded)
+        self.codes.copy_(self.model.slot_codes(len(self.codes)))  # start vectors and learned positions change in training
+        self.slots.copy_(self.first)
+        # Values that the mask hides are multiplied by zero, which an earlier batch's infinities would not survive.
+        self.cache.zero_()
+        if self.front:
+            self.entries = torch.arange(self.front, device=self.cache.device)
+            seen = torch.arange(self.cache.size(4), device=self.cache.device) <= self.entries[:, None]
+            self.model.decoder(self.model.begin_inputs(self.cache.size(2)), self.memories, seen, caches=self.layers)
 
-    def step(self, tokens: Tensor | None) -> Tensor:
-        """Return logits [R,z,V] of the next z slots, minus infinity for tokens that are not allowed.
+    def log_probs(self, tokens: Tensor) -> Tensor:
+        """Return log-probabilities [R,z,V] of the next z slots in float32. `tokens` [R,z] were written in the previous step; those
+        given before the first step are ignored."""
+        carried = embed(tokens, self.model.target_embedding) * (self.slots[:1] > 0)
+        x = self.model.slot_inputs(carried, self.codes.index_select(0, self.slots))
+        self.entries = self.slots + self.front
+        states = self.model.decoder(x, self.memories, self.mask.index_select(0, self.slots), caches=self.layers)
+        self.slots += self.model.order.step_size
+        logits = self.model.logits(states)
+        if self.excluded is not None:
+            grouped = logits.view(len(self.excluded), -1, logits.size(2))
+            logits = grouped.masked_fill(self.excluded, -torch.inf).view_as(logits)
+        return logits.float().log_softmax(2)
 
-        `tokens` [R,z] were written in the previous step (None at first). The mask `block` needs no tensor: all slots so far are
-        visible to every slot of a new step.
-        """
-        order, size = self.model.order, self.model.order.step_size
-        end = self.slots + size
-        self._reserve(end)
-        if tokens is None:
-            tokens = torch.empty((self.cache.size(0), 0), dtype=torch.int64, device=self.cache.device)
-        x = self.model.embed_slots(tokens, self.codes[self.slots - self.front : end - self.front])
-        mask = None if order.mask == "block" else step_mask(order, end, x.device)[self.slots :]
-        states = self.model.decoder(x, self.memories, mask, caches=self.layers)
-        self.slots = end
-        logits = self.model.logits(states).float()
-        if self.allowed is None:
-            return logits
-        allowed = self.allowed.repeat_interleave(len(logits) // len(self.allowed), 0)
-        return logits.masked_fill(~allowed[:, None], -torch.inf)
-
-    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
-        """Continue with these rows, in this order, the same number for each sentence; `sentences` are those that remain (None:
-        all)."""
-        if len(rows) > len(self._spare):
-            self._spare = self.cache.new_empty((len(rows), *self.cache.shape[1:]))
-        torch.index_select(self.cache, 0, rows, out=self._spare[: len(rows)])
-        self.cache, self._spare = self._spare[: len(rows)], self.cache
-        if sentences is not None:
-            self.memories = [memory.select(sentences) for memory in self.memories]
-            self.allowed = None if self.allowed is None else self.allowed[sentences]
-
-    def _reserve(self, slots: int) -> None:
-        old = self.cache
-        if slots > old.size(4):
-            self.cache = old.new_empty((*old.shape[:4], min(slots + GROWTH, self.front + self.model.max_slots), old.size(5)))
-            self.cache[:, :, :, :, : self.slots] = old[:, :, :, :, : self.slots]
-            self._spare = torch.empty_like(self.cache)
-            self.codes = self.model.slot_codes(self.cache.size(4) - self.front)
+    def select(self, rows: Tensor) -> None:
+        """Continue with these rows [R]."""
+        self.cache.copy_(self.cache.index_select(2, rows))
 
 
-class EnsembleState:
-    """The decoding states of all networks of an ensemble, used as one `Incremental`."""
+class IncrementalDecoders:
+    """The networks of a system, which decode as one."""
 
-    def __init__(self, ensemble: Ensemble, source: Tensor, source_lengths: Tensor, allowed: Tensor | None = None) -> None:
-        self._states = [Incremental(member, source, source_lengths, allowed) for member in networks(ensemble)]
+    def __init__(self, model: StepwiseModel | Ensemble, size: Size, beam: int, *, shortlists: bool) -> None:
+        self._members = [IncrementalDecoder(member, size, beam, shortlists=shortlists) for member in networks(model)]
 
-    def step(self, tokens: Tensor | None) -> Tensor:
-        """Return log-probabilities [R,z,V], which `log_softmax` leaves as they are."""
-        return mean([state.step(tokens).log_softmax(2) for state in self._states])
+    def start(self, inputs: Inputs) -> None:
+        """See `IncrementalDecoder.start`."""
+        for member in self._members:
+            member.start(inputs)
 
-    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
-        for state in self._states:
-            state.select(rows, sentences)
+    def log_probs(self, tokens: Tensor) -> Tensor:
+        """Return the log-probabilities [R,z,V] of the mean of the probabilities; see `IncrementalDecoder.log_probs`."""
+        found = [member.log_probs(tokens) for member in self._members]
+        return found[0] if len(found) == 1 else mean(found)
 
-
-def begin(
-    model: StepwiseModel | Ensemble, source: Tensor, source_lengths: Tensor, allowed: Tensor | None = None
-) -> Incremental | EnsembleState:
-    """Return the decoding state of sources [B,S] with EOS before the first step. `allowed` [B,V] is a shortlist (None: all
-    tokens)."""
-    if isinstance(model, Ensemble):
-        return EnsembleState(model, source, source_lengths, allowed)
-    return Incremental(model, source, source_lengths, allowed)
+    def select(self, rows: Tensor) -> None:
+        """See `IncrementalDecoder.select`."""
+        for member in self._members:
+            member.select(rows)

@@ -14,8 +14,8 @@ from fewstep.families.dag.config import DagConfig
 from fewstep.translation import Hypothesis
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
-from models.dag.search import Graph, search_graph
-from models.dag.vertices import TopTokens
+from models.dag.search import GraphTensors, search_on_host
+from models.dag.vertices import VertexTokens
 from tests.examples.search.widest import WidestSearch, widest
 from tests.kernels.dag_graphs import banded
 
@@ -29,7 +29,7 @@ def _registered() -> Iterator[None]:
         yield
 
 
-def random_graph(lengths: list[int], seed: int) -> Graph:
+def random_graph(lengths: list[int], seed: int) -> GraphTensors:
     """Return graphs whose tokens are the numbers of their vertices, for vertices up to the lengths."""
     generator = torch.Generator().manual_seed(seed)
     size = max(lengths)
@@ -38,10 +38,10 @@ def random_graph(lengths: list[int], seed: int) -> Graph:
     real = (vertex > vertex[:, None]) & (vertex < torch.tensor(lengths)[:, None, None])
     transitions = scores.masked_fill(~real, -torch.inf).log_softmax(2).nan_to_num(nan=-torch.inf)
     ids = vertex.expand(len(lengths), size)[..., None]
-    return Graph(banded(transitions), TopTokens(torch.zeros(ids.shape), ids), torch.tensor(lengths))
+    return GraphTensors(banded(transitions), VertexTokens(torch.zeros(ids.shape), ids), torch.tensor(lengths))
 
 
-def width(graph: Graph, row: int, inner: tuple[int, ...], length: int) -> float:
+def width(graph: GraphTensors, row: int, inner: tuple[int, ...], length: int) -> float:
     steps = pairwise((0, *inner, length - 1))
     return min(graph.transitions[row, i, j - i - 1].item() for i, j in steps)
 
@@ -49,7 +49,7 @@ def width(graph: Graph, row: int, inner: tuple[int, ...], length: int) -> float:
 @given(lengths=st.lists(st.integers(2, 7), min_size=1, max_size=3), seed=st.integers(0, 2**32))
 def test_the_path_is_the_best_of_all_paths(lengths: list[int], seed: int) -> None:
     graph = random_graph(lengths, seed)
-    found = search_graph(graph, SEARCH, [[7]] * len(lengths))
+    found = search_on_host(graph, SEARCH, [[7]] * len(lengths))
     for row, ((hypothesis,), length) in enumerate(zip(found, lengths, strict=True)):
         inner = range(1, length - 1)
         paths = [path for count in range(length - 1) for path in combinations(inner, count)]

@@ -11,6 +11,8 @@ from fewstep.families.stepwise.config import StepwiseConfig
 from models.aggressive.head import DraftHead
 from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel
+from models.aggressive.search import DraftAndVerify
+from models.common.buffers import Inputs, Size
 from models.stepwise.model import StepwiseModel
 
 SIZES = {"encoder_layers": 2, "width": 32, "feed_forward": 24, "heads": 2, "dropout": 0.0, "max_positions": 40}
@@ -74,3 +76,14 @@ def _lent(model, verifier):
 def sources(count, longest=9, seed=0):
     draw = random.Random(seed)
     return [[draw.randrange(7, 19) for _ in range(draw.randrange(longest + 1))] for _ in range(count)]
+
+
+def draft_and_verify(verifier, drafter, search, width, limits, inputs=None):
+    """Decode to the end, and return the state. `limits` are maximum lengths, and `inputs` the batch if a part reads it."""
+    size = Size(len(limits), 1 if inputs is None else inputs.source.size(1), int(limits.max()))
+    made = DraftAndVerify(verifier, drafter, search, size, width, torch.device("cpu"))
+    nothing = torch.zeros(len(limits), 1, dtype=torch.int64)
+    made.start(Inputs(nothing, nothing[:, 0], limits) if inputs is None else inputs)
+    while needed := int(made.needed.max()):
+        made.passes[needed - 1]()
+    return made.state

@@ -10,19 +10,16 @@ import fewstep
 from fewstep.config.options import OutputLimits
 from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
 from fewstep.families.stepwise.config import StepwiseSearch
-from fewstep.sources import max_output_lengths
 from fewstep.system.format import MERGES, BundleError
 from fewstep.translation import Hypothesis
 from models.aggressive.decode import AggressiveDecoder
-from models.aggressive.device.precision import Pair
-from models.aggressive.device.run import DeviceSearch
 from models.aggressive.model import AggressiveModel
 from models.bundle.directory import load_system, write_system
 from models.bundle.export import export_ctranslate2
 from models.bundle.weights import save_weights
-from models.common.inference import inference_mode
 from models.imports.foreign import write_foreign
 from tests.models.aggressive.networks import DRAFTER, sharpen
+from tests.models.common.device_alone import buffers_of_a_gpu
 from tests.models.imports.bart_networks import LIMIT, LINES, expectations, write_bart
 from tests.models.imports.test_bart import names_of, read
 
@@ -144,16 +141,13 @@ def test_drafts_leave_scores_and_margins_as_they_are_to_the_last_bit(bart, threa
 def test_trees_and_shapes_of_devices_write_the_same(bart):
     _, _, system, rows, greedy = bart
     verifier = system.decoder.model
-    drafter = drafter_of(verifier)
-    decoder, device = AggressiveDecoder(drafter, verifier), DeviceSearch(Pair(drafter, verifier, frozen=True), None)
+    decoder = AggressiveDecoder(drafter_of(verifier), verifier)
     for how in (search(), search(tree_nodes=7, tree_branches=3), search("greedy")):
         assert [one.ids for one in written(decoder, rows, how)] == [one.ids for one in greedy]
-        for part in (slice(0, 5), slice(5, 8), slice(8, 12)):  # one program serves them all and forgets the batch before
-            prepared = decoder.prepare(rows[part])
-            limits = max_output_lengths(how.output_limits, prepared.lengths, drafter.config.max_positions)
-            with inference_mode(drafter), inference_mode(verifier):
-                found = device.decode(prepared, how, limits)
-            assert [one.ids for one in found] == [one.ids for one in greedy[part]]
+        with buffers_of_a_gpu():
+            rounded = AggressiveDecoder(decoder.model, verifier)
+            for part in (slice(0, 5), slice(5, 8)):  # the same buffers serve both and forget the batch before
+                assert [one.ids for one in written(rounded, rows[part], how)] == [one.ids for one in greedy[part]]
 
 
 def test_loose_verification_of_rank_one_is_strict(bart):

@@ -1,4 +1,4 @@
-"""The loop of drafts in torch with verifiers that are tables: outputs, cache and accepted tokens."""
+"""Passes of drafts in torch with verifiers that are tables: outputs, cache and accepted tokens."""
 
 import functools
 import itertools
@@ -6,18 +6,22 @@ import random
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fewstep.config.options import OutputLimits
 from fewstep.families.aggressive.config import AggressiveSearch
-from fewstep.vocabulary import EOS, PAD, RESERVED
+from fewstep.sources import gather
+from fewstep.vocabulary import BOS, EOS, PAD, RESERVED
 from models.aggressive.decode import AggressiveDecoder
 from models.aggressive.drafters import Draft, LookupDrafter, network_drafter
-from models.aggressive.loop import draft_and_verify, verify
-from models.aggressive.verifier import Verifying
+from models.aggressive.search import verify
+from models.aggressive.verifier import CachedVerifier
+from models.common.buffers import Inputs, Size
 from models.common.inference import inference_mode
 from models.common.sources import source_tensors
 from models.stepwise.search.greedy import most_probable
-from tests.models.aggressive.networks import drafter_of, head_of, sharing, sources, verifier_of
+from tests.models.aggressive.networks import draft_and_verify, drafter_of, head_of, sharing, sources, verifier_of
 
 SIZE = 13
 """Size of the tables' vocabulary: the reserved tokens and six others."""
@@ -40,6 +44,9 @@ class Table:
         self.padding, self.rows = slots, list(range(sentences))
         self.carried = [[None] * (slots + 1) for _ in self.rows]
 
+    def start(self, inputs):
+        pass
+
     def step(self, tokens, slots):
         rows = zip(self.rows, self.carried, tokens.tolist(), slots.tolist(), strict=True)
         return torch.tensor(
@@ -54,9 +61,6 @@ class Table:
             return [99.0] * SIZE  # must not be read
         carried[place] = word
         return logits_of(sentence, tuple(carried[1 : place + 1]))
-
-    def select(self, kept):
-        self.rows, self.carried = ([values[row] for row in kept.tolist()] for values in (self.rows, self.carried))
 
 
 @functools.cache
@@ -79,18 +83,21 @@ class Scripted:
     def __init__(self, kind, limit):
         self.kind, self.limit = kind, limit
 
-    def propose(self, rows, tokens, lengths, widths, numbers):
+    def start(self, inputs):
+        pass
+
+    def propose(self, tokens, lengths, widths, numbers):
         draw = random.Random(f"{self.kind} {lengths.tolist()}")
-        ids = torch.full((len(rows), int(widths.max())), -1)
-        for place, (row, length, width) in enumerate(zip(rows.tolist(), lengths.tolist(), widths.tolist(), strict=True)):
-            right, ended = written(row, self.limit)
+        ids = torch.full((len(tokens), max(1, int(widths.max()))), -1)
+        for place, (length, width) in enumerate(zip(lengths.tolist(), widths.tolist(), strict=True)):
+            right, ended = written(place, self.limit)
             right = [*right, *([EOS] if ended else [])]
             for offset in range(width):
                 truth = right[length + offset] if length + offset < len(right) else PAD
                 ids[place, offset] = self.token(truth, offset, draw)
         return Draft(ids, None)
 
-    def observe(self, rows, slots, states):
+    def observe(self, slots, states):
         pass
 
     def token(self, truth, offset, draw):
@@ -113,9 +120,7 @@ def test_whoever_drafts_what_a_table_writes_greedily_stays(kind, limit):
     widths = (1, 2, 3, 8, 25)
     for width, (adaptive, mode) in zip(widths, itertools.cycle(itertools.product((False, True), ("exact", "fast"))), strict=False):
         search = AggressiveSearch(min_tokens_per_pass=0.0, adaptive=adaptive, mode=mode)
-        state = draft_and_verify(
-            Table(SENTENCES, limit), Scripted(kind, limit), limits, search, width, [[sentence] for sentence in range(SENTENCES)]
-        )
+        state = draft_and_verify(Table(SENTENCES, limit), Scripted(kind, limit), search, width, limits)
         for row, (found, (text, ended)) in enumerate(zip(state.hypotheses(), expected, strict=True)):
             assert (tuple(found.ids), bool(state.ended[row])) == (text, ended)
             whole = len(text) + ended
@@ -132,45 +137,80 @@ def test_outputs_of_tables_are_long_and_short():
     assert 0 < len(written(SENTENCES - 1, 200)[0]) < 20
 
 
-class Watched(Verifying):
+def batch_of(rows, extra=12):
+    """Return a batch of sources whose hints are the sources."""
+    source, lengths = source_tensors(gather(rows, 39), "cpu")
+    hints = source.masked_fill(torch.arange(source.size(1)) >= lengths[:, None], -1)
+    return Inputs(source, lengths, lengths + extra, hints=hints)
+
+
+class Watched(CachedVerifier):
     """Before every pass: what is kept of the slots that are written is what a pass over them from the beginning gives."""
 
-    def __init__(self, network, source, lengths, slots):
-        super().__init__(network, source, lengths, slots)
-        self.given, self.fresh = (source, lengths), list(self.memories)
-        self.text = torch.full((len(source), slots + 1), PAD)
-        self.checked = 0
+    checked = 0
+
+    def start(self, inputs):
+        super().start(inputs)
+        self.batch = inputs
+        self.text = torch.full((len(inputs.source), self.padding + 1), PAD)
 
     def step(self, tokens, slots):
         for row, length in enumerate(slots[:, 0].tolist()):
-            again = Verifying(self.network, self.given[0][row : row + 1], self.given[1][row : row + 1], self.padding)
+            again = CachedVerifier(self.network, Size(1, self.batch.source.size(1), self.padding))
+            again.start(Inputs(*(part[row : row + 1] for part in self.batch[:3])))
             if length:
                 again.step(self.text[row : row + 1, :length], torch.arange(length)[None])
             torch.testing.assert_close(self.cache[:, :, row, :, :length], again.cache[:, :, 0, :, :length], atol=1e-5, rtol=0)
             self.checked += length
-        assert all(one is other for one, other in zip(self.memories, self.fresh, strict=True)), "what is read of the source stays"
         self.text.scatter_(1, slots, tokens)
         return super().step(tokens, slots)
-
-    def select(self, rows):
-        super().select(rows)
-        self.text, self.given, self.fresh = self.text[rows], tuple(part[rows] for part in self.given), list(self.memories)
 
 
 @pytest.mark.parametrize("kind", ["network", "head", "lookup"])
 def test_what_is_kept_of_written_slots_is_what_a_fresh_pass_gives(kind):
     verifier = verifier_of()
-    model, rows = head_of(verifier) if kind == "head" else sharing(verifier), sources(8)
-    source, lengths = source_tensors(AggressiveDecoder(model, verifier).prepare(rows), "cpu")
-    search, limits = AggressiveSearch(min_tokens_per_pass=0.0), lengths + 12
+    model, batch = head_of(verifier) if kind == "head" else sharing(verifier), batch_of(sources(5))
+    search, size = AggressiveSearch(min_tokens_per_pass=0.0), Size(5, batch.source.size(1), int(batch.slots.max()))
     with inference_mode(verifier):
-        watched = Watched(verifier, source, lengths, int(limits.max()))
-        slots = int(limits.max())
-        lookup = LookupDrafter([[*row, EOS] for row in rows], 3)
-        drafter = lookup if kind == "lookup" else network_drafter(model, source, lengths, search, slots)
-        state = draft_and_verify(watched, drafter, limits, search, 4, rows)
+        watched = Watched(verifier, size)
+        drafter = LookupDrafter(3, 4) if kind == "lookup" else network_drafter(model, search, size, 4)
+        state = draft_and_verify(watched, drafter, search, 4, batch.slots, batch)
     assert watched.checked > 100
     assert 0 < int(state.accepted.sum()) < int(state.drafted.sum()), "some slots were taken back"
+
+
+def look_up(hint, written, max_ngram, width):
+    """Return what follows the longest n-gram at the end of `written`, by comparing lists: in the hint at the place nearest to the
+    output's length, or else in the output where it occurs last."""
+    text, before = [BOS, *hint], [BOS, *written]
+    end = len(before) - 1
+    for size in range(min(max_ngram, len(before)), 0, -1):
+        last = before[-size:]
+        places = [index for index in range(size - 1, len(text) - 1) if text[index - size + 1 : index + 1] == last]
+        if places:
+            nearest = min(places, key=lambda index: (abs(index - end), index))
+            return text[nearest + 1 : nearest + 1 + width]
+        for index in range(end - 1, size - 2, -1):
+            if before[index - size + 1 : index + 1] == last:
+                return before[index + 1 : index + 1 + width]
+    return []
+
+
+@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 6))
+def test_texts_are_looked_up_as_lists_are(seed, max_ngram, width):
+    draw = random.Random(seed)
+    hints, texts = ([[draw.randrange(7, 10) for _ in range(draw.randrange(9))] for _ in range(6)] for _ in range(2))
+    widths = [draw.randrange(width + 1) for _ in texts]
+    hint_ids = torch.full((6, 9), -1)
+    tokens = torch.full((6, 12), PAD)
+    for row, (hint, text) in enumerate(zip(hints, texts, strict=True)):
+        hint_ids[row, : len(hint)] = torch.tensor(hint, dtype=torch.int64)
+        tokens[row, : len(text)] = torch.tensor(text, dtype=torch.int64)
+    drafter, nothing = LookupDrafter(max_ngram, width), torch.zeros(6, dtype=torch.int64)
+    drafter.start(Inputs(tokens, nothing, nothing, hints=hint_ids))
+    found = drafter.propose(tokens, torch.tensor([len(text) for text in texts]), torch.tensor(widths), None).ids
+    for row, (hint, text, most) in enumerate(zip(hints, texts, widths, strict=True)):
+        assert [token for token in found[row].tolist() if token >= 0] == look_up(hint, text, max_ngram, most)
 
 
 @pytest.mark.parametrize("width", [1, 3, 8])

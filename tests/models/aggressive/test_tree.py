@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 from fewstep.config.options import OutputLimits
 from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.vocabulary import EOS, RESERVED
-from models.aggressive import loop
 from models.aggressive.decode import AggressiveDecoder
 from models.aggressive.drafters import Draft, network_drafter
-from models.aggressive.loop import draft_and_verify
 from models.aggressive.tree import DraftTree, accepted_path, ancestors, best_tree, depths
-from models.aggressive.verifier import Verifying
+from models.aggressive.verifier import CachedVerifier
+from models.common.buffers import Inputs, Size
 from models.common.inference import inference_mode
-from models.common.sources import source_tensors
-from tests.models.aggressive.networks import drafter_of, head_of, heads_of, sharing, sources, verifier_of
-from tests.models.aggressive.test_loop import SENTENCES, SIZE, Table, logits_of, written
+from tests.models.aggressive.networks import draft_and_verify, drafter_of, head_of, heads_of, sharing, sources, verifier_of
+from tests.models.aggressive.test_loop import SENTENCES, SIZE, Table, batch_of, logits_of, written
 
 A, B, C, D, E, F, OTHER = range(7, 14)
 HAND = DraftTree(torch.tensor([[A, B, C, D, E]]), torch.tensor([[0, 0, 1, 1, 2]]))
@@ -116,13 +114,16 @@ class RandomTrees:
     def __init__(self, seed, nodes, limit):
         self.generator, self.nodes, self.limit = torch.Generator().manual_seed(seed), nodes, limit
 
-    def observe(self, rows, slots, states):
+    def start(self, inputs):
         pass
 
-    def propose(self, rows, tokens, lengths, widths, numbers):
-        log_probs = torch.randn(len(rows), int(widths.max()), SIZE, generator=self.generator)
-        for index, (row, length) in enumerate(zip(rows.tolist(), lengths.tolist(), strict=True)):
-            text, ended = written(row, self.limit)
+    def observe(self, slots, states):
+        pass
+
+    def propose(self, tokens, lengths, widths, numbers):
+        log_probs = torch.randn(len(tokens), max(1, int(widths.max())), SIZE, generator=self.generator)
+        for index, length in enumerate(lengths.tolist()):
+            text, ended = written(index, self.limit)
             for offset, token in enumerate([*text, *([EOS] if ended else [])][length : length + log_probs.size(1)]):
                 log_probs[index, offset, token] += 2.0
         log_probs[:, :, [token for token in range(len(RESERVED)) if token != EOS]] = -torch.inf
@@ -136,9 +137,7 @@ def test_trees_write_what_a_table_writes_greedily(seed, nodes, width, limit):
     search = AggressiveSearch(min_tokens_per_pass=0.0, tree_nodes=nodes)
     limits = torch.full((SENTENCES,), limit)
     drafter = RandomTrees(seed, nodes, limit)
-    state = draft_and_verify(
-        TreeTable(SENTENCES, limit, nodes), drafter, limits, search, width, [[row] for row in range(SENTENCES)]
-    )
+    state = draft_and_verify(TreeTable(SENTENCES, limit, nodes), drafter, search, width, limits)
     for row, found in enumerate(state.hypotheses()):
         text, ended = written(row, limit)
         assert (tuple(found.ids), bool(state.ended[row])) == (text, ended)
@@ -167,43 +166,40 @@ def test_through_torch_trees_write_what_greedy_passes_write(kind, nodes, width, 
         assert other.statistics["drafted"] <= nodes * other.steps
 
 
-class Watched(Verifying):
+class Watched(CachedVerifier):
     """Before every pass: the cache of the written slots is that of a pass over them from the beginning."""
 
     checked = 0
 
+    def start(self, inputs):
+        super().start(inputs)
+        self.batch, self.text = inputs, torch.zeros(len(inputs.source), self.padding + 1, dtype=torch.int64)
+
     def step_tree(self, tokens, lengths, tree):
         for row, length in enumerate(lengths.tolist()):
-            again = Verifying(self.network, *(part[self.origin[row], None] for part in self.given), self.padding)
+            again = CachedVerifier(self.network, Size(1, self.batch.source.size(1), self.padding))
+            again.start(Inputs(*(part[row : row + 1] for part in self.batch[:3])))
             if length:
-                text = torch.cat((torch.zeros(1, dtype=torch.int64), self.state.tokens[self.origin[row], : length - 1]))
-                again.step(text[None], torch.arange(length)[None])
+                again.step(self.text[row : row + 1, :length], torch.arange(length)[None])
             torch.testing.assert_close(self.cache[:, :, row, :, :length], again.cache[:, :, 0, :, :length], atol=1e-5, rtol=0)
             self.checked += length
+        self.drafted = (tokens, lengths)
         return super().step_tree(tokens, lengths, tree)
 
-    def select(self, rows):
-        super().select(rows)
-        self.origin = [self.origin[row] for row in rows.tolist()]
+    def keep(self, lengths, nodes):
+        slots = (lengths[:, None] + torch.arange(nodes.size(1))).clamp(max=self.padding)
+        self.text.scatter_(1, slots, self.drafted[0].gather(1, nodes))
+        super().keep(lengths, nodes)
 
 
 @pytest.mark.parametrize("kind", sorted(DRAFTERS))
-def test_what_is_kept_of_an_accepted_path_is_what_a_fresh_pass_gives(kind, monkeypatch):
-    rows, search = sources(8), AggressiveSearch(min_tokens_per_pass=0.0, tree_nodes=9)
-    source, lengths = source_tensors(AggressiveDecoder(DRAFTERS[kind], VERIFIER).prepare(rows), "cpu")
-    limits = lengths + 12
+def test_what_is_kept_of_an_accepted_path_is_what_a_fresh_pass_gives(kind):
+    search, batch = AggressiveSearch(min_tokens_per_pass=0.0, tree_nodes=9), batch_of(sources(5))
+    size = Size(5, batch.source.size(1), int(batch.slots.max()))
     with inference_mode(VERIFIER):
-        watched = Watched(VERIFIER, source, lengths, int(limits.max()), tree_nodes=9)
-        watched.given, watched.origin = (source, lengths), list(range(len(rows)))
-        drafter = network_drafter(DRAFTERS[kind], source, lengths, search, int(limits.max()))
-
-        class Seen(loop.State):
-            def __init__(self, *arguments):
-                super().__init__(*arguments)
-                watched.state = self
-
-        monkeypatch.setattr(loop, "State", Seen)
-        state = draft_and_verify(watched, drafter, limits, search, 4, rows)
+        watched = Watched(VERIFIER, size, tree_nodes=9)
+        drafter = network_drafter(DRAFTERS[kind], search, size, 4)
+        state = draft_and_verify(watched, drafter, search, 4, batch.slots, batch)
     assert watched.checked > 50
     assert 0 < int(state.accepted.sum()) < int(state.drafted.sum()), "some nodes were taken back"
 

@@ -1,4 +1,4 @@
-"""The proof that a program never waits for the host, without a GPU.
+"""The proof that a search never waits for the host, and the buffers that it has on a GPU, without a GPU.
 
 Tensors on the device `meta` have shapes and no values: everything that would need a value on the host (`item`, `nonzero`,
 boolean indexing, `numpy`, copies to the CPU) raises an error. The mode below also refuses operations with tensors of the CPU,
@@ -8,9 +8,20 @@ first, which no capture may copy, but on `meta` looks like one of the device.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from unittest.mock import patch
+
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+
+@contextmanager
+def buffers_of_a_gpu():
+    """Give decoders on the CPU the buffers of a GPU: rounded sizes, which serve one batch after another."""
+    with patch("models.common.buffers.captures", lambda device: True):
+        yield
+
 
 WRITES = (torch.ops.aten.index_put_.default, torch.ops.aten.index_put.default)
 

@@ -1,4 +1,4 @@
-"""Programs of fixed shapes and the check that they never wait for the host."""
+"""RunnerCache of fixed shapes and the check that they never wait for the host."""
 
 import gc
 import weakref
@@ -6,7 +6,7 @@ import weakref
 import pytest
 import torch
 
-from models.common.replay import KEPT_PROGRAMS, Programs
+from models.common.replay import KEPT_RUNNERS, RunnerCache
 from tests.models.common.device_alone import DeviceAlone
 
 
@@ -41,7 +41,7 @@ def test_operations_on_the_device_are_counted():
 
 
 class Buffers:
-    """A program that refers to itself, as real ones do."""
+    """A runner that refers to itself, as real ones do."""
 
     def __init__(self, key):
         self.key, self.step = key, self.run
@@ -50,32 +50,40 @@ class Buffers:
         return self.key
 
 
-def test_the_program_that_was_not_used_for_longest_is_dropped_with_its_memory():
+def test_a_cpu_keeps_no_runner():
     made = []
-    programs = Programs(lambda key: made.append(weakref.ref(program := Buffers(key))) or program)
-    for key in range(KEPT_PROGRAMS):
-        assert programs.call(key, Buffers.run) == key
-    assert programs.call(0, Buffers.run) == 0
-    programs.call(KEPT_PROGRAMS, Buffers.run)
-    assert [number for number, program in enumerate(made) if program() is None] == [1]
-    programs.call(0, Buffers.run)
-    assert len(made) == KEPT_PROGRAMS + 1
-    programs.call(1, Buffers.run)
-    assert len(made) == KEPT_PROGRAMS + 2
+    kept = RunnerCache(lambda key: made.append(weakref.ref(runner := Buffers(key))) or runner, torch.device("cpu"))
+    assert [kept.call(1, Buffers.run), kept.call(1, Buffers.run)] == [1, 1]
+    gc.collect()
+    assert [runner() for runner in made] == [None, None]
+
+
+def test_the_runner_that_was_not_used_for_longest_is_dropped_with_its_memory():
+    made = []
+    runners = RunnerCache(lambda key: made.append(weakref.ref(runner := Buffers(key))) or runner, torch.device("cuda"))
+    for key in range(KEPT_RUNNERS):
+        assert runners.call(key, Buffers.run) == key
+    assert runners.call(0, Buffers.run) == 0
+    runners.call(KEPT_RUNNERS, Buffers.run)
+    assert [number for number, runner in enumerate(made) if runner() is None] == [1]
+    runners.call(0, Buffers.run)
+    assert len(made) == KEPT_RUNNERS + 1
+    runners.call(1, Buffers.run)
+    assert len(made) == KEPT_RUNNERS + 2
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("no memory"), MemoryError()])
-def test_programs_leave_their_memory_to_a_smaller_batch(error):
+def test_runners_leave_their_memory_to_a_smaller_batch(error):
     made = []
-    programs = Programs(lambda key: made.append(weakref.ref(program := Buffers(key))) or program)
+    runners = RunnerCache(lambda key: made.append(weakref.ref(runner := Buffers(key))) or runner, torch.device("cuda"))
 
-    def fails(program):
+    def fails(runner):
         raise error
 
-    programs.call(1, Buffers.run)
+    runners.call(1, Buffers.run)
     with pytest.raises(type(error)):
-        programs.call(2, fails)
+        runners.call(2, fails)
     error.__traceback__ = None  # it holds the frames of the call
     gc.collect()
-    assert [program() for program in made] == [None, None]
-    assert programs.call(1, Buffers.run) == 1
+    assert [runner() for runner in made] == [None, None]
+    assert runners.call(1, Buffers.run) == 1

@@ -18,7 +18,7 @@ from models.dag.edges import Edges
 from models.dag.fuzzy_alignment import fuzzy_alignment
 from models.dag.graph_size import fits
 from models.dag.loss import loss
-from models.dag.search import Graph, greedy, search_graph
+from models.dag.search import GraphTensors, greedy, search_on_host
 from models.dag.transitions import transition_log_probs
 from models.training.batch import collate
 from tests.kernels.dag_graphs import banded as band_of
@@ -159,14 +159,14 @@ def test_searches_find_what_they_find_without_the_other_transitions(search, band
     place = torch.arange(9)
     links = dense.masked_fill(place > place[:, None] + band, -torch.inf)
     tokens = random_graph(lengths, words=5, seed=3).tokens
-    whole, narrow = (Graph(band_of(links, width), tokens, torch.tensor(lengths)) for width in (None, band))
+    whole, narrow = (GraphTensors(band_of(links, width), tokens, torch.tensor(lengths)) for width in (None, band))
     rows = [[7], [8], [9]]
     if search.strategy == "greedy":
         one, other = (
             greedy(graph.transitions, graph.lengths, lambda path: tokens_on(tokens, path)).hypotheses() for graph in (whole, narrow)
         )
     else:
-        one, other = (search_graph(graph, search, rows) for graph in (whole, narrow))
+        one, other = (search_on_host(graph, search, rows) for graph in (whole, narrow))
     assert one == other
     assert any(hypothesis.ids for ranked in one for hypothesis in ranked)
 
@@ -180,7 +180,7 @@ import torch
 from fewstep.config.network import Sizes
 from fewstep.families.dag.config import DagConfig
 from models.dag.loss import loss
-from models.dag.search import Graph, greedy, search_graph
+from models.dag.search import GraphTensors, greedy, search_on_host
 from models.dag.model import DagModel
 from models.training.batch import collate
 

@@ -16,8 +16,8 @@ from kernels import dense_transitions
 from models.common.layers.linear import TokenTable
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
-from models.dag.search import Graph, greedy, search_graph
-from models.dag.vertices import TopTokens, top_k_tokens
+from models.dag.search import GraphTensors, greedy, search_on_host
+from models.dag.vertices import VertexTokens, top_k_tokens
 from models.training.batch import pad_rows
 from tests.kernels.dag_graphs import banded
 
@@ -29,7 +29,7 @@ STRATEGIES = ["greedy", "lookahead", "viterbi", "joint-viterbi", "beam", "sample
 
 def tokens_on(tokens, path):
     rows = torch.arange(len(path))[:, None]
-    return TopTokens(*(part[rows, path.clamp(min=0)] for part in tokens))
+    return VertexTokens(*(part[rows, path.clamp(min=0)] for part in tokens))
 
 
 def decoder(**changes):
@@ -57,8 +57,8 @@ def random_graph(lengths, words=3, seed=0):
     allowed = (place > place[:, None]) & (place < torch.tensor(lengths)[:, None, None])
     transitions = scores.masked_fill(~allowed, -torch.inf).log_softmax(2).nan_to_num(nan=-torch.inf)
     log_probs = torch.randn((len(lengths), size, 12), generator=generator).log_softmax(2)[..., 7:].topk(words)
-    found = TopTokens(log_probs.values, log_probs.indices + 7)
-    return Graph(banded(transitions), found, torch.tensor(lengths))
+    found = VertexTokens(log_probs.values, log_probs.indices + 7)
+    return GraphTensors(banded(transitions), found, torch.tensor(lengths))
 
 
 def paths(length):
@@ -89,7 +89,7 @@ def test_walks_take_the_best_step_from_vertex_to_vertex(strategy, token_weight):
     if strategy == "greedy":
         found = greedy(graph.transitions, graph.lengths, lambda path: tokens_on(graph.tokens, path)).hypotheses()
     else:
-        found = search_graph(graph, search, [[7]] * 3)
+        found = search_on_host(graph, search, [[7]] * 3)
     for row, (hypothesis,) in enumerate(found):
         path = [0]
         while path[-1] != lengths[row] - 1:
@@ -138,7 +138,7 @@ def test_joint_viterbi_finds_the_best_path_by_its_length(exponent):
     lengths = [7, 4, 6]
     graph = random_graph(lengths, seed=3)
     search = DagSearch(strategy="joint-viterbi", length_penalty=exponent, deduplicate=False)
-    for row, (hypothesis,) in enumerate(search_graph(graph, search, [[7]] * 3)):
+    for row, (hypothesis,) in enumerate(search_on_host(graph, search, [[7]] * 3)):
         # the last vertex's token is the same for all paths, and left out of the comparison
         last = graph.tokens.scores[row, lengths[row] - 1, 0].item()
         worth = {
@@ -167,7 +167,7 @@ def test_a_wide_beam_adds_up_the_paths_of_each_text():
     search = DagSearch(
         strategy="beam", beam_size=10**4, beams_per_length=10**4, candidates=100, top_p=1.0, n_best=5, deduplicate=False
     )
-    (ranked,) = search_graph(graph, search, [[7]])
+    (ranked,) = search_on_host(graph, search, [[7]])
     expected = sorted(((math.log(p) / (len(text) + 1), text) for text, p in texts.items()), reverse=True)[:5]
     assert [hypothesis.score for hypothesis in ranked] == pytest.approx([score for score, _ in expected], abs=1e-4)
     assert [tuple(hypothesis.ids) for hypothesis in ranked] == [text for _, text in expected]
@@ -203,7 +203,7 @@ def test_the_ends_write_their_own_tokens_alone():
     one = decoder()
     states, lengths = torch.randn(2, 5, 16), torch.tensor([5, 3])
     words = top_k_tokens(states, lengths, one.model.target_embedding, 4, allow_unknown=False)
-    words, log_probs = TopTokens(*(part.detach() for part in words)), one.model.logits(states).log_softmax(2).detach()
+    words, log_probs = VertexTokens(*(part.detach() for part in words)), one.model.logits(states).log_softmax(2).detach()
     for row, last in enumerate((4, 2)):
         assert words.ids[row, 0, 0] == BOS
         assert words.ids[row, last, 0] == EOS
@@ -241,21 +241,21 @@ def test_repeated_tokens_collapse():
     graph = random_graph([6], seed=1)
     graph.tokens.ids[:] = 9
     search = DagSearch(strategy="viterbi", length_penalty=3.0)
-    ((written,),) = search_graph(graph, dataclasses.replace(search, deduplicate=False), [[7]])
+    ((written,),) = search_on_host(graph, dataclasses.replace(search, deduplicate=False), [[7]])
     assert written.ids.count(9) > 1
-    assert search_graph(graph, search, [[7]])[0][0].ids == [9]
+    assert search_on_host(graph, search, [[7]])[0][0].ids == [9]
 
 
 def test_samples_differ_by_seed_and_rank_and_cool_down():
     graph, rows = random_graph([8]), [[8, 9]]
     search = DagSearch(strategy="sample", n_best=40, top_p=1.0, candidates=20)
     first, again, other = (
-        search_graph(graph, dataclasses.replace(search, sampling=Sampling(seed=seed)), rows)[0] for seed in (1, 1, 2)
+        search_on_host(graph, dataclasses.replace(search, sampling=Sampling(seed=seed)), rows)[0] for seed in (1, 1, 2)
     )
     assert first == again
     assert first != other
     assert len({tuple(h.ids) for h in first}) > 5
-    cold = search_graph(graph, dataclasses.replace(search, sampling=Sampling(temperature=0.02)), rows)[0]
+    cold = search_on_host(graph, dataclasses.replace(search, sampling=Sampling(temperature=0.02)), rows)[0]
     assert len({tuple(h.ids) for h in cold}) < len({tuple(h.ids) for h in first})
     scores = [h.score for h in first]
     assert scores == sorted(scores, reverse=True)

@@ -39,7 +39,7 @@ def test_the_best_of_several_lengths_is_chosen(strategy):
     compare(outputs(plain, rows, search), found)
     assert [outputs(native, [row], search)[0] for row in rows] == found
     one = dataclasses.replace(search, length_candidates=1)
-    alone = [native.engines["native"].decoder._search(native.prepare(rows), one, 1, rank) for rank in range(3)]
+    alone = [native.engines["native"]._search(native.prepare(rows), one, 1, rank) for rank in range(3)]
     assert alone[0] == outputs(native, rows, one)
     assert alone[0] != alone[1]
     for row, (best,) in enumerate(found):

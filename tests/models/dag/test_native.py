@@ -17,8 +17,7 @@ from fewstep.sources import gather
 from fewstep.system.format import CODES, WEIGHTS
 from fewstep.vocabulary import BOS, EOS, UNK
 from models.bundle.weights import describe, save_weights
-from models.dag.decode import DagDecoder, load
-from models.dag.engines.native import native_decoder
+from models.dag.decode import DagDecoder, load, native_decoder
 from models.dag.model import DagModel
 
 frozen = partial(DagDecoder, frozen=True)

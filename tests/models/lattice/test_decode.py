@@ -68,7 +68,7 @@ def test_the_best_path_is_the_likeliest_text_that_candidates_and_window_allow(ta
 def test_a_sentence_is_decoded_alike_in_any_company(tables, search, monkeypatch):
     decoder = LatticeDecoder(network(), tables)
     together = outputs(decoder, **search)
-    monkeypatch.setattr("models.lattice.engines.torch.CPU_ROWS", 40)
+    monkeypatch.setattr("models.lattice.run.CPU_ROWS", 40)
     parts = outputs(decoder, **search)
     alone = [outputs(decoder, [source], **search)[0] for source in SOURCES]
     for one, other, third in zip(together, parts, alone, strict=True):

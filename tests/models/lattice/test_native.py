@@ -9,6 +9,7 @@ import pytest
 from fewstep.families.lattice.batches import select_slots, select_sources
 from fewstep.families.lattice.config import LatticeSearch
 from models.lattice.decode import LatticeDecoder
+from models.lattice.run import TorchDecoder
 from models.lattice.tables import bigram_tables
 from tests.models.lattice.made import SIZE, counted, network, usual_pairs
 
@@ -109,7 +110,7 @@ def test_fewer_bits_are_near_and_for_native_decoding_alone(tables, precision):
 
 def test_what_the_parts_take_adds_up(tables):
     moments = iter([0.0, 1.0, 3.0, 6.0, 10.0])
-    taken = LatticeDecoder(network(), tables).timed([7, 8], LatticeSearch(candidates=4), lambda: next(moments))
+    taken = TorchDecoder(network(), tables, None).timed([7, 8], LatticeSearch(candidates=4), 1, lambda: next(moments))
     assert taken[1:] == (1000.0, 2000.0, 3000.0, 4000.0)
     native = frozen(network(), tables).timed([7, 8], LatticeSearch(candidates=4))
     assert native.tokens == taken.tokens

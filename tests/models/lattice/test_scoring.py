@@ -12,7 +12,7 @@ from models.common.layers.linear import pack
 from models.lattice import normalizer
 from models.lattice.batches import SlotTensors
 from models.lattice.loss import log_probability
-from models.lattice.scoring import score_slots
+from models.lattice.scoring import score_memories
 from models.lattice.tables import bigram_tables
 from models.training.batch import collate
 from tests.models.lattice.made import SIZE, network
@@ -34,7 +34,7 @@ def slots(behind=0, candidates=3, size=3):
 
 def lattice_of(model, made, tables=None, **search):
     with torch.inference_mode():
-        return score_slots(model, SOURCE, LENGTHS, made, LatticeSearch(**search), tables)
+        return score_memories(model, model.encode(SOURCE, LENGTHS), made, LatticeSearch(**search), tables)
 
 
 def forced(model, source, target):

@@ -15,10 +15,10 @@ from fewstep.vocabulary import BLANK, EOS, LENGTH, MASK, RESERVED, UNK
 from kernels.reference import ctc as twin
 from models.parallel import filling
 from models.parallel.decode import ParallelDecoder
-from models.parallel.engines.torch import TorchEngine
 from models.parallel.filling import fill
 from models.parallel.ranking import Ranking
 from models.parallel.rescorer import rescoring
+from models.parallel.search import TorchDecoder
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.model import StepwiseModel
 from tests.models.parallel.networks import PAIRS, network
@@ -183,7 +183,7 @@ def test_the_number_of_hidden_tokens_falls_linearly(size, passes, counts, monkey
     )
     source = model.read(torch.tensor([[7, 8, EOS]]), torch.tensor([3]))
     with torch.inference_mode():
-        fill(model, source, torch.tensor([size]), torch.tensor([0]), Ranking(model, None, allow_unknown=False), passes)
+        fill(model, source, torch.tensor([size]), torch.tensor([0]), Ranking(model, None, allow_unknown=False), size, passes)
     assert hidden == [size, *counts]
 
 
@@ -217,7 +217,7 @@ def by_hand(model, source, size, passes):
 def test_passes_are_those_of_the_method(passes):
     model = network(objective="cmlm")
     search = ParallelSearch(strategy="mask-predict", iterations=passes)
-    slots = TorchEngine(model, None, None).filled(ParallelDecoder(model).prepare(SOURCES), search)
+    slots = TorchDecoder(model, None, None).filled(ParallelDecoder(model).prepare(SOURCES), search)
     found = outputs(model, SOURCES, search)
     for row, source in enumerate(SOURCES):
         with torch.no_grad():

@@ -20,7 +20,7 @@ from fewstep.system.networks import shape_of
 from models.bundle.weights import describe, save_weights
 from models.common.native import native_arrays
 from models.parallel.decode import ParallelDecoder, load
-from models.parallel.engines.torch import TorchEngine
+from models.parallel.search import TorchDecoder
 from tests.models.parallel.networks import network
 
 frozen = partial(ParallelDecoder, frozen=True)
@@ -109,7 +109,7 @@ def test_a_sentence_decodes_to_the_same_bits_alone_and_in_a_batch(name, search):
 def test_slots_are_those_of_torch(search):
     model, rows = made("soft"), sources(9)
     prepared = ParallelDecoder(model).prepare(rows)
-    expected = TorchEngine(model, None, None).filled(prepared, search)
+    expected = TorchDecoder(model, None, None).filled(prepared, search)
     native = NativeDecoder(model.config, native_arrays(model))._copies["float32"]
     found = FilledSlots(
         *native.fill(
@@ -145,7 +145,7 @@ def test_the_lowest_of_equal_tokens_wins_in_torch_and_natively(objective):
         assert {token for one in found for ranked in one for token in ranked[0].ids} == {10}
         return
     prepared, search = decoders[0].prepare(rows), ALIGNMENTS[1]
-    expected = TorchEngine(model, None, None).ranked(prepared, search).ids
+    expected = TorchDecoder(model, None, None).ranked(prepared, search).ids
     network_copy = NativeDecoder(model.config, native_arrays(model))._copies["float32"]
     ranked = network_copy.rank(prepared.ids, prepared.lengths, tokens=4, rules=_rules(model.config, search), threads=1)
     for ids, lengths in ((expected, ranked[3]), (ranked[1], ranked[3])):

@@ -17,10 +17,10 @@ from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.families.stepwise.orders import ORDERS
 from fewstep.shortlist import Lexicon
 from fewstep.vocabulary import EOS, RESERVED
+from models.stepwise import ctranslate2_model
+from models.stepwise.ctranslate2 import CTranslate2Search
+from models.stepwise.ctranslate2_model import EngineError, convertible, may_saturate, specification, vocabulary_map
 from models.stepwise.decode import StepwiseDecoder
-from models.stepwise.engines import ctranslate2_model
-from models.stepwise.engines.ctranslate2 import CTranslate2Search
-from models.stepwise.engines.ctranslate2_model import EngineError, convertible, may_saturate, specification, vocabulary_map
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.loss import loss
 from models.stepwise.model import StepwiseModel

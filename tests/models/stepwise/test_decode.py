@@ -25,9 +25,9 @@ GREEDY = StepwiseSearch()
 def network(order=None, vocabulary=12, sharpness=3.0, seed=0, **changes):
     """Untrained, but with an opinion: large embeddings make sharp distributions that vary with the prefix."""
     torch.manual_seed(seed)
-    model = StepwiseModel(
-        dataclasses.replace(SMALL, **changes), Sizes(vocabulary, vocabulary, True), order or GenerationOrder()
-    ).eval()
+    names = [name for name, named in ORDERS.items() if named == order]
+    config = dataclasses.replace(SMALL, **({"order": names[0]} if names else {}), **changes)
+    model = StepwiseModel(config, Sizes(vocabulary, vocabulary, True), order or GenerationOrder()).eval()
     with torch.no_grad():
         model.target_embedding.weight.mul_(sharpness)
     return model
@@ -325,26 +325,32 @@ def _bias(model, token, amount):
 class Table:
     """Stands for the network: log-probabilities as a function of what a row has written."""
 
-    def __init__(self, table, vocabulary, source):
-        self.table, self.vocabulary = table, vocabulary
-        self.prefixes = [() for _ in source]
+    def __init__(self, table, vocabulary, rows):
+        self.table, self.vocabulary, self.rows = table, vocabulary, rows
 
-    def step(self, tokens):
-        if tokens is not None:
+    def start(self, inputs):
+        self.prefixes = None
+
+    def log_probs(self, tokens):
+        if self.prefixes is None:
+            self.prefixes = [()] * self.rows
+        else:
             self.prefixes = [(*prefix, token) for prefix, (token,) in zip(self.prefixes, tokens.tolist(), strict=True)]
-        logits = torch.full((len(self.prefixes), 1, self.vocabulary), -torch.inf)
-        for row, prefix in zip(logits, self.prefixes, strict=True):
+        found = torch.full((len(self.prefixes), 1, self.vocabulary), -torch.inf)
+        for row, prefix in zip(found, self.prefixes, strict=True):
             for token, probability in self.table.get(prefix, {EOS: 1.0}).items():
                 row[0, token] = math.log(probability)
-        return logits
+        return found
 
-    def select(self, rows, sentences=None):
+    def select(self, rows):
         self.prefixes = [self.prefixes[row] for row in rows.tolist()]
 
 
 def rigged(monkeypatch, table, search, vocabulary=12):
     for module in (beam, greedy):
-        monkeypatch.setattr(module, "begin", lambda model, source, lengths, listed: Table(table, vocabulary, source))
+        monkeypatch.setattr(
+            module, "IncrementalDecoders", lambda model, size, rows, shortlists: Table(table, vocabulary, size.sentences * rows)
+        )
     return decode_batch(network(vocabulary=vocabulary), [[7, 7, 7]], search)[0]
 
 

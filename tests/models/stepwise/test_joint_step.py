@@ -17,16 +17,16 @@ from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.families.stepwise.options import coupling, joint_step
 from fewstep.vocabulary import EOS
 from kernels import NgramModel
-from models.common.device_batch import Size, buffers
+from models.common.buffers import Size, empty_inputs
 from models.stepwise.decode import StepwiseDecoder
-from models.stepwise.device.beam import Beam
-from models.stepwise.device.greedy import Greedy
-from models.stepwise.device.joint_choice import JointChoice
 from models.stepwise.model import build
-from models.stepwise.search.joint_choice import choose_jointly
+from models.stepwise.search.beam import Beam
+from models.stepwise.search.candidates import slot_candidates
+from models.stepwise.search.greedy import Greedy
+from models.stepwise.search.joint_choice import JointChoice
 from tests.models.common.device_alone import DeviceAlone
-from tests.models.stepwise.test_device import compare
 from tests.models.stepwise.test_native import SMALL, one_thread, sources
+from tests.models.stepwise.test_search import compare
 
 frozen = partial(StepwiseDecoder, frozen=True)
 """A decoder of finished networks."""
@@ -85,16 +85,6 @@ def test_native_code_and_torch_choose_the_same_steps(name, options, ngram):
     assert [one.ids for one in fast] != [ranked[0].ids for ranked in native.decode(native.prepare(inputs), apart)]
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("name", FLAT)
-def test_a_program_of_fixed_shapes_chooses_the_same_steps(name, options, ngram):
-    rows = [source for source in sources(40) if source]
-    search = StepwiseSearch(**{"output_limits": OutputLimits(max_extra_tokens=6), **options})
-    for some in (rows, rows[:3]):
-        compare(FLAT[name], some, search, ngram=ngram)
-
-
-@settings(max_examples=30)
 @given(
     name=st.sampled_from(sorted(FLAT)),
     beam_size=st.integers(1, 6),
@@ -129,7 +119,8 @@ def test_the_choice_on_a_device_is_that_of_native_code(seed, step, candidates, r
     scores[draw.random(scores.shape) < 0.2] = -torch.inf
     scores[..., 8] = -9.0  # at least one token is left
     ids, log_probs, _ = JointChoice(joint, torch.device("cpu")).choose(scores.clone())
-    wanted, wanted_log_probs, _ = choose_jointly(joint)(scores.clone(), 0, torch.arange(5))
+    candidates = slot_candidates(scores.clone(), joint.candidates, separate_eos=True)
+    wanted, wanted_log_probs = map(torch.from_numpy, joint.choose(*(part.numpy() for part in candidates), eos=EOS))
     for row in range(5):
         ends = (wanted[row] == EOS).nonzero()[:, 0].tolist()
         kept = ends[0] + 1 if ends else step
@@ -143,11 +134,11 @@ def test_a_step_does_not_wait_for_the_host(options, ngram):
         model = build(dataclasses.replace(SMALL, order="interleaved-sa"), Sizes(23, 23, True)).eval()
     size, device, search = Size(sentences=4, source=16, slots=32), torch.device("meta"), StepwiseSearch(**options)
     with torch.no_grad():
+        batch = empty_inputs(size, model.sizes.target, device, shortlists=False)
         if search.strategy == "beam":
             program = Beam(model, search, size, coupling(model.order, search, ngram))
         else:
-            program = Greedy(model, search, size, joint_step(model.order, search, ngram))
-        batch = buffers(size, model.sizes.target, device, shortlists=False)
+            program = Greedy(model, search, size, batch, joint_step(model.order, search, ngram))
         program.start(batch)
         with DeviceAlone() as calls:
             program.step()

@@ -6,9 +6,10 @@ import torch
 from fewstep.config.network import Sizes
 from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.families.stepwise.orders import ORDERS, GenerationOrder
+from models.common.buffers import Inputs, Size
 from models.family import family_named
 from models.stepwise.model import StepwiseModel, arrange, build, fits
-from models.stepwise.search.incremental import Incremental
+from models.stepwise.search.incremental import IncrementalDecoder
 from models.training.batch import collate
 
 SMALL = StepwiseConfig(encoder_layers=2, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
@@ -80,29 +81,22 @@ def test_step_by_step_equals_all_at_once_also_after_reordering(name, changes):
     batch = random_batch([1, 2, 3, 4, 5, 6, 7, 23])
     flat = arrange(model.order, batch.target, batch.target_lengths)
     expected = model.logits(model.hidden(flat, model.encode(batch.source, batch.source_lengths)))
-    sentences = torch.arange(len(flat))
+    sentences = len(flat)
+    size = Size(sentences, batch.source.size(1), flat.size(1))
     with torch.no_grad():
-        state = Incremental(model, batch.source, batch.source_lengths)
-        # Of the rows of a sentence, one carries its target, the other noise; rows change places, and sentences
-        # leave.
-        target_row, logits = 0, state.step(None).repeat_interleave(2, 0)
-        state.select(sentences.repeat_interleave(2))
+        decoder = IncrementalDecoder(model, size, beam=2, shortlists=False)
+        decoder.start(Inputs(batch.source, batch.source_lengths, batch.target_lengths))
+        # Of the rows of a sentence, one carries its target, the other noise; rows change places.
+        target_row, tokens = 0, torch.zeros(sentences, 2, step, dtype=torch.int64)
         for index, start in enumerate(range(0, flat.size(1), step)):
-            got = logits.view(len(sentences), 2, step, -1)[:, target_row]
-            torch.testing.assert_close(got, expected[sentences, start : start + step])
-            if start + step == flat.size(1):
-                break
-            kept = torch.arange(len(sentences))
-            if index % 3 == 1 and len(sentences) > 2:
-                kept = kept[kept != index % len(sentences)]
-            parents = kept[:, None] * 2 + (torch.tensor([0, 1]) if index % 3 == 2 else torch.tensor([1, 0]))
-            target_row = target_row if index % 3 == 2 else 1 - target_row
-            state.select(parents.flatten(), kept if len(kept) < len(sentences) else None)
-            sentences = sentences[kept]
-            tokens = torch.randint(7, 19, (len(sentences), 2, step))
-            tokens[:, target_row] = flat[sentences, start : start + step]
-            logits = state.step(tokens.view(-1, step))
-    assert state.slots == flat.size(1)
+            found = decoder.log_probs(tokens.view(-1, step)).view(sentences, 2, step, -1)[:, target_row]
+            torch.testing.assert_close(found, expected[:, start : start + step].log_softmax(2))
+            turned = index % 3 != 2
+            order = torch.tensor([1, 0]) if turned else torch.tensor([0, 1])
+            decoder.select((torch.arange(sentences)[:, None] * 2 + order).flatten())
+            target_row = 1 - target_row if turned else target_row
+            tokens = torch.randint(7, 19, (sentences, 2, step))
+            tokens[:, target_row] = flat[:, start : start + step]
 
 
 @PRESETS

@@ -12,7 +12,7 @@ from fewstep.config.options import OutputLimits
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.vocabulary import EOS, RESERVED
 from models.bundle.directory import load_system
-from models.stepwise.engines.ctranslate2_model import ctranslate2
+from models.stepwise.ctranslate2_model import ctranslate2
 from pipeline.__main__ import main
 from pipeline.commands.export import export_system
 from pipeline.errors import ArtifactError, DataError, StageError

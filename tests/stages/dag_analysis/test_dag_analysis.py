@@ -22,7 +22,7 @@ from models.bundle.directory import load_model, load_system, save_model, write_s
 from models.bundle.likelihood import encode_pairs
 from models.bundle.weights import save_weights
 from models.dag.analysis import View, passing_probabilities
-from models.dag.vertices import TopTokens
+from models.dag.vertices import VertexTokens
 from models.family import family_named
 from stages.artifacts import System, Text, Trained
 from stages.context import StepContext
@@ -222,7 +222,7 @@ def view_of(transitions: list[list[float]], words: list[list[tuple[int, float]]]
         "posteriors": torch.zeros(4, len(edges), dtype=torch.float64),
     }
     return View(
-        **{**given, **more}, top_tokens=TopTokens(scores, ids), transitions=edges, passing=passing_probabilities(edges[None])[0]
+        **{**given, **more}, top_tokens=VertexTokens(scores, ids), transitions=edges, passing=passing_probabilities(edges[None])[0]
     )
 
 

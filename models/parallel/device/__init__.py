@@ -1,1 +1,0 @@
-"""Slots that are ranked and filled in buffers of fixed shapes, for decoding on GPUs."""

@@ -1,1 +1,0 @@
-"""Searches whose steps have fixed shapes and never wait for the host, for decoding on GPUs."""
