@@ -103,7 +103,8 @@ def inputs_for(prepared: Sources, slots: Ints, fill: int, allowed: Tensor | None
     counts = np.full(size.sentences, fill, dtype=np.int64)
     counts[:sentences] = slots
     excluded = None if allowed is None else fill_up(~allowed, size.sentences, value=False)[:, None].to(device)
-    return Inputs(*(torch.from_numpy(part).to(device) for part in (source, lengths, counts)), excluded)
+    ids, source_lengths, slot_counts = (torch.from_numpy(part).to(device) for part in (source, lengths, counts))
+    return Inputs(ids, source_lengths, slot_counts, excluded)
 
 
 def fill_up(rows: Tensor, sentences: int, value: float) -> Tensor:

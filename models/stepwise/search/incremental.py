@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from models.common import buffers
 from models.common.buffers import Inputs, Size
 from models.common.layers.attention import Memory
 from models.common.layers.embeddings import embed
@@ -22,10 +23,10 @@ class _LayerCache:
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write keys and values [R,H,z,D/H] of the new inputs; return those of all, of which the mask hides later ones."""
-        pair = self.decoder.cache[self.layer]
-        pair[0].index_copy_(2, self.decoder.entries, keys)
-        pair[1].index_copy_(2, self.decoder.entries, values)
-        return pair[0], pair[1]
+        kept_keys, kept_values = self.decoder.cache[:, self.layer].unbind(1)
+        kept_keys.index_copy_(2, self.decoder.entries, keys)
+        kept_values.index_copy_(2, self.decoder.entries, values)
+        return kept_keys, kept_values
 
 
 class IncrementalDecoder:
@@ -45,7 +46,10 @@ class IncrementalDecoder:
         """The entries of the cache before those of the first slot."""
         self.memories: list[Memory] = []
         rows, entries = size.sentences * beam, self.front + size.slots
-        self.cache = table.new_zeros(config.decoder_layers, 2, rows, heads, entries, width)
+        # Rows come first, so that a selection of rows copies large parts.
+        self.cache = table.new_zeros(rows, config.decoder_layers, 2, heads, entries, width)
+        self._spare: Tensor | None = None
+        """A buffer for selected rows: an allocation of this size in each step would take longer than the copy."""
         self.layers = [_LayerCache(self, layer) for layer in range(config.decoder_layers)]
         self.codes = table.new_zeros(size.slots, config.width)
         self.mask = F.pad(step_mask(order, size.slots, device), (self.front, 0), value=True)
@@ -69,7 +73,7 @@ class IncrementalDecoder:
         if self.front:
             self.entries = torch.arange(self.front, device=self.cache.device)
             seen = torch.arange(self.cache.size(4), device=self.cache.device) <= self.entries[:, None]
-            self.model.decoder(self.model.begin_inputs(self.cache.size(2)), self.memories, seen, caches=self.layers)
+            self.model.decoder(self.model.begin_inputs(len(self.cache)), self.memories, seen, caches=self.layers)
 
     def log_probs(self, tokens: Tensor) -> Tensor:
         """Return log-probabilities [R,z,V] of the next z slots in float32. `tokens` [R,z] were written in the previous step; those
@@ -87,7 +91,13 @@ class IncrementalDecoder:
 
     def select(self, rows: Tensor) -> None:
         """Continue with these rows [R]."""
-        self.cache.copy_(self.cache.index_select(2, rows))
+        if self._spare is None:
+            self._spare = torch.empty_like(self.cache)
+        torch.index_select(self.cache, 0, rows, out=self._spare)
+        if buffers.captures(self.cache.device):
+            self.cache.copy_(self._spare)  # captured steps read the cache at its address
+        else:
+            self.cache, self._spare = self._spare, self.cache
 
 
 class IncrementalDecoders:

@@ -169,8 +169,8 @@ class Watched(CachedVerifier):
 @pytest.mark.parametrize("kind", ["network", "head", "lookup"])
 def test_what_is_kept_of_written_slots_is_what_a_fresh_pass_gives(kind):
     verifier = verifier_of()
-    model, batch = head_of(verifier) if kind == "head" else sharing(verifier), batch_of(sources(5))
-    search, size = AggressiveSearch(min_tokens_per_pass=0.0), Size(5, batch.source.size(1), int(batch.slots.max()))
+    model, batch = head_of(verifier) if kind == "head" else sharing(verifier), batch_of(sources(8))
+    search, size = AggressiveSearch(min_tokens_per_pass=0.0), Size(8, batch.source.size(1), int(batch.slots.max()))
     with inference_mode(verifier):
         watched = Watched(verifier, size)
         drafter = LookupDrafter(3, 4) if kind == "lookup" else network_drafter(model, search, size, 4)

@@ -194,8 +194,8 @@ class Watched(CachedVerifier):
 
 @pytest.mark.parametrize("kind", sorted(DRAFTERS))
 def test_what_is_kept_of_an_accepted_path_is_what_a_fresh_pass_gives(kind):
-    search, batch = AggressiveSearch(min_tokens_per_pass=0.0, tree_nodes=9), batch_of(sources(5))
-    size = Size(5, batch.source.size(1), int(batch.slots.max()))
+    search, batch = AggressiveSearch(min_tokens_per_pass=0.0, tree_nodes=9), batch_of(sources(8))
+    size = Size(8, batch.source.size(1), int(batch.slots.max()))
     with inference_mode(VERIFIER):
         watched = Watched(VERIFIER, size, tree_nodes=9)
         drafter = network_drafter(DRAFTERS[kind], search, size, 4)
