@@ -19,7 +19,7 @@ from models.aggressive.head import DraftHead
 from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel, Source, sequences
 from models.aggressive.precision import Network
-from models.aggressive.rules import ban
+from models.aggressive.tokens import ban
 from models.aggressive.tree import best_tree
 from models.common.buffers import Inputs, Size
 from models.common.layers.attention import Memory

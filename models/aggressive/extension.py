@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fewstep.config.network import Sizes
 from fewstep.families.aggressive.config import AggressiveConfig
 from fewstep.families.aggressive.pair import is_shared
-from models.aggressive.common_tokens import CommonTokens
+from models.aggressive.tokens import CommonTokens
 from models.common.layers.attention import Memory
 from models.common.layers.backbone import Backbone
 from models.common.layers.embeddings import Positions, embed

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from fewstep.families.aggressive.config import AggressiveConfig
 from fewstep.vocabulary import MASK, PAD
-from models.aggressive import glancing
 from models.aggressive.model import AggressiveModel, Source, sequences
-from models.common.glancing import first_pass, ratio
+from models.common.glancing import first_pass, random_slots, ratio
 from models.common.losses.cross_entropy import cross_entropy
 from models.family import Loss
 from models.training.batch import Batch
@@ -94,8 +93,20 @@ def _glance(
     with first_pass(ids.device):
         states = network.states(ids, blocks.prefix_lengths, blocks.prefix_lengths + blocks.widths, source)
         correct = _correct(network, states, target, labelled)
-    shown = glancing.shown(share, labelled, correct, noise)
+    shown = shown_slots(share, labelled, correct, noise)
     return torch.where(shown, target, ids), labelled & ~shown, correct
+
+
+def shown_slots(share: float, labelled: Tensor, correct: Tensor, noise: Tensor) -> Tensor:
+    """Return [B,T], True at slots that glancing (Qian et al. 2021) shows their token: floor(share x (n - s)) random ones of a
+    sentence's n labelled slots, where s slots are correct.
+
+    `labelled` and `correct` [B,T] are True where a slot has a label and where the network ranks it first; `noise` [B,T] is uniform
+    in [0,1).
+    """
+    counts = labelled.sum(1)
+    amount = (share * (counts - (correct & labelled).sum(1)) + 1e-6).long()
+    return random_slots(amount, labelled, noise)
 
 
 def _correct(network: AggressiveModel, states: Tensor, target: Tensor, labelled: Tensor) -> Tensor:

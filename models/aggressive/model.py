@@ -12,7 +12,7 @@ from fewstep.config.network import Sizes
 from fewstep.families.aggressive.config import AggressiveConfig
 from fewstep.families.aggressive.pair import is_shared
 from fewstep.vocabulary import MASK, PAD
-from models.aggressive.common_tokens import CommonTokens
+from models.aggressive.tokens import CommonTokens
 from models.common.layers.attention import Memory, padding_mask
 from models.common.layers.backbone import NO_WEIGHTS, Backbone
 from models.common.layers.embeddings import Positions, embed

@@ -17,8 +17,8 @@ from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS
 from models.aggressive.drafters import Draft, Drafter, pick
-from models.aggressive.rules import ban, writable_prefix
 from models.aggressive.state import DraftState, up_to_eos
+from models.aggressive.tokens import ban, writable_prefix
 from models.aggressive.tree import DraftTree, accepted_path, depths
 from models.aggressive.verifier import CachedVerifier
 from models.common import buffers

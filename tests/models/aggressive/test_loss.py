@@ -12,11 +12,10 @@ from fewstep.config.network import Sizes
 from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.vocabulary import EOS, MASK, PAD
-from models.aggressive import glancing
 from models.aggressive.decode import AggressiveDecoder, DraftDecoder
 from models.aggressive.family import FAMILY
 from models.aggressive.head_loss import loss as head_loss
-from models.aggressive.loss import draw, loss
+from models.aggressive.loss import draw, loss, shown_slots
 from models.aggressive.model import AggressiveModel, fits, sequences
 from models.common.glancing import ratio
 from models.stepwise.decode import StepwiseDecoder
@@ -66,7 +65,7 @@ def test_a_block_has_its_width_even_past_the_end():
 def test_exactly_a_share_of_what_is_wrong_is_shown(rows, size, share, seed):
     torch.manual_seed(seed)
     labelled, right = torch.rand(rows, size) < 0.7, torch.rand(rows, size) < 0.5
-    shown = glancing.shown(share, labelled, right, torch.rand(rows, size))
+    shown = shown_slots(share, labelled, right, torch.rand(rows, size))
     assert not (shown & ~labelled).any()
     for row in range(rows):
         wrong = int(labelled[row].sum() - (right & labelled)[row].sum())

@@ -1,4 +1,4 @@
-"""The tokens among which a drafter with a shortlist chooses."""
+"""The tokens that may be written, and those among which a drafter with a shortlist chooses."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from fewstep.config.options import MAX_SHORTLIST_TOKENS
 from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.families.aggressive.drafter import common_tokens
+from fewstep.families.aggressive.options import banned
+from fewstep.vocabulary import EOS
 from models.common.shortlist import token_mask
 
 
@@ -52,3 +54,21 @@ def draft_mask(
     links = None if linked is None else linked[:, : shortlist.links]
     common = tokens.most_common(shortlist.tokens).to(source.device)
     return token_mask(common, links, source, source_lengths, len(tokens.counts))
+
+
+def ban(log_probs: Tensor, search: AggressiveSearch, slots: Tensor) -> Tensor:
+    """Set log-probabilities [B,Q,V] of slots [B,Q] to minus infinity, in place, for banned ids, and for EOS where it would make the
+    output shorter than `min_tokens`."""
+    for token in banned(search):  # not a list of them, which would be copied to a GPU
+        log_probs[..., token] = -torch.inf
+    log_probs[..., EOS] = log_probs[..., EOS].masked_fill(slots < search.output_limits.min_tokens, -torch.inf)
+    return log_probs
+
+
+def writable_prefix(ids: Tensor, search: AggressiveSearch) -> Tensor:
+    """Return drafts [B,W], -1 from the first one on that may not be written: a banned token, or one after EOS."""
+    ended = (ids == EOS).long()
+    invalid = (ids < 0) | ((ended.cumsum(1) - ended) > 0)
+    for token in banned(search):
+        invalid |= ids == token
+    return ids.masked_fill(invalid.long().cumsum(1) > 0, -1)
