@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Sequence
-from itertools import chain
+import shutil
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from stages.corpus.lines import read_lines
+import yaml
+
+from pipeline.config.held_out import Pair, count_pairs, take_blocks
 from stages.errors import DataError
 
-HELD_OUT_PAIRS = 1000
-"""Pairs of a validation or test text that is taken from the training text, if it is large enough."""
-HELD_OUT_SHARE = 0.05
-"""Largest share of the training text that is taken for one of them."""
-LANGUAGE = re.compile(r"\.([a-z]{2,3}(?:[-_][A-Za-z]{2,4})?)(?:\.(?:gz|zst|txt))*$")
+LANGUAGE = re.compile(r"\.([a-z]{2,3}(?:[-_][A-Za-z]{2,4})?)(?:\.(?:gz|zst|bz2|xz|txt))*$")
+CODE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]{2,8})*")
+"""A language code: ISO 639 with script or region, such as pt-BR."""
+MAX_NAME = 64
+"""Characters of the name of a run."""
+NO_LINES = {
+    ".po",
+    ".pot",
+    ".tmx",
+    ".xlf",
+    ".xliff",
+    ".csv",
+    ".tsv",
+    ".parquet",
+    ".json",
+    ".jsonl",
+    ".xml",
+    ".html",
+    ".docx",
+    ".pdf",
+}
+"""Suffixes of files that do not hold one sentence a line."""
 
 
-class Pair(NamedTuple):
-    """The two files of a parallel text."""
+class Starter(NamedTuple):
+    """The config of a starter, and the pairs that were taken for its texts."""
 
-    source: Path
-    target: Path
+    config: Path
+    pairs: int
+    """Pairs of the training text."""
+    held_out: dict[str, int]
+    """Pairs that were taken for each text."""
 
 
 def write_starter(
@@ -32,30 +55,65 @@ def write_starter(
     languages: tuple[str, str] | None = None,
     validation: Pair | None = None,
     test: Pair | None = None,
-) -> Path:
-    """Write `config.yaml` into a new directory and return its path.
+) -> Starter:
+    """Write `config.yaml` into a new directory, which appears when it is complete.
 
-    Where no validation or test text is given, evenly spaced pairs of the training text are written beside the config. A run drops
-    pairs from its training text that occur in one of them. Raises DataError for a directory that exists, for files that cannot be
-    read or differ in their number of lines, and for file names without a language.
+    Where no validation or test text is given, blocks of the training text that pass the filters of a run are written beside the
+    config. A run drops pairs from its training text that occur in one of them. Raises DataError for a directory that exists, for
+    files that cannot be read, that differ in their number of lines or that are the same, and for languages that are unknown or
+    equal.
     """
     if directory.exists():
         raise DataError(f"init: expected a new directory, got {directory}, which exists; remove it or name another with --output")
-    codes = languages or _languages_of(train)
-    count = _count_pairs(train)
-    taken = min(HELD_OUT_PAIRS, int(HELD_OUT_SHARE * count))
-    if taken == 0 and (validation is None or test is None):
-        raise DataError(f"{train.source}: expected at least {round(1 / HELD_OUT_SHARE)} pairs to take test pairs from, got {count}")
-    try:
-        directory.mkdir(parents=True)
-    except OSError as error:
-        raise DataError(f"init: expected a directory that can be created, got {directory}: {error.strerror}") from error
+    _check_files(train)
+    codes = _checked(languages or _languages_of(train))
+    count = count_pairs(train)
     wanted = [name for name, given in (("validation", validation), ("test", test)) if given is None]
-    made = _take(train, directory, {name: _spread(count, taken, place) for place, name in enumerate(wanted)}, codes)
+    held_out = take_blocks(train, codes, count, wanted)
+    made = {name: Pair(*(directory.absolute() / f"{name}.{code}" for code in codes)) for name in wanted}
     texts = {"train": train, "validation": validation or made["validation"], "test": test or made["test"]}
-    path = directory / "config.yaml"
-    path.write_text(_config(directory.name, codes, texts, count), encoding="utf-8")
-    return path
+    files = {
+        path.name: "".join(f"{pair[side]}\n" for pair in held_out[name]) for name in wanted for side, path in enumerate(made[name])
+    }
+    _write(directory, files | {"config.yaml": _config(directory.name, codes, texts, count)})
+    return Starter(directory / "config.yaml", count, {name: len(found) for name, found in held_out.items()})
+
+
+def _write(directory: Path, files: dict[str, str]) -> None:
+    """Write files into a new directory, all or none."""
+    temporary = None
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=".init-", dir=directory.parent))
+        for name, text in files.items():
+            (temporary / name).write_text(text, encoding="utf-8", newline="\n")
+        temporary.chmod(0o777 & ~_umask())  # mkdtemp makes a directory for its user alone
+        os.rename(temporary, directory)
+    except OSError as error:
+        raise DataError(
+            f"init: expected a directory that can be written, got {directory}: {error.strerror or error}; nothing is left of it"
+        ) from error
+    finally:
+        if temporary:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _check_files(train: Pair) -> None:
+    for path in train:
+        suffixes = {suffix.lower() for suffix in path.suffixes}
+        if found := suffixes & NO_LINES:
+            raise DataError(
+                f"init: expected text files with one sentence a line, got {path} ({', '.join(found)}); extract its sentences first"
+                " (tables with columns are read by a config: corpus.train: {tsv: FILE} or {parquet: FILE})"
+            )
+    if train.source.exists() and train.target.exists() and train.source.samefile(train.target):
+        raise DataError(f"init: expected two files, got {train.source} for both sides; name the translations as the second file")
 
 
 def _languages_of(train: Pair) -> tuple[str, str]:
@@ -69,43 +127,26 @@ def _languages_of(train: Pair) -> tuple[str, str]:
     return source, target
 
 
-def _lines(path: Path) -> Iterator[str]:
-    return (line.rstrip("\n") for block in read_lines(path) for line in block.to_pylist())
+def _checked(codes: tuple[str, str]) -> tuple[str, str]:
+    for code in codes:
+        if not CODE.fullmatch(code):
+            raise DataError(f"init: expected a language code such as en, de or pt-BR, got {code!r}; give --languages en fr")
+    if codes[0] == codes[1]:
+        raise DataError(f"init: expected two languages, got {codes[0]} for both sides; give --languages en fr")
+    return codes
 
 
-def _count_pairs(train: Pair) -> int:
-    counts = [sum(1 for _ in _lines(path)) for path in train]
-    if counts[0] != counts[1]:
-        raise DataError(f"init: expected as many lines in {train.target} as in {train.source} ({counts[0]}), got {counts[1]}")
-    return counts[0]
-
-
-def _spread(count: int, taken: int, place: int) -> set[int]:
-    """Return `taken` evenly spaced rows of `count`; different `place`s give different rows."""
-    return {(2 * row + 1 + place) * count // (2 * taken + 1) for row in range(taken)}
-
-
-def _take(train: Pair, directory: Path, rows: dict[str, set[int]], codes: Sequence[str]) -> dict[str, Pair]:
-    made = {name: Pair(*(directory / f"{name}.{code}" for code in codes)) for name in rows}
-    for side, path in enumerate(train):
-        texts: dict[str, list[str]] = {name: [] for name in rows}
-        for number, line in enumerate(_lines(path)):
-            for name in (name for name, chosen in rows.items() if number in chosen):
-                texts[name].append(f"{line}\n")
-        for name, lines in texts.items():
-            made[name][side].write_text("".join(chain(lines)), encoding="utf-8")
-    return made
-
-
-def _config(name: str, codes: Sequence[str], texts: dict[str, Pair], count: int) -> str:
-    files = {text: f"{{source: {_quoted(pair.source)}, target: {_quoted(pair.target)}}}" for text, pair in texts.items()}
+def _config(name: str, codes: tuple[str, str], texts: dict[str, Pair], count: int) -> str:
+    files = {
+        text: _flow({"source": str(pair.source.absolute()), "target": str(pair.target.absolute())}) for text, pair in texts.items()
+    }
     return f"""\
 # A run on {count:,} pairs of your own text. `fewstep plan` lists its steps, `fewstep run` runs them.
 # Every other key has a default; docs/reference/config.md describes all of them.
-name: {re.sub("[^A-Za-z0-9_-]", "-", name)}
-languages: {{source: {codes[0]}, target: {codes[1]}}}
+name: {re.sub("[^A-Za-z0-9_-]", "-", name)[:MAX_NAME]}
+languages: {_flow({"source": codes[0], "target": codes[1]})}
 
-# Two files each, one sentence a line. Plain text, gzip (.gz) and zstd (.zst) are read, and a list of files is joined in order.
+# Two files each, one sentence a line, plain or compressed with gzip, zstd, bzip2 or xz; a list of files is joined in order.
 # Pairs that also occur in the validation or test text are dropped from the training text.
 corpus:
   train: {files["train"]}
@@ -144,7 +185,6 @@ systems:
 """
 
 
-def _quoted(path: Path) -> str:
-    """Return a path as YAML reads it back, whatever characters it holds."""
-    text = str(path)
-    return text if re.fullmatch(r"[\w./-]+", text) else "'" + text.replace("'", "''") + "'"
+def _flow(values: dict[str, str]) -> str:
+    """Return a map in one line of YAML, quoted where needed."""
+    return yaml.safe_dump(values, default_flow_style=True, allow_unicode=True, sort_keys=False, width=10**9).strip()

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 
 from fewstep.config.network import NetworkConfig
 from models.imports import hugging_face
@@ -33,6 +34,10 @@ from stages.vocabulary import VocabularyConfig
 SUSTAINED_FLOPS = 30e12
 """Operations that a GPU sustains in a second of training. With 30 TFLOP/s a Directed Acyclic Transformer of base size takes the 32
 hours on 16 V100 that Huang et al. (2022) report. Later devices are faster."""
+
+
+CPU_SHARE = 0.5
+"""Share of the rate of matrix products that a training on processors reaches, roughly."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,22 @@ def summary(found: Iterable[Demand], gpus: bool) -> str:
     text = f"{len(listed)} training{'s' if len(listed) > 1 else ''} to run, {sum(one.updates for one in listed):,} updates"
     hours = sum(one.gpu_hours for one in listed)
     return f"{text}, about {hours:,.0f} GPU-hours at {SUSTAINED_FLOPS / 1e12:.0f} TFLOP/s" if gpus else text
+
+
+def processor_hours(found: Iterable[Demand]) -> float:
+    """Return the hours of trainings on this machine's processors, at `CPU_SHARE` of the rate of float32 matrix products, which is
+    measured in a fraction of a second."""
+    import torch
+
+    matrix = torch.ones((1024, 1024))
+
+    def seconds_of_product() -> float:
+        start = perf_counter()
+        torch.mm(matrix, matrix)
+        return perf_counter() - start
+
+    rate = 2 * 1024**3 / min(seconds_of_product() for _ in range(20))
+    return sum(one.flops for one in found) / (CPU_SHARE * rate) / 3600
 
 
 def _trainings(config: RunConfig) -> Iterator[tuple[str, NetworkConfig, TrainingConfig]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,9 +40,9 @@ def test_held_out_pairs_stay_together_and_apart(tmp_path: Path, monkeypatch: pyt
         name: Path(f"o/{name}").read_text().split("\n")[:-1] for name in ("validation.en", "validation.fr", "test.en", "test.fr")
     }
     for name in ("validation", "test"):
-        numbers = [line.split()[1] for line in texts[f"{name}.en"]]
+        numbers = [line.split()[-1] for line in texts[f"{name}.en"]]
         assert len(set(numbers)) == 10
-        assert numbers == [line.split()[1] for line in texts[f"{name}.fr"]]
+        assert numbers == [line.split()[-1] for line in texts[f"{name}.fr"]]
     assert not set(texts["validation.en"]) & set(texts["test.en"])
 
 
@@ -60,7 +62,17 @@ def test_given_texts_are_named_and_nothing_is_taken(tmp_path: Path, monkeypatch:
         (["text.en.gz", "text.fr", "--output", "there"], "expected a new directory, got there"),
         (["text.en.gz", "short.fr"], r"expected as many lines in short.fr as in text.en.gz (200), got 1"),
         (["text.en.gz", "plain"], "expected file names that end with a language"),
-        (["short.fr", "short.fr"], "expected at least 20 pairs to take test pairs from, got 1"),
+        (["short.fr", "shorter.en"], "expected at least 20 pairs to take test pairs from, got 1"),
+        (["short.fr", "short.fr"], "expected two files, got short.fr for both sides"),
+        (["text.en.gz", "text.fr", "--languages", "en", "en"], "expected two languages, got en for both sides"),
+        (
+            ["text.en.gz", "text.fr", "--languages", "english", "fr"],
+            "expected a language code such as en, de or pt-BR, got 'english'",
+        ),
+        (["text.en.gz", "text.fr", "--languages", "null", "fr"], "got 'null'"),
+        (["text.en.gz", "text.fr", "--languages", "en/us", "fr"], "got 'en/us'"),
+        (["text.en.gz", "memory.tmx"], "expected text files with one sentence a line, got memory.tmx (.tmx)"),
+        (["text.en.gz", "noise.fr"], "expected pairs that pass the filters for the validation text, got none"),
         (["none.en", "text.fr"], "none.en: expected"),
     ],
 )
@@ -72,6 +84,71 @@ def test_wrong_input_is_explained_and_writes_nothing(
     Path("there").mkdir()
     Path("short.fr").write_text("une\n")
     Path("plain").write_text("x\n")
+    Path("shorter.en").write_text("one\n")
+    Path("memory.tmx").write_text("<tmx/>\n")
+    Path("noise.fr").write_text("--- ???\n" * 200)
     assert main(["init", *arguments]) == 2
     assert message in capsys.readouterr().err
     assert not Path("mine").exists()
+
+
+@pytest.mark.parametrize("name", ["1", "a,b", "it's", "no", "# x: {y}", "é ü"])
+def test_any_names_of_files_are_planned(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source, target = write_pairs(tmp_path)
+    Path(name).mkdir()
+    pair = source.rename(Path(name) / "1"), target.rename(Path(name) / "2")
+    assert main(["init", *map(str, pair), "--languages", "no", "de", "--output", f"{name}/out"]) == 0
+    assert "held out: 10 of 200 pairs for validation" in capsys.readouterr().out
+    monkeypatch.chdir("/")  # paths do not depend on the shell's directory
+    config = load_config(tmp_path / name / "out" / "config.yaml")
+    assert (config.languages.source, config.corpus.train.source) == ("no", (tmp_path / name / "1",))
+
+
+def test_a_config_that_cannot_be_planned_is_not_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pair = write_pairs(tmp_path)
+    Path("store").write_text("no directory")
+    assert main(["init", *map(str, pair)]) == 2
+    assert "store" in capsys.readouterr().err
+    assert not Path("mine").exists()
+
+
+def test_what_a_run_would_drop_is_not_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    good = [(f"sentence {n}", f"phrase {n}") for n in range(300)]
+    bad = [("", "vide"), ("the same", "the same"), ("x", "many times as long as the source " * 9), ("42 - 17", "?!")]
+    rows = [bad[n // 2 % 4] if n % 2 else good[n] for n in range(300)]
+    for side, name in enumerate(("t.en", "t.fr")):
+        Path(name).write_text("".join(f"{row[side]}\n" for row in rows))
+    assert main(["init", "t.en", "t.fr"]) == 0
+    held = [
+        pair
+        for name in ("validation", "test")
+        for pair in zip(*(Path(f"mine/{name}.{code}").read_text().splitlines() for code in ("en", "fr")), strict=True)
+    ]
+    assert len(set(held)) == len(held) == 30
+    assert set(held) <= set(good)
+    assert [path.name for path in Path().iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    pair = write_pairs(tmp_path)
+    write_text = Path.write_text
+
+    def full(path: Path, *arguments: Any, **options: Any) -> int:
+        if path.name == "test.fr":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write_text(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        assert main(["init", *map(str, pair)]) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["text.en.gz", "text.fr"]
+    assert main(["init", *map(str, pair)]) == 0

@@ -1,0 +1,97 @@
+"""Validation and test text that is taken from a training text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from stages.corpus import Filters
+from stages.corpus.filters import Cleaner, comparison_keys
+from stages.corpus.length_ratio import SAMPLE, usual_ratio
+from stages.corpus.lines import read_lines
+from stages.errors import DataError
+from stages.shared.text.normalise import normalise
+
+PAIRS = 1000
+"""Pairs of a text that is taken, if the training text is large enough."""
+SHARE = 0.05
+"""Largest share of the training text that is taken for one of them."""
+BLOCKS = 10
+"""Blocks of consecutive pairs that a text consists of. Single pairs would have neighbours of the same document in the training
+text."""
+SLACK = 2
+"""Pairs of a block that are looked at for each that is taken, since some do not pass the filters."""
+
+
+class Pair(NamedTuple):
+    """The two files of a parallel text."""
+
+    source: Path
+    target: Path
+
+
+def count_pairs(text: Pair) -> int:
+    """Return the number of pairs. Raises DataError for files that differ in their number of lines or cannot be read."""
+    counts = [sum(1 for _ in _lines(path)) for path in text]
+    if counts[0] != counts[1]:
+        raise DataError(f"init: expected as many lines in {text.target} as in {text.source} ({counts[0]}), got {counts[1]}")
+    return counts[0]
+
+
+def take_blocks(text: Pair, languages: tuple[str, str], count: int, names: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
+    """Return pairs for each named text: the first of evenly spaced blocks that pass the filters of a run, none of them twice.
+
+    Raises DataError for a text of less than 1 / `SHARE` pairs and for blocks of which no pair passes.
+    """
+    if not names:
+        return {}
+    taken = min(PAIRS, int(SHARE * count))
+    if taken == 0:
+        raise DataError(f"{text.source}: expected at least {round(1 / SHARE)} pairs to take test pairs from, got {count}")
+    sample = _table(islice(zip(*map(_lines, text), strict=True), SAMPLE))
+    cleaner = Cleaner(Filters(), *languages, comparison_keys(pa.array([], pa.string())), usual_ratio([sample]))
+    found: dict[str, list[tuple[str, str]]] = {name: [] for name in names}
+    seen = set[tuple[str, str]]()
+    for turn, table in enumerate(_blocks(text, count, taken, len(names))):
+        pairs = found[names[turn % len(names)]]
+        quota = -(-taken // min(BLOCKS, taken))
+        good = [pair for pair in _passing(cleaner, table) if pair not in seen][: min(quota, taken - len(pairs))]
+        seen.update(good)
+        pairs += dict.fromkeys(good)
+    for name, pairs in found.items():
+        if not pairs:
+            raise DataError(
+                f"{text.source}: expected pairs that pass the filters for the {name} text, got none; name one with --{name}"
+            )
+    return found
+
+
+def _blocks(text: Pair, count: int, taken: int, texts: int) -> Iterator[pa.Table]:
+    """Yield the blocks of all texts in turn, in the order of the file."""
+    blocks = min(BLOCKS, taken)
+    region = count // (blocks * texts)
+    length = min(region, SLACK * -(-taken // blocks))
+    rows = zip(*map(_lines, text), strict=True)
+    for _ in range(blocks * texts):
+        yield _table(islice(rows, length))
+        for _skipped in islice(rows, region - length):
+            pass
+
+
+def _table(rows: Iterator[tuple[str, ...]]) -> pa.Table:
+    sides = list(zip(*rows, strict=True)) or [(), ()]
+    return pa.table([normalise(pa.array(side, pa.string())) for side in sides], ["source", "target"])
+
+
+def _passing(cleaner: Cleaner, table: pa.Table) -> list[tuple[str, str]]:
+    dropped = np.logical_or.reduce(list(cleaner.masks(table).values()))
+    return [(row["source"], row["target"]) for row in table.filter(pa.array(~dropped)).to_pylist()]
+
+
+def _lines(path: Path) -> Iterator[str]:
+    return (line.rstrip("\n") for block in read_lines(path) for line in block.to_pylist())
