@@ -49,11 +49,15 @@ PAGE_HEADERS = {
 ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": Problem, "description": "The body is not UTF-8 or not JSON."},
     401: {"model": Problem, "description": "The bearer token is missing or wrong."},
+    403: {"model": Problem, "description": "A page of another site asks a server on a loopback address."},
     408: {"model": Problem, "description": "The body did not arrive in time."},
     413: {"model": Problem, "description": "The body, a sentence, or the number of sentences is too large."},
+    415: {"model": Problem, "description": "The content type is not application/json."},
+    421: {"model": Problem, "description": "The name of a server on a loopback address is another one."},
     422: {"model": Problem, "description": "A value is not valid; the message lists the known systems or searches."},
     429: {"model": Problem, "description": "The queue is full, or the address sends too many requests."},
     500: {"model": Problem, "description": "The server failed; its log has the reason."},
+    503: {"model": Problem, "description": "Too many connections have a request in progress."},
     507: {"model": Problem, "description": "The memory does not suffice for a sentence."},
 }
 CLIENT_CLOSED_REQUEST = 499
