@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -67,9 +66,6 @@ def run(arguments: argparse.Namespace, load: Load = load) -> int:
 
 def serve(places: Sequence[Place], values: Mapping[str, Any], load: Load = load) -> int:
     """Serve systems with the values of `OPTIONS`, by their names. Return the exit code as `run` does."""
-    # Warnings about single lines (cut, invalid characters) number the lines of a batch, and clients could fill the log with them.
-    logging.getLogger("fewstep").setLevel(logging.ERROR)
-    logging.getLogger("fewstep.serve").setLevel(logging.WARNING)
     try:
         _serve(places, values, load)
     except ServeError as error:

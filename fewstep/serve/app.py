@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -140,6 +141,9 @@ class Server:
 
 def create_app(systems: Mapping[str, System], settings: Settings) -> Observer:
     """Return the ASGI application that serves systems; the first one is the default."""
+    # Warnings about single lines (cut, invalid characters) number the lines of a batch, and clients could fill the log with them.
+    logging.getLogger("fewstep").setLevel(logging.ERROR)
+    logging.getLogger("fewstep.serve").setLevel(logging.WARNING)
     server = Server(systems, settings)
 
     @asynccontextmanager

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fewstep.serve.settings import ServeError
-from fewstep.system.format import BundleError
+from fewstep.system.format import BundleError, check_permission
 from fewstep.system.system import System
 
 Load = Callable[[Path], System]
@@ -29,10 +30,14 @@ def find(locations: Sequence[str]) -> list[Place]:
 
 def _find(location: str) -> Place:
     name, _, named = location.partition("=")
-    if (Path(location) / "system.json").is_file():
+    if os.path.isfile(Path(location) / "system.json"):
         return Place(Path(location))
-    if named and (Path(named) / "system.json").is_file():
+    if named and os.path.isfile(Path(named) / "system.json"):
         return Place(Path(named), name)
+    try:
+        check_permission(Path(named or location) / "system.json")
+    except BundleError as error:
+        raise ServeError(str(error)) from error
     raise ServeError(f"{location}: expected the directory of a system (with system.json), or NAME=DIRECTORY; found neither")
 
 

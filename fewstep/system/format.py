@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,29 @@ def network_folders(description: Mapping[str, Any]) -> list[str]:
     return [".", *sorted(members, key=lambda folder: int(Path(folder).name))]
 
 
+def check_permission(path: Path) -> None:
+    """Raise BundleError if this user may not read a file, or not enter a directory above it."""
+    closed = next((one for one in (*reversed(path.absolute().parents), path) if not _is_open(one)), None)
+    if closed is not None:
+        entry, letters = os.stat(closed), "x" if closed.is_dir() else "r"
+        raise BundleError(
+            f"{path}: expected a file that this user may read, but {closed} has mode {stat.S_IMODE(entry.st_mode):04o} and belongs "
+            f"to the user {entry.st_uid}; let its owner give permission (chmod a+{letters})"
+        )
+
+
+def _is_open(path: Path) -> bool:
+    try:
+        os.stat(path)
+    except (OSError, ValueError):
+        return True  # no such file, or a directory above it is closed and named
+    return os.access(path, os.X_OK if path.is_dir() else os.R_OK)
+
+
 def require_file(path: Path) -> None:
     """Raise BundleError if there is no such file."""
     if not os.path.isfile(path):  # unlike the method of paths, it answers for names that no file can have
+        check_permission(path)
         raise BundleError(f"{path}: the file is missing; the directory is incomplete, create it again")
 
 
@@ -46,6 +67,7 @@ def write_json(path: Path, value: object) -> None:
 
 def read_json(path: Path, content: str) -> dict[str, Any]:
     """Return the JSON object in a file of a directory that should hold `content`. Raises BundleError for any other file."""
+    check_permission(path)
     if not os.path.isfile(path):  # unlike the method of paths, it answers for names that no file can have
         raise BundleError(f"{path.parent}: expected a directory with {content} (it has {path.name}), but there is no such file")
     try:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fewstep.system.format import BundleError, require_file
+from fewstep.system.format import BundleError, check_permission, require_file
 
 CHECKSUM = "crc32"
 """Key of a part's checksum, and the name of the algorithm."""
@@ -70,6 +70,7 @@ def _compare(path: Path, expected: str, got: str) -> None:
 
 
 def _measured(path: Path) -> dict[str, Any]:
+    check_permission(path)
     try:
         return measure(path)
     except OSError as error:
