@@ -57,7 +57,7 @@ def main() -> None:
         return
     kept = chosen(found, arguments.only, quick=arguments.quick)
     before = [machine_limits.measure(count) for count in arguments.threads]
-    memory = {} if arguments.quick else _memories(kept, arguments)
+    memory = {} if arguments.quick or arguments.no_memory else _memories(kept, arguments)
     began, depth = time.perf_counter(), depths(arguments.size)[0]
     baselines = f"CTranslate2 {named(depth)}, map", next(iter(found))
     decoders = {name: entry.make() for name, entry in {baselines[1]: found[baselines[1]], **kept}.items()}
@@ -196,6 +196,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="Timed rounds. Default: 5, with --quick 3.")
     parser.add_argument("--only", nargs="+", default=[""], help="Only entries whose names contain one of these.")
     parser.add_argument("--quick", action="store_true", help="A system of each kind, without memory.")
+    parser.add_argument("--no-memory", action="store_true", help="Leave out the memory of each entry.")
     parser.add_argument("--settings", type=Path, help="Settings of CTranslate2 that were tried on this processor.")
     parser.add_argument("--json", type=Path, help="Write the table of times to this file.")
     parser.add_argument("--roofline", type=Path, help="Write the table of limits to this file.")

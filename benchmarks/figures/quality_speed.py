@@ -42,8 +42,6 @@ LABELS = {
     "autoregressive/greedy": Label("greedy, float32", (-6, -12), "right"),
     "autoregressive/greedy-int8": Label("greedy, int8", (0, -14), "center"),
     "autoregressive/greedy-shortlist300x16-int8": Label("greedy, int8, shortlist", (0, -14), "center"),
-    "autoregressive/greedy-ctranslate2-int8": Label("CTranslate2, greedy, int8", (-4, 8), "center"),
-    "autoregressive/beam-ctranslate2-int8": Label("CTranslate2, beam 5, int8", (4, 7)),
     "distilled/greedy-shortlist300x16-int8": Label("distilled, greedy", (9, -1)),
     "distilled/beam-beam_threshold2-shortlist300x16-int8": Label("distilled, pruned beam 5", (-8, 6), "right"),
     "shallow/greedy-shortlist300x16-int8": Label("one decoder layer, greedy", (4, -15), "center"),
