@@ -7,16 +7,16 @@ PACKAGES := .venv/.packages
 READY = .venv/.ready$(LEVELS)
 DEV := .venv/.dev
 SITE := .venv/.site
-# Instruction-set levels to compile; empty: all, as in a wheel. For a quick build, `make LEVELS=native ...` compiles for this machine alone.
-LEVELS ?=
+# Instruction-set levels to compile: `native`, the best of this machine, or `all`, as in a wheel. After `make LEVELS=all`, all.
+LEVELS ?= $(if $(wildcard .venv/.readyall),all,native)
 EDITABLE := --no-build-isolation --config-settings=cmake.define.FEWSTEP_LEVELS=$(LEVELS) --no-deps --editable .
 NATIVE := kernels/CMakeLists.txt $(shell find kernels -name '*.cc' -o -name '*.h')
 CPP := $(shell find kernels tests -name '*.cc' -o -name '*.h')
-PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal
 ASAN := build/asan
 CONFIG ?= configs/benchmarks/demo.yaml
 
-.PHONY: build demo test test-slow test-recipes test-asan lint bench bench-gpu results docs site pin-images clean
+.PHONY: build demo test test-slow test-exhaustive test-asan lint bench bench-gpu results docs site pin-images clean
 .DELETE_ON_ERROR:
 
 build: $(READY)         ## the environment .venv with the compiled package; the target of `make` alone
@@ -48,14 +48,15 @@ lint: $(DEV)            ## ruff, mypy, clang-format, prose, links
 	$(BIN)/clang-format --dry-run -Werror $(CPP)
 	$(BIN)/pytest tests/test_prose.py tests/docs/test_links.py
 
-test: lint              ## everything but the slow tests, in under ten minutes
-	$(PYTEST) -m "not slow"
+test: lint              ## lint, types and all fast tests, in five minutes
+	$(PYTEST) -m "not slow and not exhaustive"
 
-test-slow: test-recipes ## real kills, real nodes, longer trainings, in about half an hour
-	$(PYTEST) -m slow --timeout=1500 --ignore=tests/recipes
+test-slow: $(DEV)       ## one kill, lost node, power cut, job, storage and recipe of each kind, in twenty minutes
+	$(PYTEST) -m "slow and not exhaustive" --timeout=900
 
-test-recipes: $(DEV)    ## a tiny twin of every recipe in configs/papers, from text to report, in minutes
-	$(PYTEST) tests/recipes --timeout=1500
+test-exhaustive:        ## before a release: all tests with many drawn examples, all recipes and histories, campaigns, all levels
+	$(MAKE) LEVELS=all $(DEV)
+	$(PYTEST) --hypothesis-profile=many --timeout=3600
 
 test-asan: $(DEV)       ## the kernels' tests with the address and undefined-behaviour sanitizers
 	$(BIN)/cmake -S kernels -B $(ASAN) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \

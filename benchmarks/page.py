@@ -18,13 +18,8 @@ RESULTS = ROOT / "benchmarks/results"
 PAGE = ROOT / "docs/results.md"
 ORDER = (
     "at_a_glance",
-    "clean_clones",
     "training_loop",
-    "rebuild",
-    "levels",
     "serving",
-    "overhead",
-    "safety_cost",
     "corpus_scale",
     "faults",
     "word_alignment",
@@ -45,7 +40,6 @@ ASIDE = (
     "dag_by_engine",
     "two_decoder_layers",
     "dag_log_likelihood",
-    "setup",
     "serving_memory",
     "base_size_profile",
     "base_size_roofline",
@@ -53,7 +47,6 @@ ASIDE = (
     "parallel_order",
     "parallel_multi30k",
     "parallel_multi30k_small",
-    "dropout",
     "gpu",
     "gpu_graphs",
     "quickstart",
@@ -76,7 +69,7 @@ INTRODUCTION = """\
   [rooflines](../benchmarks/results/base_size_roofline.json), [profiles](../benchmarks/results/base_size_profile.json),
   [Multi30k](../benchmarks/results/parallel_multi30k.json), [one-shot](../benchmarks/results/parallel_order.json),
   [4 bits](../benchmarks/results/weight_bits.json), [memory](../benchmarks/results/serving_memory.json),
-  [dropout](../benchmarks/results/dropout.json), [GPU](../benchmarks/results/gpu.json),
+  [GPU](../benchmarks/results/gpu.json),
   [graphs on a GPU](../benchmarks/results/gpu_graphs.json), [quickstart](../benchmarks/results/quickstart.json).
 """
 

@@ -13,10 +13,11 @@ from hypothesis import settings
 
 from tests.shared import made_once
 
-# Machines are shared, so the time of an example means nothing. Continuous integration repeats the same examples, so that a change
-# is not refused for what an unchanged part does in one of thousands of draws; every other run draws new ones.
-settings.register_profile("fewstep", deadline=None, derandomize="CI" in os.environ)
-settings.load_profile("fewstep")
+# Machines are shared, so the time of an example means nothing. The first tiers draw few examples. Continuous integration repeats
+# them, so that a change is not refused for what an unchanged part does in one of thousands of draws; other runs draw new ones.
+settings.register_profile("few", deadline=None, max_examples=20, derandomize="CI" in os.environ)
+settings.register_profile("many", deadline=None, max_examples=300)
+settings.load_profile("few")
 
 
 @pytest.fixture(scope="module", autouse=True)

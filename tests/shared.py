@@ -1,13 +1,21 @@
-"""Folders that all processes of pytest-xdist share, so that costly contents are made once."""
+"""Folders that all processes of pytest-xdist share, so that costly contents are made once, and parameters by tier."""
 
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 DONE = "done"
+
+
+def rest_exhaustive(values: Iterable[Any], kinds: Collection[Any]) -> list[Any]:
+    """Return parameters of which those that are not in `kinds`, one of each kind, are left to the exhaustive tests."""
+    values = list(values)
+    assert set(kinds) <= set(values), f"expected some of {values}, got {kinds}"
+    return [value if value in kinds else pytest.param(value, marks=pytest.mark.exhaustive) for value in values]
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:

@@ -1,4 +1,4 @@
-"""The wheel of this checkout, which compiles the extension for all levels."""
+"""The wheel of this checkout, with the levels that it was compiled for."""
 
 import os
 import shutil
@@ -6,18 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fewstep.native import fewstep_native
 from tests.architecture import ROOT
 
 
 def build(folder: Path) -> None:
-    """Build the wheel into `folder`, from the objects of the checkout's own build where there is one: `make` compiles the same."""
+    """Build the wheel into `folder`, from the objects of the checkout's own build where there is one."""
     cache = {"CMAKE_CXX_COMPILER_LAUNCHER": "ccache"} if shutil.which("ccache") else {}
     options = [
         "--quiet",
         "--no-deps",
         "--no-build-isolation",
         f"--wheel-dir={folder}",
-        "--config-settings=cmake.define.FEWSTEP_LEVELS=",
+        f"--config-settings=cmake.define.FEWSTEP_LEVELS={'native' if fewstep_native.MISSING else 'all'}",
     ]
     options += [f"--config-settings=build-dir={built}" for built in (ROOT / "build/editable").glob("*")]
     done = subprocess.run(

@@ -18,7 +18,10 @@ PyObject* levels(PyObject*, PyObject*) {
     return found;
 }
 
+PyObject* architecture(PyObject*, PyObject*) { return PyUnicode_FromString(FEWSTEP_ALL_LEVELS); }
+
 PyMethodDef methods[] = {{"levels", levels, METH_NOARGS, "Return the levels that this processor runs, lowest first."},
+                         {"architecture", architecture, METH_NOARGS, "Return all levels of the architecture, between commas."},
                          {nullptr, nullptr, 0, nullptr}};
 PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_processor", nullptr, 0, methods, nullptr, nullptr, nullptr, nullptr};
 

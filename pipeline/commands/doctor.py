@@ -93,7 +93,8 @@ def _imported_kernels() -> str:
     native = import_module("fewstep.native")
     extension = native.fewstep_native
     place = f"from {Path(str(native.__file__)).parent}; extension of ABI {extension.ABI} in {Path(extension.__file__).parent}"
-    return f"{place}; level {extension.LEVEL} of {', '.join(extension.LEVELS)}"
+    missing = f"; not compiled: {', '.join(extension.MISSING)} (make LEVELS=all)" if extension.MISSING else ""
+    return f"{place}; level {extension.LEVEL} of {', '.join(extension.LEVELS)}{missing}"
 
 
 def _config(path: Path, settings: Any) -> Iterator[Check]:

@@ -20,13 +20,13 @@ def write_extension_wheel(folder: Path) -> Path:
     """Write the extension of this Python, with all its levels, as a wheel into `folder`; its path.
 
     pip refuses it on another platform or Python. Raises ImportError, naming the command that builds it, when the extension is
-    missing or older than the kernels need, and StageError when it was compiled for this machine alone.
+    missing or older than the kernels need, and StageError when it was not compiled for all processors.
     """
     extension = import_module("fewstep.native").fewstep_native
-    if "native" in extension.LEVELS:
+    if extension.MISSING:
         raise StageError(
-            "--with-extension: expected a compiled extension for all processors, got one for this machine alone (LEVELS=native); "
-            "build it with `make`"
+            "--with-extension: expected an extension that is compiled for all processors, got one without the levels "
+            f"{', '.join(extension.MISSING)}; compile it with `make LEVELS=all`"
         )
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
     tag = f"{python}-{python}-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"

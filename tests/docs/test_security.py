@@ -30,6 +30,17 @@ def test_the_tests_of_promises_exist(file: str, name: str) -> None:
     assert name in [node.name for node in body if isinstance(node, ast.FunctionDef)]
 
 
+@pytest.mark.parametrize("file", sorted({row["file"] for row in ROW.finditer(PROMISES)}))
+def test_the_tests_of_promises_run_for_every_change(file: str) -> None:
+    """Exhaustive tests run before a release alone."""
+    promised = {row["name"] for row in ROW.finditer(PROMISES) if row["file"] == file}
+    for node in ast.parse((ROOT / file).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+            assert "exhaustive" not in ast.unparse(node.value)
+        if isinstance(node, ast.FunctionDef) and node.name in promised:
+            assert [mark for mark in map(ast.unparse, node.decorator_list) if mark == "pytest.mark.exhaustive"] == []
+
+
 def test_no_promise_stands_twice() -> None:
     rows = [row.groups() for row in ROW.finditer(PROMISES)]
     assert len({promise for promise, _, _ in rows}) == len({(file, name) for _, file, name in rows}) == len(rows)

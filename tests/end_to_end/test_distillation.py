@@ -24,6 +24,7 @@ def decoded(run: Watched) -> Counter[str]:
     return Counter(key for log in logs for key in re.findall(r"decoded ([0-9a-f]{64})", log.read_text()))
 
 
+@pytest.mark.exhaustive
 def test_killed_three_times_at_random_moments(tmp_path: Path) -> None:
     trained = Watched(tmp_path / "trained", *OPTIONS, "--until", "system:teacher")
     trained.finish()

@@ -18,6 +18,7 @@ from pipeline.plan.wiring import build_plan
 from pipeline.run import execute
 from pipeline.store.artifacts import Store
 from tests.end_to_end.runs import ALONE, ROOT, Watched
+from tests.shared import rest_exhaustive
 
 pytestmark = [pytest.mark.slow]
 
@@ -45,7 +46,7 @@ def run_again(run: Watched) -> subprocess.CompletedProcess[str]:
     return subprocess.run(run.command(), cwd=ROOT, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("rate", ["1e300", "1e30"])
+@pytest.mark.parametrize("rate", rest_exhaustive(["1e300", "1e30"], ["1e30"]))
 def test_a_learning_rate_that_overflows_fails_and_leaves_no_network(tmp_path: Path, rate: str) -> None:
     options = ("--set", f"defaults.training.learning_rate={rate}", "--until", "train:teacher")
     run = Watched(tmp_path / "store", *ALONE, *options)
@@ -73,6 +74,7 @@ def test_full_disk_loses_nothing(undisturbed: Watched, small_disk: Path) -> None
     assert {step: run.started(step) for step in made} == dict.fromkeys(made, 1)
 
 
+@pytest.mark.exhaustive
 def test_truncated_artifact_is_named_and_made_again(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", *ALONE)
     shutil.copytree(undisturbed.store, run.store, symlinks=True)

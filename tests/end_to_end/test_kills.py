@@ -40,6 +40,7 @@ def test_driver_killed_in_training(undisturbed: Watched, tmp_path: Path) -> None
     assert int(continued[1]) > 0
 
 
+@pytest.mark.exhaustive
 def test_driver_killed_in_decoding(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", *DISTILLED)
     run.begin_with(undisturbed, before="distill:train")
@@ -50,6 +51,7 @@ def test_driver_killed_in_decoding(undisturbed: Watched, tmp_path: Path) -> None
     assert {path: path.stat().st_mtime_ns for path in decoded} == decoded
 
 
+@pytest.mark.exhaustive
 def test_driver_killed_between_steps(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", *ALONE, *DISTILLED)
     run.kill_when(lambda: any(e["step"].startswith("vocabulary") for e in run.events("step_done")))
@@ -87,6 +89,7 @@ def test_decoding_workers_killed(undisturbed: Watched, tmp_path: Path) -> None:
     assert run.agrees_with(undisturbed)
 
 
+@pytest.mark.exhaustive
 def test_decoding_alone_killed(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", *DISTILLED, "--set", "cluster.resources.distill.workers=1")
     run.begin_with(undisturbed, before="distill:train")
@@ -95,6 +98,7 @@ def test_decoding_alone_killed(undisturbed: Watched, tmp_path: Path) -> None:
     assert run.agrees_with(undisturbed)
 
 
+@pytest.mark.exhaustive
 def test_two_drivers_share_the_work(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", *ALONE, *SLOWLY)
     first = run.start()
@@ -110,6 +114,7 @@ def test_two_drivers_share_the_work(undisturbed: Watched, tmp_path: Path) -> Non
     assert run.agrees_with(undisturbed)
 
 
+@pytest.mark.exhaustive
 def test_interrupted_run_saves_its_state(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", "--set", "cluster.checkpoint_seconds=3600", *TRAINED)
     process = run.start()

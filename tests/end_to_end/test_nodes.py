@@ -133,6 +133,7 @@ def isa_tag(store: Path, which: str) -> str:
     return str(found.data.tags["fewstep.isa"])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(HIGHER not in fewstep_native.LEVELS, reason="needs a processor with AVX-512, and all levels")
 def test_a_run_over_nodes_of_two_levels_names_both(nodes: Nodes, tmp_path: Path) -> None:
     """The training is pinned to one node, the first steps run on the other; all that the run leaves names the levels."""
@@ -171,6 +172,7 @@ def results(directory: Path) -> dict[str, bytes]:
     return {str(p.relative_to(directory)): p.read_bytes() for p in paths}
 
 
+@pytest.mark.exhaustive
 def test_a_node_lost_in_sharded_em_changes_nothing(nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 

@@ -137,6 +137,7 @@ def test_workers_that_do_not_reach_each_other_end_their_attempt(cables: Network,
     assert run.agrees_with(trained)
 
 
+@pytest.mark.exhaustive
 def test_shards_of_a_machine_that_is_out_of_reach_are_decoded_elsewhere(cables: Network, tmp_path: Path) -> None:
     undisturbed = Watched(tmp_path / "undisturbed", *ALONE, *DISTILLED)
     undisturbed.finish()

@@ -5,7 +5,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep.explanation import of_graph, of_lattice
@@ -34,7 +34,6 @@ def all_paths(transitions):
         yield path, sum(transitions[i, j] for i, j in pairwise(path))
 
 
-@settings(max_examples=60)
 @given(SEEDS)
 def test_a_graph_has_the_probabilities_of_all_its_paths(seed):
     transitions, log_probs, ids = graph(seed)
@@ -49,7 +48,6 @@ def test_a_graph_has_the_probabilities_of_all_its_paths(seed):
         assert [p for _, p in vertex.tokens] == sorted((p for _, p in vertex.tokens), reverse=True)
 
 
-@settings(max_examples=60)
 @given(SEEDS, st.lists(st.integers(0, 3), min_size=1, max_size=3))
 def test_an_output_lies_on_the_most_probable_path_that_emits_it(seed, output):
     transitions, log_probs, ids = graph(seed)
@@ -77,7 +75,6 @@ def test_an_output_lies_on_the_most_probable_path_that_emits_it(seed, output):
     assert taken + emitted == pytest.approx(best, abs=1e-4)
 
 
-@settings(max_examples=60)
 @given(SEEDS, st.integers(1, 4), st.integers(1, 3))
 def test_a_lattice_has_the_shares_of_all_its_paths(seed, slots, min_length):
     min_length = min(min_length, slots)

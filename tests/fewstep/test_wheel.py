@@ -1,22 +1,22 @@
-"""The wheel: the runtime alone, with all levels, beside packages of other projects that are called as the pipeline's."""
+"""The wheel: the runtime alone, beside packages of other projects that are called as the pipeline's.
+
+It has the levels of the checkout's extension: all of them after `make LEVELS=all`.
+"""
 
 import os
 import subprocess
 import sys
-import sysconfig
 import zipfile
 from pathlib import Path
 
 import pytest
+from fewstep_native import _processor
 
 import fewstep
+from fewstep.native import fewstep_native
 from tests.architecture import ROOT
 from tests.fewstep.systems import LINES
 
-LEVELS = {
-    "x86_64": ["x86_64_v2", "x86_64_v3", "x86_64_v4", "x86_64_v4_vnni_bf16"],
-    "aarch64": ["arm64", "arm64_dotprod"],
-}
 MIB = 2**20
 
 
@@ -42,9 +42,9 @@ def test_the_wheel_holds_the_runtime_alone(wheel: Path) -> None:
         names = archive.namelist()
     top = {name.split("/")[0] for name in names}
     assert {name for name in top if not name.endswith(".dist-info")} == {"fewstep", "fewstep_native"}
-    machine = sysconfig.get_platform().rpartition("-")[2]
+    levels = fewstep_native.LEVELS if fewstep_native.MISSING else _processor.architecture().split(",")
     modules = {Path(name).name.split(".")[0] for name in names if name.startswith("fewstep_native/") and name.endswith(".so")}
-    assert modules == {f"_{level}" for level in LEVELS[machine]} | {"_processor"}
+    assert modules == {f"_{level.replace('-', '_')}" for level in levels} | {"_processor"}
     assert {"fewstep_native/__init__.py", "fewstep_native/__init__.pyi", "fewstep_native/py.typed", "fewstep/py.typed"} <= set(
         names
     )

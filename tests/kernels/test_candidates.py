@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fewstep
@@ -206,7 +206,6 @@ def test_sources_of_one_length_have_a_line_through_the_origin(tmp_path: Path) ->
 
 
 @given(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=30))
-@settings(max_examples=40)
 def test_the_line_is_the_least_squares_line(tmp_path_factory: pytest.TempPathFactory, lengths: list[tuple[int, int]]) -> None:
     tables = table_with_line(tmp_path_factory.mktemp("line"), lengths)
     reference = ReferenceTables(lengths=lengths)
@@ -276,7 +275,6 @@ def corpora(draw: st.DrawFn) -> list[Pair]:
     st.integers(1, 6),
     st.sampled_from([0.0, 1e-4, 0.3]),
 )
-@settings(max_examples=150)
 def test_look_ups_equal_the_slow_twin(
     tmp_path_factory: pytest.TempPathFactory,
     pairs: list[Pair],

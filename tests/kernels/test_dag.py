@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.kernels.dag_graphs import (
@@ -118,7 +118,6 @@ def test_best_paths(align):
 
 
 @sides
-@settings(max_examples=40)
 @given(tokens=st.integers(1, 9), vertices=st.integers(1, 9), seed=st.integers(0, 2**32))
 def test_finds_what_counting_paths_finds(side, tokens, vertices, seed):
     graphs = random_graphs(3, tokens, vertices, seed=seed)
@@ -131,7 +130,6 @@ def test_finds_what_counting_paths_finds(side, tokens, vertices, seed):
 
 
 @aligners
-@settings(max_examples=40)
 @given(tokens=st.integers(1, 9), vertices=st.integers(1, 9), seed=st.integers(0, 2**32), coarse=st.booleans())
 def test_finds_the_best_of_all_paths(align, tokens, vertices, seed, coarse):
     """Coarse scores have many ties, which are broken in favour of the lower vertex at the last difference."""
@@ -153,7 +151,6 @@ def test_gradients_are_those_of_finite_differences():
     assert torch.autograd.gradcheck(lambda *x: max_log_likelihood(*x, *graphs[2:]), scores)
 
 
-@settings(max_examples=150)
 @given(graphs=extreme_graphs())
 def test_extreme_scores_agree_with_the_twin(graphs):
     """The kernel notices where plain products underflow."""
@@ -180,7 +177,6 @@ STEPS = [0.0, -100.0, -200.0, -240.0, -400.0, -470.0, -550.0, -930.0]
 FREE = (0.0,) * 6
 
 
-@settings(max_examples=200)
 @given(st.lists(st.tuples(*[st.sampled_from(STEPS)] * 6), min_size=1, max_size=6))
 @example([(-930.0, *FREE[1:]), *[(0.0, -400.0, -400.0, *FREE[3:])] * 3])
 @example([*[(0.0, -400.0, -400.0, *FREE[3:])] * 3, (-930.0, *FREE[1:])])
@@ -255,7 +251,6 @@ def test_shifts_of_the_scores_shift_the_sum(side):
             close(found, expected)
 
 
-@settings(max_examples=25)
 @given(tokens=st.integers(2, 30), vertices=st.integers(2, 60), seed=st.integers(0, 2**32))
 def test_the_best_path_is_a_path_and_bounds_the_sum(tokens, vertices, seed):
     graphs = random_graphs(4, tokens, vertices, seed=seed)

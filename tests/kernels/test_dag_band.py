@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import kernels
@@ -42,19 +42,16 @@ def assert_equal(graphs, band):
         assert torch.equal(found_scores, scores)
 
 
-@settings(max_examples=100)
 @given(graphs=extreme_graphs(), band=st.integers(0, 9))
 def test_extreme_scores(graphs, band):
     assert_equal(graphs, band)
 
 
-@settings(max_examples=40)
 @given(tokens=st.integers(1, 40), vertices=st.integers(1, 90), band=st.integers(0, 89), seed=st.integers(0, 2**32))
 def test_graphs_of_several_lanes(tokens, vertices, band, seed):
     assert_equal(random_graphs(3, tokens, vertices, seed=seed, dtype=torch.float32), band)
 
 
-@settings(max_examples=40)
 @given(tokens=st.integers(1, 7), vertices=st.integers(1, 8), band=st.integers(1, 7), seed=st.integers(0, 2**32))
 def test_values_and_gradients_are_those_of_the_reference(tokens, vertices, band, seed):
     _, graphs = without_far(random_graphs(3, tokens, vertices, seed=seed), band)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep.native import fewstep_native as native
@@ -249,7 +249,6 @@ def test_impossible_options(name: str, value: Any) -> None:
         AlignOptions(**{name: value})
 
 
-@settings(max_examples=25)
 @given(st.lists(st.tuples(st.lists(st.sampled_from("abc"), max_size=4), st.lists(st.sampled_from("xyz"), max_size=4)), max_size=6))
 def test_any_text_gives_links_within_it(pairs: list[tuple[list[str], list[str]]]) -> None:
     for reverse in (False, True):

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels import lattice_viterbi
@@ -48,7 +48,6 @@ def test_by_hand():
     assert scores[0] == pytest.approx(-1.6)
 
 
-@settings(max_examples=15)
 @given(st.one_of(lattices(), lattices(np.float32)))
 def test_agrees_with_the_cpu(given_):
     for found, wanted in zip(search(given_), lattice_viterbi(*given_), strict=True):
@@ -77,6 +76,7 @@ def test_a_window_outside_the_lattice_has_no_path():
     assert (scores == -np.inf).all()
 
 
+@pytest.mark.slow
 def test_the_program_compiles_for_a_gpu(tmp_path):
     """The compiler refuses programs that the interpreter accepts; compiling needs no GPU."""
     script = tmp_path / "compile.py"

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.reference import token_scores as slow
@@ -52,7 +52,6 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(gpu, "MANY", 4)
 
 
-@settings(max_examples=25)
 @given(
     sizes=st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 6)),
     vocabulary=st.sampled_from([2, 15, 32, 33, 131]),
@@ -78,7 +77,6 @@ def test_is_the_reference(sizes, vocabulary, dtype, smoothing, penalty, seed):
     np.testing.assert_allclose(logits.cpu().double().numpy(), gradients, rtol=error, atol=1e-5)
 
 
-@settings(max_examples=25)
 @given(
     rows=st.integers(1, 4),
     vocabulary=st.sampled_from([2, 31, 32, 33, 131]),
@@ -132,6 +130,7 @@ def test_three_best_tokens_are_refused():
         gpu.best_tokens(torch.zeros(1, 70, device=DEVICE), torch.ones(70, dtype=torch.bool, device=DEVICE), 3)
 
 
+@pytest.mark.slow
 def test_the_programs_compile_for_a_gpu(tmp_path):
     """The compiler refuses programs that the interpreter accepts; compiling needs no GPU."""
     script = tmp_path / "compile.py"

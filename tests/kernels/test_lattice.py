@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels import lattice_max_marginals, lattice_n_best, lattice_viterbi
@@ -30,7 +30,6 @@ def test_by_hand():
     assert shortest.scores[0] == pytest.approx(-1.9, abs=1e-12)
 
 
-@settings(max_examples=150)
 @given(lattices())
 def test_every_formulation_finds_the_same(given_):
     """Serial search, its twin, pads, the scan of products and brute force: exactly equal in float64."""
@@ -51,7 +50,6 @@ def test_every_formulation_finds_the_same(given_):
             assert len(path) == min(len(one) for score, one in every if score == best)
 
 
-@settings(max_examples=60)
 @given(lattices(np.float32))
 def test_single_precision(given_):
     found = lattice_viterbi(*given_)
@@ -64,7 +62,6 @@ def test_single_precision(given_):
             assert reference.score_of(*given_.sentence(b)[:3], path) == pytest.approx(float(found.scores[b]), abs=1e-5)
 
 
-@settings(max_examples=40)
 @given(
     slots=st.integers(1, 9),
     candidates=st.sampled_from([1, 3, 7, 8, 15, 16, 17, 31, 64, 65, 80, 130]),
@@ -81,7 +78,6 @@ def test_wide_lattices(slots, candidates, seed, dtype, holes):
         assert (found.scores[b], tuple(words(found, b))) == (best, path)
 
 
-@settings(max_examples=80)
 @given(lattices(), st.integers(1, 9))
 def test_n_best(given_, n):
     found = lattice_n_best(*given_, n_best=n)
@@ -98,7 +94,6 @@ def test_n_best(given_, n):
         assert (found.scores[b, 0], found.path[b, 0].tolist()) == (one.scores[b], one.path[b].tolist())
 
 
-@settings(max_examples=80)
 @given(lattices())
 def test_max_marginals(given_):
     found = lattice_max_marginals(*given_)
@@ -110,7 +105,6 @@ def test_max_marginals(given_):
             assert found[b, slot].max() == found[b, slot, candidate]
 
 
-@settings(max_examples=30)
 @given(lattices(np.float32), st.integers(2, 5))
 def test_threads_batches_and_cells_beyond_a_sentence_change_nothing(given_, threads):
     whole = lattice_viterbi(*given_)
@@ -129,7 +123,6 @@ def test_threads_batches_and_cells_beyond_a_sentence_change_nothing(given_, thre
     assert np.array_equal(marginals, lattice_max_marginals(*spoiled))
 
 
-@settings(max_examples=30)
 @given(lattices())
 def test_a_wider_window_and_more_candidates_never_score_less(given_):
     best = lattice_viterbi(*given_).scores

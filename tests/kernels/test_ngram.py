@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels import NgramModel
@@ -145,7 +145,6 @@ def test_a_file_is_mapped_and_outlives_its_name(tmp_path: Path) -> None:
     assert model.score(["a", "b"]) == expected
 
 
-@settings(max_examples=25)
 @given(
     st.lists(st.lists(st.integers(0, 40).map(str), max_size=9), min_size=1, max_size=300), ORDERS, st.sampled_from([(0,), (0, 1)])
 )

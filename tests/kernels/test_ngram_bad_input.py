@@ -185,7 +185,7 @@ def test_a_model_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
         load(tmp_path, whole + bytes(8))
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_model_file_that_was_altered_is_refused_or_answers(tmp_path: Path, data: st.DataObject) -> None:
     path = tmp_path / "m"

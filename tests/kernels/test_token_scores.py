@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels import token_gradients_, token_scores_
@@ -19,7 +19,6 @@ def batch(sentences, vertices, tokens, vocabulary, dtype, seed, scale=3.0):
     return logits, targets, rows, torch.randn(sentences, tokens, vertices, generator=generator)
 
 
-@settings(max_examples=60)
 @given(
     sizes=st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(1, 6)),
     vocabulary=st.sampled_from([2, 15, 16, 17, 64, 131]),

@@ -1,4 +1,7 @@
-"""The best instruction-set level is loaded, FEWSTEP_ISA chooses another, and what does not run here is refused."""
+"""The best instruction-set level is loaded, FEWSTEP_ISA chooses another, and what does not run here is refused.
+
+Tests that need several levels run after `make LEVELS=all`, as in `make test-exhaustive`.
+"""
 
 import json
 import os
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fewstep_native import _processor
 
 from fewstep.native import fewstep_native
 
@@ -18,6 +22,14 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 LEVELS = fewstep_native.LEVELS
 INSTALLED = Path(fewstep_native.__file__).parent
+KERNELS = ROOT / "kernels"
+X86 = {
+    "x86-64-v2": "-march=x86-64-v2",
+    "x86-64-v3": "-march=x86-64-v3",
+    "x86-64-v4": "-march=x86-64-v4",
+    "x86-64-v4-vnni-bf16": "-march=x86-64-v4 -mavx512vnni -mavx512bf16",
+}
+"""Levels and the flags of each, as in `kernels/CMakeLists.txt`."""
 
 
 def python(*arguments: str, isa: str = "", first: Path | None = None) -> "subprocess.CompletedProcess[str]":
@@ -47,11 +59,28 @@ def test_each_level_multiplies_correctly_and_repeatably(level: str) -> None:
     assert json.loads(again.stdout) == found
 
 
-def test_products_are_equal_on_levels_with_fused_multiply_add() -> None:
-    """Outputs lie in the lanes, so that the width of the registers changes no sum. Products of two bfloat16 are exact."""
-    fused = [level for level in LEVELS if level not in ("x86-64-v2", "native")]
-    for precision, levels in (("float32", fused), ("int8", fused), ("bfloat16", LEVELS)):
-        assert len({products(level)["products"][precision] for level in levels}) <= 1, precision
+@pytest.mark.slow
+@pytest.mark.skipif("x86-64-v3" not in fewstep_native.LEVELS + fewstep_native.MISSING, reason="needs an x86-64 processor")
+def test_products_are_equal_on_levels_with_fused_multiply_add(tmp_path: Path) -> None:
+    """Outputs lie in the lanes, so that the width of the registers changes no sum. Products of two bfloat16 are exact.
+
+    The products of the levels that this machine runs are compiled here, without optimisation beyond the first level.
+    """
+    found = {}
+    for level, flags in X86.items():
+        if level in _processor.levels():
+            found[level] = compiled_products(tmp_path / level, flags)
+    fused = [digests for level, digests in found.items() if level != "x86-64-v2"]
+    assert len(set(fused)) == 1, found
+    assert len({bfloat16 for _, _, bfloat16 in found.values()}) == 1, found
+
+
+def compiled_products(program: Path, flags: str) -> tuple[str, ...]:
+    """Return the digests of products in float32, int8 and bfloat16 of code that is compiled with `flags`."""
+    sources = [*(KERNELS / "csrc/base").glob("*.cc"), *(KERNELS / "csrc/inference/gemm").glob("*.cc"), HERE / "products.cc"]
+    options = ["-std=c++20", "-O1", "-ffp-contract=off", "-w", "-pthread", *flags.split(), f"-I{KERNELS}"]
+    subprocess.run([os.environ.get("CXX", "g++"), *options, *map(str, sources), "-o", str(program)], check=True)
+    return tuple(subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout.split())
 
 
 @pytest.mark.parametrize("wrong", ["x86-64-v9", "avx2", "x86-64-v2 "])
@@ -65,11 +94,18 @@ PRETEND = """
 import sys, types
 processor = types.ModuleType("fewstep_native._processor")
 processor.levels = lambda: {levels!r}
+processor.architecture = lambda: ""
 sys.modules["fewstep_native._processor"] = processor
 import fewstep_native
 print(fewstep_native.LEVEL)
 """
 """The import on a processor that runs only some levels."""
+
+
+def test_a_processor_below_the_installed_levels_is_refused() -> None:
+    none = python("-c", PRETEND.format(levels=()))
+    assert f"ImportError: fewstep_native: expected a processor that runs one of the levels {LEVELS[0]}" in none.stderr
+    assert "got one that runs none, not even x86-64-v2 (SSE4.2 and POPCNT); use a newer machine" in none.stderr
 
 
 @pytest.mark.skipif("x86-64-v3" not in LEVELS, reason="needs an x86-64 processor and all levels")
@@ -81,9 +117,6 @@ def test_lesser_processors() -> None:
         "FEWSTEP_ISA: expected one of x86-64-v2 (levels that are installed and that this processor runs), got x86-64-v3"
         in more.stderr
     )
-    none = python("-c", PRETEND.format(levels=()))
-    assert "ImportError: fewstep_native: expected a processor that runs one of the levels x86-64-v2, x86-64-v3" in none.stderr
-    assert "got one that runs none, not even x86-64-v2 (SSE4.2 and POPCNT); use a newer machine" in none.stderr
 
 
 @pytest.mark.skipif(len(LEVELS) < 2, reason="needs two levels")
@@ -100,7 +133,7 @@ def test_a_module_under_the_name_of_another_level_is_refused(tmp_path: Path) -> 
     assert f"expected the module of the level {LEVELS[0]}, got: " in cut.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("level", LEVELS[:-1])
 def test_kernels_and_networks_on_lower_levels(level: str) -> None:
     """The best level is tested by the tests themselves; programs for GPUs have no levels."""

@@ -17,7 +17,7 @@ SOURCES = ("base/*.cc", "inference/gemm/*.cc", "inference/network/layer_norm.cc"
 X86 = {"Nehalem": "x86-64-v2", "Haswell": "x86-64-v3"}
 """Processors and their levels; Haswell has AVX2 and no AVX-512."""
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 
 def program(name: str) -> str:

@@ -111,6 +111,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     made.unmount()
 
 
+@pytest.mark.exhaustive
 def test_committed_artifacts_are_whole_after_a_power_cut(disk: Disk) -> None:
     """Each store had its artifacts reported as committed: they are there, and whatever is there is whole."""
     damaged = {}

@@ -42,8 +42,8 @@ A recipe names its text, the settings of its method, its systems and a cluster, 
 
 ## Trainings and GPU-hours
 
-`fewstep plan RECIPE` prints the trainings, updates and GPU-hours of each that are still missing in the store. It first downloads
-the texts of the recipe that are not on this machine. A training of a Transformer
+`fewstep plan RECIPE` prints the trainings that are still missing in the store, with the updates and GPU-hours of each. It first
+downloads the texts of the recipe that are not on this machine. A training of a Transformer
 takes six floating-point operations for each weight and token (Kaplan et al. 2020), so that one training takes
 
     batch_tokens x updates x 6 x (E + r (D + V d)) / ({tflops:.0f} x 10^12 x 3600)
@@ -57,10 +57,10 @@ which the Directed Acyclic Transformer takes the 32 hours on 16 V100 that its pa
 
 ## Tiny twins
 
-`make test-recipes` runs every recipe from text to report as a tiny twin, those of `verifiers` with a small random BART: all its
-systems, searches and analyses, with networks of 32 units, four updates, and synthetic text in the script of each language. The
-tables state the steps of a twin and its seconds of CPU time on one core. The twins of recipes on the same text share a store, so
-that later ones reuse the texts and trainings of earlier ones.
+`make test-exhaustive` runs every recipe from text to report as a tiny twin, those of `verifiers` with a small random BART, and
+`make test-slow` one of each kind: with all its systems, searches and analyses, networks of 32 units, four updates, and synthetic
+text in the script of each language. The tables state the steps of a twin and its seconds of CPU time on one core. The twins of
+recipes on the same text share a store, so that later ones reuse the texts and trainings of earlier ones.
 """
 
 

@@ -13,7 +13,8 @@ from pipeline.plan.wiring import build_plan
 from pipeline.run.shortages import shortages
 from pipeline.store.artifacts import Store
 from stages.workers import Resources
-from tests.recipes.twins import PAPERS, RECIPES, VARIANTS, twin, write_text
+from tests.recipes.twins import KINDS, PAPERS, RECIPES, VARIANTS, twin, write_text
+from tests.shared import rest_exhaustive
 
 CLUSTERS = {"one-gpu": [1], "one-node": [8], "two-nodes": [8, 8]}
 """GPUs of the machines of each cluster."""
@@ -41,7 +42,7 @@ def plan_of(name: str, folder: Path) -> Plan:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*RECIPES, *VARIANTS])
+@pytest.mark.parametrize("name", rest_exhaustive([*RECIPES, *VARIANTS], KINDS))
 def test_a_recipe_fits_every_cluster_and_no_smaller_one(name: str, folder: Path) -> None:
     steps = plan_of(name, folder).steps
     for cluster, gpus in CLUSTERS.items():

@@ -1,4 +1,7 @@
-"""Every recipe runs from text to report, as a tiny twin with all its systems, searches and analyses (`make test-recipes`)."""
+"""Every recipe runs from text to report, as a tiny twin with all its systems, searches and analyses.
+
+Tests of the slow tier run one recipe of each kind, the exhaustive ones all.
+"""
 
 import json
 import os
@@ -15,7 +18,8 @@ from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
 from pipeline.store.downloads import RemoteFile
 from tests.recipes import page
-from tests.recipes.twins import PAPERS, RECIPES, RESULTS, VARIANTS, Twin, run_twin, twin
+from tests.recipes.twins import KINDS, PAPERS, RECIPES, RESULTS, VARIANTS, Twin, run_twin, twin
+from tests.shared import rest_exhaustive
 from tests.synthetic_text import LETTERS
 
 SCRIPTS = {language: LETTERS[language] for language in ("ja", "zh", "ru")}
@@ -38,7 +42,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", rest_exhaustive(RECIPES, KINDS))
 def test_a_tiny_twin_of_the_recipe_ends_in_a_report(name: str, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     recorded = json.loads(RESULTS.read_text(encoding="utf-8"))
     shared = tmp_path_factory.getbasetemp()  # equal texts, vocabularies and teachers are trained once
@@ -69,7 +73,7 @@ def check_results(found: Twin, report: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", rest_exhaustive(VARIANTS, ["verifiers/xsum-bart"]))
 def test_a_recipe_with_an_imported_network_ends_in_a_report(name: str, folder: Path) -> None:
     found = run_twin(name, folder, folder / "store")
     assert found.report.failed == {}
@@ -78,7 +82,7 @@ def test_a_recipe_with_an_imported_network_ends_in_a_report(name: str, folder: P
     check_results(found, steps["report:run"])
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", rest_exhaustive(RECIPES, KINDS))
 def test_a_twin_keeps_the_systems_and_searches_of_its_recipe(name: str, tmp_path: Path) -> None:
     values = twin(name)
     (tmp_path / "twin.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
@@ -105,7 +109,7 @@ def test_the_page_is_up_to_date() -> None:
     assert list(json.loads(RESULTS.read_text(encoding="utf-8"))) == RECIPES
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if "aggressive" in name])
+@pytest.mark.parametrize("name", rest_exhaustive([name for name in RECIPES if "aggressive" in name], ["wmt14-en-de-aggressive"]))
 def test_the_drafter_of_the_paper_is_trained_by_the_recipe_and_by_its_twin(name: str, tmp_path: Path) -> None:
     """Xia et al. (2022), section 3.1: an encoder of its own, a decoder as deep as the verifier's, soft copy, glancing."""
     (tmp_path / "twin.yaml").write_text(yaml.safe_dump(twin(name), sort_keys=False))

@@ -12,8 +12,8 @@ from pipeline.store import attempts
 from pipeline.store.lease import Lease
 from tests.simulation.histories import CLASSES, History, run_histories
 
-FAST, SLOW = 25, 800
-"""Histories of each class in fast and in slow tests."""
+FAST, MANY = 25, 800
+"""Histories of each class in fast and in exhaustive tests."""
 ROOT = Path(__file__).parents[2]
 
 FOUND = {
@@ -39,12 +39,12 @@ def test_invariants_hold_in_short_histories(kind: str) -> None:
     assert violations == {}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", CLASSES)
 def test_invariants_hold_in_many_histories(kind: str) -> None:
-    counts, violations = run_histories(kind, range(FAST, SLOW))
+    counts, violations = run_histories(kind, range(FAST, MANY))
     assert violations == {}
-    assert counts["histories"] == SLOW - FAST
+    assert counts["histories"] == MANY - FAST
 
 
 @pytest.mark.parametrize("defect", FOUND)

@@ -1,7 +1,8 @@
 """The compiled extension: one module for each instruction-set level, of which the best that the processor runs is loaded.
 
 `ABI` is the version of its signatures, `LEVEL` the level in use, and `LEVELS` are those that are installed and that this processor
-runs, lowest first. The environment variable FEWSTEP_ISA names another level than the best.
+runs, lowest first. `MISSING` are the levels of the architecture that were not compiled. The environment variable FEWSTEP_ISA names
+another level than the best.
 """
 
 import os as _os
@@ -19,10 +20,10 @@ def _installed() -> list[str]:
     return sorted(name.removeprefix("_").replace("_", "-") for name in names - {"_processor"})
 
 
-def _available() -> tuple[str, ...]:
+def _available(installed: list[str]) -> tuple[str, ...]:
     """Return the installed levels that the processor runs. Raises ImportError without such a level."""
-    runs, installed = _processor.levels(), _installed()
-    found = tuple(level for level in (*runs, "native") if level in installed)  # "native": a build for one machine
+    runs = _processor.levels()
+    found = tuple(level for level in runs if level in installed)
     if not found:
         raise ImportError(
             f"fewstep_native: expected a processor that runs one of the levels {', '.join(installed)}, "
@@ -49,6 +50,7 @@ def _loaded(level: str) -> _ModuleType:
         raise ImportError(f"{name}: expected the module of the level {level}, got: {error}; reinstall the package") from error
 
 
-LEVELS = _available()
+LEVELS = _available(_installed())
+MISSING = tuple(level for level in _processor.architecture().split(",") if level not in _installed())
 LEVEL = _chosen(LEVELS)
 globals().update({name: value for name, value in vars(_loaded(LEVEL)).items() if not name.startswith("_")})

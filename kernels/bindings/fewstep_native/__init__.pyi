@@ -23,6 +23,7 @@ Links: TypeAlias = list[tuple[int, int]]
 ABI: int
 LEVEL: str
 LEVELS: tuple[str, ...]
+MISSING: tuple[str, ...]
 
 class AggressiveTransformer:
     def run(

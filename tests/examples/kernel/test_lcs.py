@@ -23,6 +23,7 @@ from fewstep.native import fewstep_native
 from tests.examples.kernel import reference
 from tests.examples.kernel.lcs import Ints, lcs_lengths
 
+pytestmark = pytest.mark.slow  # nanobind is compiled
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 

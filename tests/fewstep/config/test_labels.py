@@ -5,7 +5,7 @@ import re
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep.config.bounds import Ge, Gt, Le, Lt
@@ -56,7 +56,6 @@ def options(kind: Any) -> st.SearchStrategy[Any]:
 SEARCHES = st.sampled_from(sorted(FAMILIES)).flatmap(lambda name: st.tuples(*[options(FAMILIES[name].search)] * 2))
 
 
-@settings(max_examples=400)
 @given(SEARCHES)
 def test_a_label_stands_for_one_search_and_gives_it_back(pair: tuple[SearchConfig, SearchConfig]) -> None:
     one, other = pair

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, Lexicon, SlotRules, Transformer, TransformerShape
@@ -104,7 +104,6 @@ def run(transformer, sources, limits, rules, drafts, hints=None, threads=1, opti
 PRECISIONS = st.sampled_from(["float32", "float32", "bfloat16", "int8"])
 
 
-@settings(max_examples=200)
 @given(problems(), PRECISIONS)
 def test_whatever_is_drafted_greedy_decoding_stays_as_it_is_to_the_last_bit(problem, precision):
     arrays, shape, drafter, rows, limits, rules, drafts = problem
@@ -121,7 +120,6 @@ def test_whatever_is_drafted_greedy_decoding_stays_as_it_is_to_the_last_bit(prob
             assert (one.steps, one.drafted) == (greedy.steps, 0)
 
 
-@settings(max_examples=80)
 @given(problems(), st.sampled_from([1, 3, 22]), st.sampled_from([0.0, 1.0, 50.0]), st.booleans(), st.integers(2, 4), PRECISIONS)
 def test_an_outcome_is_the_same_to_the_last_bit_alone_in_a_batch_and_with_threads(problem, top_k, gap, verify, threads, precision):
     arrays, shape, drafter, rows, limits, rules, drafts = problem
@@ -278,7 +276,6 @@ def test_what_does_not_fit_is_refused():
 AGREED, UNCLEAR = [0], [0]
 
 
-@settings(max_examples=80)
 @given(
     problems(), st.integers(1, 4), st.sampled_from([0.0, 0.5, 3.0]), st.booleans(), st.sampled_from(["lookup", "lookup", "nothing"])
 )

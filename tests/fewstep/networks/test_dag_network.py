@@ -57,7 +57,6 @@ def problems(draw):
     return shape, arrays, sources, np.array(lengths), np.array(sizes)
 
 
-@settings(max_examples=30)
 @given(problem=problems(), token_weight=st.sampled_from([0.0, 0.5, 1.0]), threads=st.sampled_from([1, 2]))
 def test_is_the_reference(problem, token_weight, threads):
     shape, arrays, sources, lengths, sizes = problem
@@ -128,7 +127,6 @@ def test_a_forked_child_does_not_wait_for_the_threads_of_its_parent():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-@settings(max_examples=40)
 @given(
     problem=problems(),
     token_weight=st.sampled_from([0.0, 0.5, 1.0, 3.0]),
@@ -155,7 +153,7 @@ def test_a_path_is_the_same_as_in_the_whole_graph(problem, token_weight, precisi
         assert path.score == pytest.approx(score, abs=1e-9)
 
 
-@settings(max_examples=60, derandomize=True)  # the same draws always: how near it is depends on the network
+@settings(derandomize=True)  # the same draws always: how near it is depends on the network
 @given(problem=problems(), how=st.sampled_from([("bfloat16", 0.2), ("int8", 1.0)]))
 def test_fewer_bits(problem, how):
     """Scores (some tens) stay close to float32, and do not depend on other sentences or threads."""

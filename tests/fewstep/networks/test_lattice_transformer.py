@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fewstep import Candidates, CandidateTables, LatticeOptions, LatticeTransformer, SlotRules, TransformerShape, lattice_candidates
@@ -69,7 +69,6 @@ def column(values, ids):
     return [values[slot][row >= 0].tolist() for slot, row in enumerate(ids)]
 
 
-@settings(max_examples=60)
 @given(
     shapes,
     options,
@@ -108,7 +107,6 @@ def test_scores_and_paths_are_those_of_rows_that_an_ordinary_decoder_runs(shape,
         assert outcomes[b].score == pytest.approx(best, abs=5e-3, rel=1e-4)
 
 
-@settings(max_examples=40)
 @given(shapes, pruned, st.integers(0, 2**32), st.integers(1, 3), st.booleans())
 def test_pruned_lattices_are_those_of_the_candidates_that_unigrams_leave(shape, chosen, seed, threads, empty):
     """Pruning by unigrams agrees with the twin; the result equals that without the pruned candidates to the last bit."""
@@ -150,7 +148,6 @@ def test_pruned_lattices_are_those_of_the_candidates_that_unigrams_leave(shape, 
     assert all(one.tobytes() == other.tobytes() for one, other in zip(found, spread, strict=True))
 
 
-@settings(max_examples=25)
 @given(shapes, pruned, st.integers(0, 2**32), st.integers(2, 4))
 def test_company_and_threads_change_no_bit(shape, chosen, seed, threads):
     sources, lengths, given_, least, most = lattices_for(seed, 9, 4, 5, 40, empty=True)
@@ -204,7 +201,6 @@ def test_normalisers(norm):
     )
 
 
-@settings(max_examples=25)
 @given(shapes, options, st.integers(0, 2**32), st.sampled_from([("bfloat16", 0.1), ("int8", 0.4)]))
 def test_fewer_bits(shape, chosen, seed, how):
     """Close to float32 (weights and inputs keep 8 bits, each by itself or by row), and as independent of company and threads."""
@@ -228,7 +224,6 @@ def test_fewer_bits(shape, chosen, seed, how):
         assert narrow.decode_candidates(sources[one], lengths[one], alone, least[one], most[one], options=chosen) == [outcomes[b]]
 
 
-@settings(max_examples=20)
 @given(st.integers(0, 2**32), st.integers(2, 6))
 def test_more_candidates_and_wider_windows_never_score_less(seed, candidates):
     """Probabilities are over the whole vocabulary, so they do not depend on the candidates."""

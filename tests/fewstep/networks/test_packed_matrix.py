@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep.native import fewstep_native
@@ -29,7 +29,6 @@ def rows_in_bytes(x):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-@settings(max_examples=150)
 @given(rows=st.integers(0, 40), outputs=st.integers(1, 200), inputs=st.integers(1, 80), seed=st.integers(0, 2**32))
 def test_equals_numpy_and_a_row_does_not_depend_on_company(precision, rows, outputs, inputs, seed):
     weights, bias, x = numbers(seed, outputs, inputs), numbers(seed + 1, outputs), numbers(seed + 2, rows, inputs)
@@ -49,7 +48,6 @@ def test_equals_numpy_and_a_row_does_not_depend_on_company(precision, rows, outp
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-@settings(max_examples=20)
 @given(rows=st.integers(1, 150), outputs=st.integers(1, 200), inputs=st.integers(100, 1500), seed=st.integers(0, 2**32))
 def test_long_rows_that_are_gone_through_in_pieces(precision, rows, outputs, inputs, seed):
     """A single row is not shared out."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep import BeamOptions, Lexicon, SlotRules, Transformer, TransformerShape
@@ -122,7 +122,6 @@ def shake(arrays, seed=0):
 CLOSE, ALL = [0], [0]
 
 
-@settings(max_examples=80)
 @given(problems())
 def test_finds_what_the_twin_finds_that_starts_every_step_from_the_beginning(problem):
     arrays, shape, sources, limits, options, rules = problem
@@ -139,7 +138,6 @@ def test_close_calls_were_few():
     assert CLOSE[0] < 0.1 * ALL[0]
 
 
-@settings(max_examples=60)
 @given(problems(), st.integers(1, 2))
 def test_the_beam_finds_what_writing_out_every_continuation_finds(problem, step_size):
     """This twin shares no code with the native search."""
@@ -156,7 +154,6 @@ def test_the_beam_finds_what_writing_out_every_continuation_finds(problem, step_
         assert found.steps == expected.steps
 
 
-@settings(max_examples=90)
 @given(problems(), st.integers(2, 4), st.sampled_from(["float32", "bfloat16", "int8"]))
 def test_an_outcome_is_the_same_to_the_last_bit_alone_in_a_batch_and_with_threads(problem, threads, precision):
     arrays, shape, sources, limits, options, rules = problem
@@ -320,7 +317,6 @@ def ensemble_of(arrays, seeds):
     return found
 
 
-@settings(max_examples=40)
 @given(problems(), st.lists(st.integers(0, 2**32), min_size=2, max_size=4, unique=True))
 def test_networks_that_write_together_average_their_probabilities(problem, seeds):
     arrays, shape, sources, limits, options, rules = problem
@@ -342,7 +338,6 @@ def test_close_calls_of_several_networks_were_few():
     assert TOGETHER[1] < 0.2 * TOGETHER[0]
 
 
-@settings(max_examples=30)
 @given(problems(), st.integers(2, 4))
 def test_outcomes_of_several_networks_do_not_depend_on_company(problem, threads):
     arrays, shape, sources, limits, options, rules = problem

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep.search.ctc_beam import CtcBeamOptions, ctc_beam
@@ -134,7 +134,6 @@ def ranked_slots(draw):
     return logs[..., 1:].copy(), order.copy(), logs[..., 0].copy(), generator.integers(0, size + 1, batch)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     arguments=ranked_slots(),
     beam_size=st.integers(1, 6),
@@ -183,7 +182,6 @@ def test_ids_outside_of_the_language_model_are_refused(language_model):
         ctc_beam(scores, ids, blanks, lengths, options=CtcBeamOptions(beam_size=0))
 
 
-@settings(deadline=None)
 @given(slots=st.lists(st.integers(0, 5), min_size=1, max_size=4), seed=st.integers(0, 2**32), alpha=st.floats(0, 1))
 def test_the_best_text_is_that_of_all_paths_whatever_the_padding(slots, seed, alpha):
     generator = np.random.default_rng(seed)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep import DagBeamOptions, dag_beam_search
@@ -96,7 +96,6 @@ OPTIONS = st.builds(
 )
 
 
-@settings(max_examples=400)
 @given(batch=BATCHES, options=OPTIONS, with_ngram=st.booleans())
 def test_finds_what_the_twin_finds_that_spells_out_every_prefix(ngram, batch, options, with_ngram):
     model = ngram if with_ngram else None
@@ -107,7 +106,6 @@ def test_finds_what_the_twin_finds_that_spells_out_every_prefix(ngram, batch, op
         assert hypotheses[0].found == bool(expected)
 
 
-@settings(max_examples=100)
 @given(BATCHES, st.sampled_from([0.0, 0.7, 1.0]), st.sampled_from(["v2", "paper"]), st.sampled_from([0.0, 0.5]))
 def test_unpruned_it_ranks_all_outputs_by_the_probability_of_all_their_paths(ngram, batch, alpha, convention, gamma):
     options = replace(UNPRUNED, length_penalty=alpha, length_convention=convention, ngram_weight=gamma)

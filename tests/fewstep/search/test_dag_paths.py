@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep import DagViterbiOptions, DagWalkOptions, dag_follow, dag_lookahead, dag_sample
@@ -37,7 +37,6 @@ def drawn(seed, sentences, vertices, impossible):
     return transitions, tokens, lengths
 
 
-@settings(max_examples=300)
 @given(
     st.builds(drawn, st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 8), st.sampled_from([0.0, 0.3, 0.7])),
     st.sampled_from([0.0, 1.0, 1.3, 2.0]),
@@ -61,7 +60,6 @@ def test_viterbi_finds_the_best_of_all_paths_of_every_length(batch, exponent, li
             assert (path, found.lengths[sentence], found.scores[sentence]) == ((), 0, -math.inf)
 
 
-@settings(max_examples=50)
 @given(
     st.builds(drawn, st.integers(0, 10**6), st.integers(1, 3), st.integers(2, 8), st.just(0.1)),
     st.integers(1, 8),
@@ -100,7 +98,6 @@ def test_viterbi_of_a_graph_whose_sums_are_not_all_held():
     assert (tokens[path[:-1]].sum() + steps) / found.lengths[0] ** 0.9 == pytest.approx(worth.max(), rel=1e-4)
 
 
-@settings(max_examples=50)
 @given(st.integers(0, 10**6), st.integers(1, 6))
 def test_viterbi_of_a_fixed_length(seed, count):
     """If length outweighs every score, the best of the longest allowed paths is taken."""
@@ -209,7 +206,6 @@ WALKS = st.builds(
 )
 
 
-@settings(max_examples=300)
 @given(
     st.builds(candidates, st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 14), st.integers(1, 6)),
     WALKS,

@@ -25,7 +25,7 @@ def rows(path):
 def test_clients_count_answers_and_errors(server):
     target = Target(f"{server.url}/translate", lambda line: {"systems": ["graph"], "sentences": [line]})
     before = server.metric('fewstep_requests_total{path="/translate",status="200"}')
-    found = drive(target, TEXT.splitlines(), clients=3, seconds=2.0)
+    found = drive(target, TEXT.splitlines(), clients=3, seconds=0.5)
     assert len(found.milliseconds) == server.metric('fewstep_requests_total{path="/translate",status="200"}') - before > 3
     assert not found.errors
     assert set(drive(target, ["ein " * 200], clients=1, seconds=0.5).errors) == {"413"}
@@ -65,6 +65,7 @@ def test_ctranslate2_and_mlflow_serve_the_same_system(made, text, tmp_path):
     assert {row["errors"] for row in found} == {"0"}
 
 
+@pytest.mark.slow
 def test_a_soak_finds_no_wrong_answers(made, text, tmp_path):
     systems = [str(directory) for directory in made.values()]
     more = ["--minutes", "0.1", "--clients", "4", "--text", str(text), "--json", str(tmp_path / "s.json")]

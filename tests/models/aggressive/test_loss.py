@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep.config.network import Sizes
@@ -60,7 +60,6 @@ def test_a_block_has_its_width_even_past_the_end():
     assert ids.tolist() == [[9, 10, MASK, MASK, MASK], [MASK, MASK, PAD, PAD, PAD]]
 
 
-@settings(max_examples=100)
 @given(st.integers(1, 6), st.integers(1, 9), st.floats(0, 1), st.integers(0, 1000))
 def test_exactly_a_share_of_what_is_wrong_is_shown(rows, size, share, seed):
     torch.manual_seed(seed)

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep import Lexicon
@@ -47,7 +47,6 @@ def batch_of(count, length):
     return collate(range(count), rows, rows[::-1])
 
 
-@settings(deadline=None, max_examples=25)
 @given(
     st.sampled_from(sorted(DRAFTERS)),
     st.integers(1, 4),

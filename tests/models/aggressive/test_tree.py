@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep.config.options import OutputLimits
@@ -59,7 +59,6 @@ def paths_of(tree, row):
     return list(paths.values())[1:]
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.integers(1, 4), st.integers(3, 6), st.integers(1, 9), st.integers(1, 12), st.lists(st.integers(0, 4), min_size=3, max_size=3)
 )
@@ -131,7 +130,6 @@ class RandomTrees:
         return Draft(tree.ids, None, tree.parents)
 
 
-@settings(deadline=None, max_examples=25)
 @given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 6), st.sampled_from([1, 5, 40]))
 def test_trees_write_what_a_table_writes_greedily(seed, nodes, width, limit):
     search = AggressiveSearch(min_tokens_per_pass=0.0, tree_nodes=nodes)
@@ -148,7 +146,6 @@ VERIFIER = verifier_of(seed=7)
 DRAFTERS = {"block": drafter_of(decoder_layers=2), "shared": sharing(VERIFIER), "medusa": heads_of(VERIFIER)}
 
 
-@settings(deadline=None, max_examples=12)
 @given(st.sampled_from(sorted(DRAFTERS)), st.integers(1, 12), st.integers(1, 4), st.sampled_from([1, 2, 5, 50]), st.integers(1, 9))
 def test_through_torch_trees_write_what_greedy_passes_write(kind, nodes, width, branches, count):
     decoder, rows = AggressiveDecoder(DRAFTERS[kind], VERIFIER), sources(count, seed=3)

@@ -5,13 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models.common.top_k import BLOCK, top_k
 
 
-@settings(deadline=None)
 @given(st.integers(1, 6 * BLOCK), st.integers(1, 9), st.integers(1, 400), st.integers(0, 99))
 def test_equal_values_are_ordered_by_their_indices(size, count, different, seed):
     """Also with many equal values, with few blocks, and in an incomplete last block."""

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep.families.dag.config import DagConfig, DagSearch
@@ -37,7 +37,6 @@ def by_masking(queries, keys, log_gates, lengths, band):
     return heads.logsumexp(1).masked_fill(~allowed, -torch.inf)
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     size=st.integers(1, 9),
     band=st.integers(1, 9),
@@ -123,7 +122,6 @@ def test_native_graphs_are_banded_and_equal_in_any_batch():
     assert outputs(wide, rows, search) == outputs(frozen(network()), rows, search)
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     size=st.integers(2, 12), band=st.integers(1, 11), rows=st.integers(1, 4), order=st.integers(1, 3), seed=st.integers(0, 2**32)
 )

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fewstep.config.network import Sizes
@@ -131,7 +131,6 @@ def random_graphs(draw):
     return (transitions, tokens / tokens.sum(1, keepdim=True)), target
 
 
-@settings(deadline=None, max_examples=25)
 @given(random_graphs(), st.integers(1, 3))
 def test_expectations_are_those_of_all_texts(example, order):
     found, target = example
@@ -150,7 +149,6 @@ def test_expectations_are_those_of_all_texts(example, order):
     assert passing[0, -1].item() == pytest.approx(1.0)
 
 
-@settings(deadline=None, max_examples=10)
 @given(random_graphs(), st.integers(1, 3))
 def test_the_gradient_is_that_of_the_formula(example, order):
     found, target = example

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep.config.network import Sizes
@@ -162,7 +162,6 @@ def test_vertices_by_hand():
 
 
 @given(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=4), min_size=1, max_size=4), st.integers(0, 2**20))
-@settings(deadline=None)
 def test_each_span_draws_its_own_factor(sizes, seed):
     config = dataclasses.replace(SMALL, graph_factor_range=(1.0, 8.0), max_vertices=1000)
     rows = [[token for number, size in enumerate(row) for token in [BOS] * (number > 0) + [7] * size] for row in sizes]

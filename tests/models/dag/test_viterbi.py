@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep.search.dag_paths import DagViterbiOptions, dag_follow, dag_viterbi
@@ -26,7 +26,6 @@ def compare(transitions, tokens, lengths, exponent):
         assert hypothesis.ids == expected.vertices[row, 1 : expected.lengths[row] + 1].tolist()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     lengths=st.lists(st.integers(2, 12), min_size=1, max_size=4),
     seed=st.integers(0, 2**32),
@@ -43,7 +42,6 @@ def test_paths_are_those_of_the_host(lengths, seed, exponent, rounded):
         compare(transitions, best, graph.lengths, exponent)
 
 
-@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), holes=st.floats(0.1, 0.9), size=st.integers(2, 9))
 def test_impossible_scores_are_left_out(seed, holes, size):
     generator = torch.Generator().manual_seed(seed)

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import fewstep
@@ -130,7 +130,6 @@ def vocabulary(tmp_path_factory):
 
 
 @given(st.text(alphabet=st.sampled_from("aeinorst THD'lsve12,.!?—üçß漢😀<>_-"), max_size=40))
-@settings(max_examples=200, deadline=None)
 def test_text_is_segmented_as_by_transformers_and_comes_back(vocabulary, line):
     theirs, ours, old = vocabulary
     line = clean(line, 1)

@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep.families.lattice.batches import Slots
@@ -40,7 +40,6 @@ def test_a_lattice_by_hand():
     assert three.scores.item() == pytest.approx(-1.7)
 
 
-@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     size=st.integers(1, 5),

@@ -6,7 +6,7 @@ from itertools import groupby
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.reference import ctc as twin
@@ -79,7 +79,6 @@ def test_the_kernel_of_cudnn_is_never_used(monkeypatch):
     assert torch.backends.cudnn.enabled == before
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_likelihoods_equal_enumeration_whatever_the_padding(data):
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32)))
@@ -94,7 +93,6 @@ def test_likelihoods_equal_enumeration_whatever_the_padding(data):
         assert value == pytest.approx(twin.log_likelihood(row.tolist(), target, BLANK))
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_the_best_alignment_writes_the_target_as_well_as_any_path(data):
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32)))

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep.vocabulary import BLANK, BOS, EOS, LENGTH, MASK, PAD, RESERVED
@@ -272,7 +272,6 @@ def test_a_blank_has_an_input_of_its_own():
 # Hidden tokens.
 
 
-@settings(deadline=None)
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=5), seed=st.integers(0, 2**31))
 def test_one_to_all_tokens_are_hidden(lengths, seed):
     torch.manual_seed(seed)

@@ -5,7 +5,7 @@ from itertools import pairwise, product
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.reference.ctc import collapse
@@ -54,7 +54,6 @@ def lattices(draw):
     return (rows / rows.sum(1, keepdim=True)).log(), tuple(target)
 
 
-@settings(deadline=None, max_examples=25)
 @given(lattices())
 def test_expectations_are_those_of_all_alignments(example):
     rows, target = example
@@ -68,7 +67,6 @@ def test_expectations_are_those_of_all_alignments(example):
     assert matched == pytest.approx(sum(min(counts[bigram], count) for bigram, count in wanted.items()))
 
 
-@settings(deadline=None, max_examples=5)
 @given(lattices())
 def test_the_gradient_is_that_of_the_formula(example):
     rows, target = example

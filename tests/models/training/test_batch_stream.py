@@ -5,7 +5,7 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep.vocabulary import EOS, PAD
@@ -51,7 +51,6 @@ pair_lengths = st.lists(st.tuples(st.integers(0, 35), st.integers(0, 35)), min_s
 )
 
 
-@settings(max_examples=60)
 @given(lengths=pair_lengths, seed=st.integers(0, 5), budget=st.integers(31, 120), skip=st.integers(0, 40))
 def test_the_stream_continues_from_any_position(lengths, seed, budget, skip):
     whole = flat(make_stream(lengths, seed=seed), budget=budget)
@@ -59,7 +58,6 @@ def test_the_stream_continues_from_any_position(lengths, seed, budget, skip):
     assert flat(make_stream(lengths, seed=seed), position, 59 - skip, budget) == whole[skip + 1 :]
 
 
-@settings(max_examples=60)
 @given(lengths=pair_lengths, seed=st.integers(0, 5), budget=st.integers(31, 120))
 def test_every_kept_row_comes_once_an_epoch_within_the_budget(lengths, seed, budget):
     epochs = {0: [], 1: []}

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep.vocabulary import BOS, MASK, RESERVED
@@ -52,7 +52,6 @@ def spans_of(target):
 
 
 @given(texts, configs, st.integers(0, 2**40))
-@settings(deadline=None)
 def test_each_token_is_either_kept_or_in_its_span(rows, config, seed):
     for row, (source, target) in zip(rows, pairs(rows, config, seed), strict=True):
         if config.target == "text":
@@ -66,7 +65,6 @@ def test_each_token_is_either_kept_or_in_its_span(rows, config, seed):
 
 
 @given(texts, configs)
-@settings(deadline=None)
 def test_the_numbers_of_masked_tokens_and_spans_are_those_of_the_config(rows, config):
     config = Infilling(masked_share=config.masked_share, mean_span_tokens=config.mean_span_tokens)
     for row, (source, target) in zip(rows, pairs(rows, config), strict=True):
@@ -83,7 +81,6 @@ def test_the_numbers_of_masked_tokens_and_spans_are_those_of_the_config(rows, co
 
 
 @given(texts, configs)
-@settings(deadline=None)
 def test_lengths_are_known_before_the_tokens(rows, config):
     source, target = infilled_lengths(np.array([len(row) for row in rows], np.int64), config)
     made = pairs(rows, config)
@@ -92,7 +89,6 @@ def test_lengths_are_known_before_the_tokens(rows, config):
 
 
 @given(texts, configs, st.integers(0, 2**40), st.randoms())
-@settings(deadline=None)
 def test_the_spans_of_a_text_depend_on_its_seed_and_id_alone(rows, config, seed, random):
     together = pairs(rows, config, seed, range(len(rows)))
     order = list(range(len(rows)))

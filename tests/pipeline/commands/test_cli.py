@@ -21,10 +21,6 @@ ROOT = Path(__file__).resolve().parents[3]
 DEMO = str(ROOT / "configs/demo.yaml")
 
 
-def fewstep(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "pipeline", *arguments], cwd=ROOT, capture_output=True, text=True, **options)
-
-
 def finished_run(store: Path, name: str = "demo-1") -> Run:
     """Return a finished run with its report."""
     run = Run(store / "runs" / name)
@@ -80,13 +76,13 @@ def test_exit_codes_of_errors(error: Exception, code: int) -> None:
     assert exit_code(error) == code
 
 
-def test_a_wrong_config_ends_with_2_and_all_problems_without_traceback(tmp_path: Path) -> None:
+def test_a_wrong_config_ends_with_2_and_all_problems_without_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bad.yaml").write_text("name: 1\ncorups: {}\ncorpus: {train: {embedded: 9}}\n")
     for command in ("run", "plan"):
-        done = fewstep(command, str(tmp_path / "bad.yaml"), "--set", "benchmark.rounds=1")
-        assert done.returncode == 2
-        assert done.stdout == ""
-        assert done.stderr.splitlines() == [
+        assert main([command, str(tmp_path / "bad.yaml"), "--set", "benchmark.rounds=1"]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.splitlines() == [
             "--set benchmark.rounds=1: benchmark.rounds: expected at least 2, got 1",
             f"{tmp_path}/bad.yaml:1: name: expected text, got 1",
             f"{tmp_path}/bad.yaml:2: corups: expected a known key, got 'corups'; did you mean 'corpus'?",

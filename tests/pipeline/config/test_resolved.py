@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep.families.stepwise.config import StepwiseConfig
@@ -67,7 +67,6 @@ CONFIG = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60)
 @given(written=CONFIG)
 def test_the_resolved_config_loads_back_to_an_equal_one(tmp_path_factory: pytest.TempPathFactory, written: dict[str, Any]) -> None:
     tmp_path = tmp_path_factory.mktemp("config")

@@ -171,6 +171,7 @@ def test_mtdata_refuses_formats_with_the_command_that_converts_them(
         rows(TextConfig(mtdata=("A-memory-1-deu-eng",)), access)
 
 
+@pytest.mark.slow  # the import of its index takes long
 def test_licences_of_elrc_share_come_from_its_list(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from mtdata.index import elrc_share
 

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.__main__ import main
@@ -34,7 +34,6 @@ def tree(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*")}
 
 
-@settings(deadline=None, max_examples=50)
 @given(PLACES, st.booleans())
 def test_files_outside_a_store_are_never_removed(places: list[tuple[str, str, str]], folders: bool) -> None:
     """Files of any name and content are kept, and the directory does not become a store."""
@@ -49,7 +48,6 @@ def test_files_outside_a_store_are_never_removed(places: list[tuple[str, str, st
         assert tree(Path(root)) == before
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.lists(st.sampled_from([DIGEST, f"{DIGEST}.bin", "name", "manifest.json"]), min_size=1, max_size=3), FOLDER)
 def test_directories_with_fingerprints_as_names_are_kept_without_a_manifest(names: list[str], folder: str) -> None:
     """An artifact is recognised by its stage's folder and its own manifest, not by its name alone."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import durable
@@ -108,7 +108,6 @@ def test_near_duplicates_are_dropped_after_the_first(tmp_path: Path) -> None:
     assert ledger["dropped"]["similar"] == 2
 
 
-@settings(max_examples=8, deadline=None)
 @given(
     edits=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 22)), min_size=1, max_size=25),
     piece_rows=st.integers(1, 30),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import durable
@@ -72,7 +72,6 @@ class ShuffledWorkers(LocalWorkers):
             yield index, result
 
 
-@settings(max_examples=20, deadline=None)
 @given(
     lines=st.lists(SENTENCES, min_size=1, max_size=25),
     cut=st.integers(0, 25),

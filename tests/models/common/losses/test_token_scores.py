@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models.common.layers import logits
@@ -30,7 +30,6 @@ def gradients(found, states, weight):
     return torch.autograd.grad(found, (states, weight), upstream)
 
 
-@settings(max_examples=30)
 @given(
     batch=st.integers(1, 4),
     vertices=st.integers(1, 9),

@@ -10,7 +10,7 @@ recurrence in float64 (`--spread 30` shows where the scaled torch forms fail).
 Extra memory is how far a process of its own grows during one forward and backward pass, results included (Linux). The floor is the
 time to read all scores and write all gradients once, as copies go. On a GPU "native" is Triton, and memory what torch allocates.
 
-    python -m benchmarks.kernels.dag_log_likelihood --threads 2 --json dag_kernels.json
+    python -m benchmarks.training.dag_log_likelihood --threads 2 --json dag_kernels.json
 """
 
 from __future__ import annotations
