@@ -71,6 +71,7 @@ def compare(store: Path, test: str) -> dict[str, bool]:
     return compared
 
 
+@pytest.mark.exhaustive
 def test_every_system_of_the_demo(tmp_path: Path) -> None:
     run(tmp_path, "configs/demo.yaml", *BRIEFLY, *SMALL, *RAW, *REDUCED)
     compared = compare(tmp_path, "demo")
@@ -78,6 +79,7 @@ def test_every_system_of_the_demo(tmp_path: Path) -> None:
     assert all(compared.values())
 
 
+@pytest.mark.exhaustive
 def test_every_objective_of_networks_that_write_all_slots(tmp_path: Path) -> None:
     """From text to report. The runtime has all searches but that with another system's scores."""
     run(tmp_path, "tests/end_to_end/parallel.yaml")

@@ -63,6 +63,7 @@ def assert_translated_alike(store: Path, name: str, decoded: Path, text: Path, c
     assert message.startswith(f"lines 1 to {len(sources)}: cut ")
 
 
+@pytest.mark.exhaustive
 def test_a_network_that_learnt_nothing_fails_the_check(tmp_path: Path) -> None:
     failed = demo(tmp_path / "store", "defaults.training.updates=1", "systems.interleaved=null", "benchmark.enabled=false").failed
     assert list(failed) == ["report:run"]

@@ -57,7 +57,7 @@ def test_a_changed_call_is_answered_or_refused() -> None:
     check(CALLS, range(0, 120_000, 80))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "name",
     ["autoregressive", "interleaved-sa", "dag", "dag-predicted", "lattice", "aggressive", "head", "medusa", "glat", "ctc", "cmlm"],
@@ -66,12 +66,12 @@ def test_more_numbers_at_borders_are_used_or_refused(systems: dict[str, Path], n
     check(systems[name], MORE, numbers=True)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_more_changed_calls_are_answered_or_refused() -> None:
     check(CALLS, range(7, 120_000, 8))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "name", ["autoregressive", "interleaved-sa", "ensemble", "dag", "lattice", "aggressive", "head", "glat", "ctc", "cmlm"]
 )
@@ -79,7 +79,7 @@ def test_many_mutated_systems_translate_or_are_refused(systems: dict[str, Path],
     check(systems[name], range(FEW, FEW + MANY))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_many_mutated_stores_are_read_or_refused(store: Path) -> None:
     check(store, range(200, 200 + 2 * MANY))
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from sentencepiece import SentencePieceTrainer
@@ -222,7 +222,6 @@ def test_lines_that_cannot_be_scored_are_named(directory):
         score(system, ["ein", "zwei"], ["ein"])
 
 
-@settings(max_examples=200)
 @given(
     st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(" \t\n\u2581\u00a0\ufeff\x1c\x85\x7fe\u0301"), max_size=12)
 )

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep import BigramCoupling, JointStep
@@ -98,7 +98,6 @@ def test_a_beam_on_a_device_ranks_coupled_slots_as_native_code_does(name, beam_s
     compare(FLAT[name], rows, StepwiseSearch(strategy="beam", ngram_weight=weight, **options), ngram=ngram)
 
 
-@settings(max_examples=100)
 @given(
     seed=st.integers(0, 10**6),
     step=st.integers(1, 6),

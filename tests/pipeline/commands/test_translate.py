@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep import streams
@@ -73,7 +73,6 @@ def piped(data: bytes, batch: int = 64) -> tuple[bytes, Shouter]:
     return b"".join(received), system
 
 
-@settings(max_examples=50)
 @given(lines=st.lists(st.text("aé\u2028 \t\r", max_size=8), max_size=40), batch=st.integers(1, 7), ended=st.booleans())
 def test_one_line_out_for_each_line_in_in_order(lines: list[str], batch: int, ended: bool) -> None:
     data = "\n".join(lines).encode() + (b"\n" if ended and lines else b"")

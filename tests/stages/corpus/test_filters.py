@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.corpus import Filters
@@ -148,7 +148,6 @@ def test_samples_are_the_first_ones() -> None:
     assert [sample["pair"] for sample in ledger.samples["empty"]] == [1, 2, 3, 4, 5]
 
 
-@settings(max_examples=10)
 @given(st.permutations(range(6)))
 def test_ledgers_of_parts_add_up_in_any_order(order: list[int]) -> None:
     rows = [("" if i % 2 else "one of the words", f"eines {i}") for i in range(30)]

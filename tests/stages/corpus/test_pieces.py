@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import durable
@@ -107,7 +107,6 @@ def simplest(pairs: Sequence[tuple[str, str]], excluded: list[str]) -> tuple[lis
     return kept, {"pairs_in": len(rows), "pairs_out": len(kept), "dropped": dropped, "samples": first}
 
 
-@settings(max_examples=12, deadline=None)
 @given(
     pairs=PAIRS,
     cut=st.integers(0, 40),

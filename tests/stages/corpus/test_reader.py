@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.artifacts import ExternalFile
@@ -91,7 +91,6 @@ def test_windows_line_ends_and_a_last_line_without_end(tmp_path: Path) -> None:
     assert rows(files) == EXPECTED
 
 
-@settings(max_examples=50)
 @given(
     lines=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), max_size=6), min_size=1, max_size=12),
     block=st.integers(1, 9),
