@@ -33,19 +33,25 @@ def _collect(module: str, trees: dict[str, str]) -> None:
     path = _file(module)
     if module in trees or path is None:
         return
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    imported = _imports(tree)
-    if (stub := path.with_suffix(".pyi")).is_file():  # names that are imported on first use
-        imported |= _imports(ast.parse(stub.read_text(encoding="utf-8")))
+    trees[module], imported = _parsed(path)
     if "models.family.family_named" in imported:
         imported |= {f"{entry.package}.{part}" for entry in FAMILIES.values() for part in ("family", "system")}
     if "stages.shared.report_parts.part_of" in imported:
         imported |= {f"stages.{path.parent.name}.report" for path in ROOT.glob("stages/*/report.py")}
-    trees[module] = hashlib.sha256(ast.dump(_without_docstrings(tree)).encode()).hexdigest()
     if module == "fewstep.native":
         trees["csrc"] = _native_digest()
     for name in imported:
         _collect(name, trees)
+
+
+@cache  # most stages import most of the modules
+def _parsed(path: Path) -> tuple[str, frozenset[str]]:
+    """Return the digest of the syntax tree of a file, and the names that it imports."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imported = frozenset(_imports(tree))
+    if (stub := path.with_suffix(".pyi")).is_file():  # names that are imported on first use
+        imported |= _imports(ast.parse(stub.read_text(encoding="utf-8")))
+    return hashlib.sha256(ast.dump(_without_docstrings(tree)).encode()).hexdigest(), imported
 
 
 def _native_digest() -> str:

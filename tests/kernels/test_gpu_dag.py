@@ -175,7 +175,7 @@ def test_garbage_around_a_sentence_is_never_read_and_a_broken_score_breaks_its_s
 
 def test_exactly_the_cells_of_paths_are_read():
     """A NaN invalidates the sentence if and only if a path meets it."""
-    for tokens, vertices in ((2, 4), (3, 4), (4, 5)):
+    for tokens, vertices in ((2, 4), (3, 4)):
         graphs = random_graphs(1, tokens, vertices, seed=3)
         edges = {edge for path in paths(tokens, vertices) for edge in itertools.pairwise(path)}
         batch = Graphs(*(x.repeat_interleave(vertices**2, 0) for x in graphs))
@@ -240,10 +240,10 @@ def test_a_band_is_that_of_dense_transitions(tokens, vertices, band, seed):
     check_band(random_graphs(3, tokens, vertices, seed=seed), band)
 
 
-@given(tokens=st.integers(1, 8), more=st.integers(0, 10), band=st.integers(1, 14), tied=st.booleans(), seed=st.integers(0, 2**32))
+@given(tokens=st.integers(1, 6), more=st.integers(0, 6), band=st.integers(1, 9), tied=st.booleans(), seed=st.integers(0, 2**32))
 def test_tiles_of_vertices_tokens_and_transitions_add_up(tokens, more, band, tied, seed):
     """Tiles so small that these graphs have many of them, at different ends; equal tokens make many paths equally good."""
-    graphs = random_graphs(3, tokens, tokens + more, seed=seed, spread=20.0)
+    graphs = random_graphs(2, tokens, tokens + more, seed=seed, spread=20.0)
     if tied:
         graphs = graphs._replace(tokens=torch.zeros_like(graphs.tokens), transitions=graphs.transitions.clamp_min(-2.0).round())
     small = {"TILE": {torch.float64: 4}, "BEFORE": 2, "STEPS": 2, "ROWS": 4, "COLUMNS": 4, "CELLS": 32}

@@ -242,6 +242,7 @@ def test_the_noise_of_a_pair_does_not_depend_on_the_number_of_shares():
         assert uniform_noise(torch.tensor([pair]), 3, training=True)[0].tolist() == noise
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one_up_to_rounding(tmp_path):
     command = [sys.executable, __file__, str(tmp_path)]
     workers = [subprocess.Popen([*command, str(rank)], env={**os.environ, "OMP_NUM_THREADS": "1"}) for rank in range(2)]

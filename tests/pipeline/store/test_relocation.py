@@ -121,9 +121,8 @@ def test_a_copied_store_reads_and_writes_only_itself(
     assert contents(old) == (spoiled if original == "present" else {})
 
 
-@pytest.mark.parametrize("name", ["file:?a=b&c#d 100%25 é", "a%3Fb 100%"])
-def test_the_database_is_in_the_store_for_any_path(name: str, made: Path, tmp_path: Path) -> None:
-    store = Path(shutil.copytree(made, tmp_path / "parent" / name, symlinks=True))
+def test_the_database_is_in_the_store_for_any_path(made: Path, tmp_path: Path) -> None:
+    store = Path(shutil.copytree(made, tmp_path / "parent" / "file:?a=b&c#d 100%25 a%3Fb é", symlinks=True))
     before = contents(store / "mlflow-artifacts")
     own_database(store).unlink()
     shutil.rmtree(store / "mlflow-artifacts")

@@ -122,6 +122,7 @@ def work_as_one_of_two(root, rank):
             assert after == 8
 
 
+@pytest.mark.slow
 def test_two_workers_stop_together_continue_and_equal_one_worker_up_to_rounding(inputs, tmp_path):
     (tmp_path / "inputs").symlink_to(inputs.vocabulary.path.parent)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
