@@ -4,7 +4,7 @@ import sys
 import types
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep.text import sentences
@@ -18,7 +18,6 @@ def rebuilt(text: str, language: str = "en") -> str:
     return "".join(part for pair in zip(found.sentences, [*found.gaps, ""], strict=False) for part in pair)
 
 
-@settings(max_examples=300)
 @given(text=st.text(LETTERS, max_size=60), language=st.sampled_from(["en", "de", "fr", "ja", "zh", "hi", "ar", "xx"]))
 def test_sentences_and_gaps_are_the_text(text: str, language: str) -> None:
     found = split(text, language)
@@ -28,7 +27,6 @@ def test_sentences_and_gaps_are_the_text(text: str, language: str) -> None:
     assert not any(len(one.splitlines()) > 1 for one in found.sentences), "the end of a line ends a sentence"
 
 
-@settings(max_examples=60)
 @given(text=st.text(LETTERS, max_size=60), window=st.integers(1, 20))
 def test_windows_lose_nothing(text: str, window: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
