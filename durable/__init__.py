@@ -10,16 +10,24 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import IO, Protocol, TypeVar
 
 NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EROFS)
 """Answers of file systems that have no way to sync a directory or nothing to sync, and of special files (fsync(2))."""
+
+WAIT_SECONDS, REMINDER_SECONDS, LOCK_POLL_SECONDS = 0.5, 60.0, 0.05
+MAX_HOLDER = 4096
+
+_OCTAL = re.compile(r"\\([0-7]{3})")
+"""Escaped characters of a path in /proc/self/mountinfo: space, tab, line feed and backslash."""
 
 CONCURRENT_SYNCS = 8
 READ_BYTES = 2**18
@@ -84,8 +92,16 @@ class Disk(Protocol):
         """Remove a directory with everything in it, as far as possible. A missing one is skipped."""
         ...
 
-    def lock(self, path: Path, *, shared: bool) -> AbstractContextManager[None]:
-        """Hold an advisory lock on a file, exclusive unless `shared`. Waits until it is free."""
+    def lock(self, path: Path, *, shared: bool, holder: str, waiting: Callable[[str], object]) -> AbstractContextManager[None]:
+        """Hold an advisory lock on a file, exclusive unless `shared`. Waits until it is free.
+
+        The file has the `holder` as its content; of several that share it, the first one. Once it has waited for WAIT_SECONDS, and
+        then each minute, `waiting` is called with the content.
+        """
+        ...
+
+    def mounts(self) -> frozenset[str]:
+        """Return the paths, without links, at which file systems or parts of them are mounted; empty where that is unknown."""
         ...
 
 
@@ -138,10 +154,46 @@ class RealDisk:
         shutil.rmtree(path, ignore_errors=True)
 
     @contextmanager
-    def lock(self, path: Path, *, shared: bool) -> Iterator[None]:
-        with path.open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
-            yield
+    def lock(self, path: Path, *, shared: bool, holder: str, waiting: Callable[[str], object]) -> Iterator[None]:
+        with path.open("a+", encoding="utf-8", errors="replace") as file:
+            due = time.monotonic() + WAIT_SECONDS
+            while not (alone := _locks(file, fcntl.LOCK_EX)) and not (shared and _locks(file, fcntl.LOCK_SH)):
+                if time.monotonic() >= due:
+                    file.seek(0)
+                    waiting(file.read(MAX_HOLDER))
+                    due = time.monotonic() + REMINDER_SECONDS
+                time.sleep(LOCK_POLL_SECONDS)
+            if alone:
+                _replace_content(file, holder)
+                if shared:
+                    fcntl.flock(file, fcntl.LOCK_SH)
+            try:
+                yield
+            finally:
+                if alone:
+                    _replace_content(file, "")
+
+    def mounts(self) -> frozenset[str]:
+        try:
+            lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").split("\n")
+        except OSError:
+            return frozenset()
+        return frozenset(_OCTAL.sub(lambda found: chr(int(found[1], 8)), line.split(" ")[4]) for line in lines if line)
+
+
+def _locks(file: IO[str], kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _replace_content(file: IO[str], text: str) -> None:
+    with suppress(OSError):  # a full disk takes nothing but the name of the holder
+        file.truncate(0)
+        file.write(text)
+        file.flush()
 
 
 def _sync(path: str) -> None:

@@ -7,17 +7,26 @@ from typing import Any
 
 from pipeline.commands.options import STORE, Json, StorePath
 from pipeline.commands.output import print_json, print_table
+from pipeline.errors import ArtifactError
 from pipeline.run.run_directory import Run, all_runs
 
 
 def runs(store: StorePath = STORE, as_json: Json = False) -> None:
-    """List the runs of a store, the latest first."""
-    found = sorted((_summary(run) for run in all_runs(store)), key=lambda row: -(row["started"] or 0.0))
+    """List the runs of a store, the latest first. A run that cannot be read is named, and left as it is."""
+    found, problems = [], []
+    for run in all_runs(store):
+        try:
+            found.append(_summary(run))
+        except ArtifactError as error:
+            problems.append(str(error))
+    found.sort(key=lambda row: -(row["started"] or 0.0))
     if as_json:
         print_json(found)
-        return
-    rows = [(row["run"], row["status"], f"{row['done']}/{row['steps']}", _date(row["started"]), row["config"]) for row in found]
-    print_table(("run", "status", "steps", "started", "config"), rows)
+    else:
+        rows = [(row["run"], row["status"], f"{row['done']}/{row['steps']}", _date(row["started"]), row["config"]) for row in found]
+        print_table(("run", "status", "steps", "started", "config"), rows)
+    if problems:
+        raise ArtifactError("\n".join(problems))
 
 
 def _summary(run: Run) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from pipeline.plan.step import Step
 from pipeline.run.run_directory import Run
 from pipeline.store.attempts import partial_directories
 from stages.artifacts import CHECKPOINTS, RECORDS
+from stages.json_lines import read_json_lines
 
 
 def deaths_file(attempt: str) -> Path:
@@ -23,11 +24,11 @@ def worker_deaths(directory: Path, attempt: str) -> dict[str, Any]:
 
     Empty if no worker died.
     """
-    try:
-        lines = (directory / deaths_file(attempt)).read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return {}
-    return {"deaths": len(lines), "lost_seconds": round(sum(json.loads(line)["seconds"] for line in lines), 1)}
+    with suppress(OSError):
+        found = [line.value.get("seconds") for line in read_json_lines(directory / deaths_file(attempt))]
+        seconds = [value for value in found if isinstance(value, int | float)]
+        return {"deaths": len(seconds), "lost_seconds": round(sum(seconds), 1)} if seconds else {}
+    return {}
 
 
 def lost_seconds(step: Step, started: float, ended: float) -> float:

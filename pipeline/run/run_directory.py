@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.store.files import write_atomically
-from stages.errors import ArtifactError, DataError, suggestion, unwritable
+from pipeline.store.run_file import RUN, SCHEMA, read_run
+from stages.errors import DataError, suggestion, unwritable
+from stages.json_lines import read_json_lines
 
-SCHEMA = 1
 DRIVER_SECONDS = 30.0
 """Age of a run's heartbeat above which its driver counts as gone. A driver renews the heartbeat every few seconds."""
 Status = Literal["pending", "waiting", "running", "hit", "done", "failed", "skipped"]
@@ -31,6 +32,16 @@ _STATUS: dict[str, Status] = {
     "step_failed": "failed",
     "step_skipped": "skipped",
 }
+
+_EVENT: dict[str, Any] = {
+    **dict.fromkeys(("event", "step", "step_attempt", "directory", "origin", "error", "status"), str),
+    **dict.fromkeys(("time", "seconds", "lost_seconds"), (int, float)),
+    "deaths": int,
+    "lost": dict,
+}
+"""Types of the values of an event."""
+_NEEDED = {"run_finished": ["status"], "step_started": ["step", "step_attempt"], "step_retried": ["step", "step_attempt"]}
+"""Values that an event of a kind has in any case; other events about a step have `step`."""
 
 
 @dataclass
@@ -80,15 +91,9 @@ class Run:
     def spec(self) -> dict[str, Any]:
         """The object in run.json: {schema, run_id, name, config, config_file, store, plan}.
 
-        Raises ArtifactError for another schema.
+        Raises ArtifactError for anything else in the file.
         """
-        data: dict[str, Any] = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
-        if data.get("schema") != SCHEMA:
-            raise ArtifactError(
-                f"{self.path / 'run.json'}: expected schema {SCHEMA}, got {data.get('schema')!r}; "
-                "repeat the run command with this version"
-            )
-        return data
+        return read_run(self.path / RUN)
 
     @property
     def store(self) -> Path:
@@ -114,7 +119,7 @@ class Run:
     def create(self, spec: dict[str, Any]) -> None:
         """Write run.json, create the folders and point the link `latest` here."""
         (self.path / "logs").mkdir(parents=True, exist_ok=True)
-        write_atomically(self.path / "run.json", json.dumps({"schema": SCHEMA, **spec}, indent=1, ensure_ascii=False) + "\n")
+        write_atomically(self.path / RUN, json.dumps({"schema": SCHEMA, **spec}, indent=1, ensure_ascii=False) + "\n")
         latest = self.path.parent / f"latest.{secrets.token_hex(4)}"
         latest.symlink_to(self.path.name)
         os.replace(latest, self.path.parent / "latest")
@@ -139,18 +144,8 @@ class Run:
             os.close(descriptor)
 
     def events(self) -> list[dict[str, Any]]:
-        """Return all events so far. Incomplete lines are skipped."""
-        try:
-            lines = (self.path / "events.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
-        except FileNotFoundError:
-            return []
-        events = []
-        for line in lines:
-            try:
-                events.append(json.loads(line))
-            except ValueError:
-                continue
-        return events
+        """Return all events so far. Lines that are incomplete or no events are skipped."""
+        return [line.value for line in read_json_lines(self.path / "events.jsonl") if _is_event(line.value)]
 
     def state(self) -> RunState:
         """Return the state that the events lead to."""
@@ -172,7 +167,7 @@ class Run:
 def find_run(store: Path, name: str) -> Run:
     """Return the run `name`: a run id, the path of a run directory, or `latest`. Raises DataError if there is no such run."""
     for path in (store / "runs" / name, Path(name)):
-        if os.path.isfile(path / "run.json"):  # also false for a name that no file can have
+        if os.path.isfile(path / RUN):  # also false for a name that no file can have
             return Run(path.resolve())
     known = [run.path.name for run in all_runs(store)]
     expected = (
@@ -183,7 +178,15 @@ def find_run(store: Path, name: str) -> Run:
 
 def all_runs(store: Path) -> list[Run]:
     """Return all runs of a store, by name."""
-    return [Run(path.parent.resolve()) for path in sorted((store / "runs").glob("*/run.json")) if not path.parent.is_symlink()]
+    return [Run(path.parent.resolve()) for path in sorted((store / "runs").glob(f"*/{RUN}")) if not path.parent.is_symlink()]
+
+
+def _is_event(value: dict[str, Any]) -> bool:
+    """Return whether an object has the values of an event, with their types."""
+    kind = value.get("event")
+    needed = ["event", "time", *_NEEDED.get(str(kind), ["step"] if kind in _STATUS else [])]
+    typed = {name: kinds for name, kinds in _EVENT.items() if name in needed or value.get(name) is not None}
+    return all(isinstance(value.get(name), kinds) for name, kinds in typed.items())
 
 
 def _fold(state: RunState, event: dict[str, Any]) -> None:

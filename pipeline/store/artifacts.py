@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -13,7 +12,7 @@ from typing import Any
 import durable
 from durable import Status
 from pipeline.store.attempts import discard_attempts, partial_directory
-from pipeline.store.files import file_digest, read_json, write_atomically
+from pipeline.store.files import file_digest, read_json, text_digest, write_atomically
 from pipeline.store.host import HOST, Host
 from pipeline.store.lease import Lease
 from pipeline.store.manifest import SCHEMA, Manifest, files_problem, of_size, remedy, values_problem
@@ -204,7 +203,7 @@ class Store:
         Raises DataError if the file cannot be read.
         """
         path = path.absolute()
-        cache = self.root / "digests" / hashlib.sha256(str(path).encode()).hexdigest()
+        cache = self.root / "digests" / text_digest(str(path))
         try:
             stamp = [str(path), *_stamp(path.stat())]
             cached = read_json(cache)

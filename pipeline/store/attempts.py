@@ -34,9 +34,10 @@ def is_partial(path: Path) -> bool:
 
 
 def partial_directories(directory: Path) -> list[Path]:
-    """Return the directories of all attempts at the artifact `directory`, the latest last."""
+    """Return the directories of all attempts at the artifact `directory`, the latest last. No attempt makes a link."""
     try:
-        found = [path for path in directory.parent.iterdir() if (m := _NAME.fullmatch(path.name)) and m[1] == directory.name]
+        named = [path for path in directory.parent.iterdir() if (m := _NAME.fullmatch(path.name)) and m[1] == directory.name]
+        found = [path for path in named if not path.is_symlink()]
         return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))
     except FileNotFoundError:  # no step of this stage has begun, or an attempt has just ended
         return []

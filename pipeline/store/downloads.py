@@ -14,7 +14,8 @@ from pathlib import Path
 
 import durable
 from pipeline.store.artifacts import Store
-from pipeline.store.files import file_digest, read_json, write_atomically
+from pipeline.store.files import file_digest, read_json, text_digest, write_atomically
+from pipeline.store.locks import locked
 from pipeline.store.streams import read_blocks
 from pipeline.store.url_copy import copy_from_url
 from pipeline.store.urls import sha256_digits
@@ -74,7 +75,7 @@ def download_record(store: Store, url: str) -> dict[str, object]:
 
 def record_file(store: Store, url: str) -> Path:
     """Return the file that holds the record of a download."""
-    return downloads_folder(store) / URLS / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
+    return downloads_folder(store) / URLS / f"{text_digest(url)}.json"
 
 
 def keep_file(path: Path, name: str, store: Store) -> ExternalFile:
@@ -121,9 +122,9 @@ def _stored(remote: RemoteFile, store: Store) -> ExternalFile | None:
 def _download(remote: RemoteFile, store: Store) -> ExternalFile:
     """Download a file. Only one process does so at a time; the others wait and use its file."""
     url = remote.url
-    partial = downloads_folder(store) / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}{PARTIAL}"
+    partial = downloads_folder(store) / f"{text_digest(url)[:32]}{PARTIAL}"
     durable.make_directory(partial.parent)
-    with store.host.disk.lock(partial.with_suffix(LOCK), shared=False):
+    with locked(partial.with_suffix(LOCK), store.host):
         if stored := _stored(remote, store):
             return stored
         print(f"downloading {url}", file=sys.stderr, flush=True)

@@ -19,7 +19,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; empty if the file is missing or holds anything else."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -43,6 +43,11 @@ def discard(path: Path, host: Host = HOST) -> None:
         doomed = path.with_name(f"{path.name}.{host.token()}{REMOVED}")
         path.rename(doomed)
     host.disk.remove_tree(doomed)
+
+
+def text_digest(text: str) -> str:
+    """Return the sha256 of a text as 64 hex digits. Paths and JSON may hold surrogates, which UTF-8 lacks."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def file_digest(path: Path) -> str:

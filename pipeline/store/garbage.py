@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +18,14 @@ from pipeline.store.downloads import URLS, download_record, downloads_folder, re
 from pipeline.store.files import REMOVED, discard, read_json
 from pipeline.store.lease import step_lease
 from pipeline.store.lease_watch import LEASE, LeaseWatch
+from pipeline.store.locks import locked
 from pipeline.store.marker import FOLDERS, is_own_artifact, is_own_digest, require_marker
 from pipeline.store.mirror import FETCHING
+from pipeline.store.run_file import RUN, read_run
 from pipeline.store.urls import sha256_digits
 from stages.artifacts import CHECKPOINTS, MANIFEST
-from stages.errors import ArtifactError
+
+log = logging.getLogger(__name__)
 
 QUIET_SECONDS = 3600.0
 """Age below which a file without a lease may still be in use."""
@@ -34,7 +40,8 @@ DOWNLOAD = re.compile(rf"[0-9a-f]{{64}}(?:\.[0-9a-f]{{8}}{REMOVED})?|[0-9a-f]{{3
 VERIFIED = re.compile(rf"({'|'.join(FOLDERS)})-([0-9a-f]{{32}})\.json")
 """Names in `verified/`."""
 RUN_FILE = re.compile(rf"(?:run\.json|mlflow\.json|driver{LEASE})\.[\w.-]+\.tmp")
-LATEST = re.compile(r"latest\.[0-9a-f]+")
+LATEST = "latest"
+LATEST_LINK = re.compile(r"latest\.[0-9a-f]+")
 
 
 @dataclass(frozen=True)
@@ -71,15 +78,18 @@ def collect(store: Store, *, shards: bool = False, watch: LeaseWatch | None = No
     Leases whose holders cannot be seen from here are watched (`watch`) until they are renewed or expire.
 
     Kept are files that a run refers to or a live process works on, files without a lease that were touched within the last hour,
-    decoded shards while a driver is active, and all files that fewstep did not write, judging by name, place and content.
+    decoded shards while a driver is active, and all files that fewstep did not write, judging by name, place and content. Links and
+    mount points are left, with everything behind them.
 
-    Raises DataError if the directory is not a store.
+    Raises DataError if the directory is not a store, ArtifactError if a run cannot be read.
     """
     require_marker(store)
     references = _references(store, (watch or LeaseWatch(store)).living())
     found = [*_artifacts(store, references), *_downloads(store, references), *_runs(store, references), *_caches(store)]
     found += _shards(store, references, all_of_them=shards and not references.living)
-    return [Garbage(path, _size(path), reason) for path, reason in found]
+    tree = _OwnTree(store)
+    kept = [(path, reason) for path, reason in found if tree.holds(path)]
+    return [Garbage(path, _size(path), reason) for path, reason in [*kept, *_latest(store)]]
 
 
 def remove(store: Store, *, shards: bool = False) -> list[Garbage]:
@@ -112,42 +122,67 @@ def _remove(path: Path, store: Store, watch: LeaseWatch) -> bool:
 
 def _locked(store: Store, *, shared: bool = False) -> AbstractContextManager[None]:
     store.root.mkdir(parents=True, exist_ok=True)
-    return store.host.disk.lock(store.root / LOCK, shared=shared)
+    return locked(store.root / LOCK, store.host, shared=shared)
+
+
+class _OwnTree:
+    """The files of a store that lie in it: what is behind a link, or was mounted in it, may belong to another store."""
+
+    def __init__(self, store: Store) -> None:
+        self._root, self._mounts = store.root, store.host.disk.mounts()
+        self._real_root = os.path.realpath(store.root) if self._mounts else ""
+        self._named: set[Path] = set()
+
+    def holds(self, path: Path) -> bool:
+        """Return whether a path with everything in it lies in the store. A link or mount that is met is named in a warning."""
+        above = [parent for parent in (path, *path.parents) if parent.is_relative_to(self._root) and parent != self._root]
+        try:
+            for found in chain(reversed(above), path.rglob("*")):
+                if reason := self._leads_away(found):
+                    if found not in self._named:
+                        self._named.add(found)
+                        log.warning("%s %s; it is left, with everything behind it", found, reason)
+                    return False
+        except FileNotFoundError:  # a driver has taken it over
+            return False
+        return True
+
+    def _leads_away(self, path: Path) -> str | None:
+        if path.is_symlink():
+            return f"is a link to {os.readlink(path)}"
+        if self._mounts and f"{self._real_root}/{path.relative_to(self._root)}" in self._mounts:
+            return "is a mount point"
+        return None
 
 
 def _references(store: Store, living: dict[Path, str]) -> _References:
     """Raises ArtifactError if a run cannot be read, because its references are then unknown."""
     references = _References(living=living)
-    for path in store.runs.glob("*/run.json"):
-        if path.parent.is_symlink():
-            continue
-        spec = read_json(path)
-        if not spec:
-            raise ArtifactError(
-                f"{path}: expected the JSON of a run, got something else; remove {path.parent} if the run is not needed"
-            )
+    for path in store.runs.glob(f"*/{RUN}"):
+        spec = read_run(path)
         for entry in spec["plan"]:
             references.fingerprints.add(entry["fingerprint"])
-            manifest = read_json(store.directory(entry["stage"], entry["fingerprint"]) / MANIFEST)
-            references.fingerprints.update(str(value) for value in manifest.get("inputs", {}).values())
+            inputs = read_json(store.directory(entry["stage"], entry["fingerprint"]) / MANIFEST).get("inputs")
+            references.fingerprints.update(str(value) for value in (inputs.values() if isinstance(inputs, dict) else ()))
         _add(references, spec["config"])
     return references
 
 
-def _add(references: _References, value: Any) -> None:
+def _add(references: _References, config: Any) -> None:
     """Add the references of a config: pinned artifacts by path, downloads by URL."""
-    if isinstance(value, dict):
-        if isinstance(value.get("url"), str):
-            references.urls[value["url"]] = sha256_digits(str(value.get("sha256", "")))
-        for item in value.values():
-            _add(references, item)
-    elif isinstance(value, list):
-        for item in value:
-            _add(references, item)
-    elif isinstance(value, str):
-        references.fingerprints.update(re.findall(FINGERPRINT, value))
-        with suppress(OSError, ValueError):  # not a path
-            references.fingerprints.add(Path(value).resolve().name)
+    left = [config]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            if isinstance(value.get("url"), str):
+                references.urls[value["url"]] = sha256_digits(str(value.get("sha256", "")))
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+        elif isinstance(value, str):
+            references.fingerprints.update(re.findall(FINGERPRINT, value))
+            with suppress(OSError, ValueError, RuntimeError):  # not a path
+                references.fingerprints.add(Path(value).resolve().name)
 
 
 def _artifacts(store: Store, references: _References) -> Iterator[tuple[Path, str]]:
@@ -224,14 +259,22 @@ def _is_download(path: Path) -> bool:
 
 
 def _runs(store: Store, references: _References) -> Iterator[tuple[Path, str]]:
-    for path in sorted(path for path in store.runs.glob(f"*/driver{LEASE}*") if DRIVER_LEASE.fullmatch(path.name)):
-        if not path.parent.is_symlink() and path.is_file() and path.parent / f"driver{LEASE}" not in references.living:
-            yield path, "its holder has ended"
-    links = [path for path in store.runs.glob("latest.*") if LATEST.fullmatch(path.name) and path.is_symlink()]
-    files = [path for path in store.runs.glob("*/*.tmp") if RUN_FILE.fullmatch(path.name) and path.is_file()]
-    for path in sorted([*links, *files]):
-        if not path.parent.is_symlink() and _quiet(path, store):
-            yield path, "its attempt has ended"
+    folders = [path for path in store.runs.glob("*") if path.name != LATEST]  # that is a link to one of the others
+    for folder in sorted(folders):
+        for path in sorted(path for path in folder.glob(f"driver{LEASE}*") if DRIVER_LEASE.fullmatch(path.name)):
+            if path.is_file() and folder / f"driver{LEASE}" not in references.living:
+                yield path, "its holder has ended"
+        for path in sorted(path for path in folder.glob("*.tmp") if RUN_FILE.fullmatch(path.name)):
+            if path.is_file() and _quiet(path, store):
+                yield path, "its attempt has ended"
+
+
+def _latest(store: Store) -> Iterator[tuple[Path, str]]:
+    """Yield links to the latest run that a killed process did not give their name."""
+    if not store.runs.is_symlink():
+        for path in sorted(store.runs.glob(f"{LATEST}.*")):
+            if LATEST_LINK.fullmatch(path.name) and path.is_symlink() and _quiet(path, store):
+                yield path, "its attempt has ended"
 
 
 def _caches(store: Store) -> Iterator[tuple[Path, str]]:

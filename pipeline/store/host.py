@@ -69,15 +69,21 @@ class RealHost:
         return {"host": socket.gethostname(), **_kernel(), "pid": os.getpid(), "started": _started(os.getpid())}
 
     def runs(self, process: Mapping[str, Any]) -> bool | None:
-        """Processes of another kernel or pid namespace cannot be seen."""
-        kernel = _kernel()
+        """Processes of another kernel or pid namespace cannot be seen, and /proc may hide those of other users (hidepid)."""
+        kernel, (pid, began) = _kernel(), (process.get("pid"), process.get("started"))
         if None in kernel.values() or any(process.get(key) != value for key, value in kernel.items()):
             return None
-        started = _started(int(process.get("pid", 0)))
-        return started is not None and started == process.get("started")
+        if type(pid) is not int or type(began) is not int or pid <= 0:
+            return None
+        started = _started(pid)
+        if started is None:
+            return None if _exists(pid) else False
+        return started == began
 
 
 HOST = RealHost()
+ENDED = -1
+"""In place of the start time of a process that has ended and whose parent has not asked for its exit code."""
 
 
 @cache
@@ -91,9 +97,20 @@ def _kernel() -> dict[str, str | None]:
 
 
 def _started(pid: int) -> int | None:
-    """Return the start time of a process, which distinguishes it from a later one with its number; None if it has ended."""
+    """Return the start time of a process, which distinguishes it from a later one with its number; None if it cannot be seen."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:
         return None
-    return None if fields[0] == "Z" else int(fields[19])
+    return ENDED if fields[0] == "Z" else int(fields[19])
+
+
+def _exists(pid: int) -> bool:
+    """Return whether there is a process with this number, of whichever user."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # it is another user's
+        return True
+    return True

@@ -12,6 +12,7 @@ in a directory of its own, which its successor renames (`Store.begin`): a rename
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -159,7 +160,7 @@ class Lease:
             found = [path for path in self.path.parent.iterdir() if path.name.startswith(f"{self.path.name}-")]
         except FileNotFoundError:
             return []
-        return sorted((path for path in found if path.name.rpartition("-")[2].isdigit()), key=_number)
+        return sorted((path for path in found if re.fullmatch("[0-9]{1,18}", path.name.rpartition("-")[2])), key=_number)
 
 
 def step_lease(directory: Path, owner: str, seconds: float, host: Host = HOST) -> Lease:
@@ -184,5 +185,5 @@ def _holder(content: bytes) -> dict[str, Any]:
         found = json.loads(content)
         valid = str(found["owner"]) and float(found["seconds"]) >= 0 and int(found["renewals"]) >= 0
         return dict(found) if valid else {}
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return {}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import tempfile
 from pathlib import Path
 
 from pipeline.store.artifacts import Store
-from pipeline.store.files import read_json, write_atomically
+from pipeline.store.files import read_json, text_digest, write_atomically
 from pipeline.store.host import HOST, Host
 from stages.artifacts import MANIFEST
 from stages.errors import FULL, ArtifactError, DataError
@@ -74,7 +73,7 @@ def is_own_artifact(directory: Path) -> bool:
 def is_own_digest(path: Path) -> bool:
     """Return whether a file is a cached digest, which `Store.digest` names by the path of the digested file."""
     stamp = read_json(path).get("stamp")
-    return isinstance(stamp, list) and bool(stamp) and hashlib.sha256(str(stamp[0]).encode()).hexdigest() == path.name
+    return isinstance(stamp, list) and bool(stamp) and text_digest(str(stamp[0])) == path.name
 
 
 def _content(root: Path) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from pipeline.store.attempts import partial_directories, partial_directory
 from pipeline.store.files import read_json
 from stages.artifacts import MANIFEST, RECORDS
+from stages.json_lines import read_json_lines
 
 FIGURE_FOLDERS = ("figures", "tables")
 
@@ -62,10 +62,10 @@ def step_directory(store: Path, entry: Mapping[str, Any]) -> Path:
 def progress_of(directory: Path) -> Progress | None:
     """Return the latest progress report of a step, or None."""
     record = read_json(directory / RECORDS / "progress.json")
-    try:
-        return Progress(**{field.name: record[field.name] for field in fields(Progress)})
-    except KeyError:
-        return None
+    values: dict[str, Any] = {field.name: record.get(field.name) for field in fields(Progress)}
+    texts = ("unit", "attempt")
+    valid = all(isinstance(value, str) if name in texts else _is_number(value) for name, value in values.items())
+    return Progress(**values) if valid else None
 
 
 def metric_files(directory: Path) -> list[Path]:
@@ -76,27 +76,12 @@ def metric_files(directory: Path) -> list[Path]:
 
 def points_after(path: Path, position: int) -> Iterator[Point]:
     """Yield the points of a metrics file from byte `position` on, up to the first incomplete line."""
-    try:
-        with path.open("rb") as file:
-            file.seek(position)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    return
-                position += len(line)
-                point = _point(line, position)
-                if point is not None:
-                    yield point
-    except FileNotFoundError:
-        return
-
-
-def _point(line: bytes, end: int) -> Point | None:
-    try:
-        record = json.loads(line)
-        step, moment = int(record.pop("step")), float(record.pop("time"))
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
-    return Point(step, moment, {name: float(value) for name, value in record.items() if _is_number(value)}, end)
+    for record, end in read_json_lines(path, position):
+        try:
+            step, moment = int(record.pop("step")), float(record.pop("time"))
+        except (ValueError, TypeError, KeyError, OverflowError):
+            continue
+        yield Point(step, moment, {name: float(value) for name, value in record.items() if _is_number(value)}, end)
 
 
 def scores_of(directory: Path) -> dict[str, tuple[float, str]]:

@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from durable import DISK
 from pipeline.credentials import masked
 from pipeline.run.run_directory import Run
+from pipeline.store.host import HOST
+from pipeline.store.locks import locked
 from pipeline.tracking.database import (
     ARTIFACTS,
     adopt_experiments,
@@ -80,7 +81,7 @@ class Publisher:
 
     def sync(self, *, final: bool = False) -> None:
         """Publish everything that is new. `final` ends runs that still run as KILLED. Raises the errors of MLflow."""
-        with DISK.lock(self.run.path / "mlflow.lock", shared=False):
+        with locked(self.run.path / "mlflow.lock", HOST):
             state = SyncState.load(self.run.path, self._name_of_server(), self.experiment)
             server, self._server = self._server or self._connect(state), None
             with without_stray_folders(self.uri):  # the client opens the database once more for its registry of models
@@ -98,7 +99,7 @@ class Publisher:
         database, own = database_file(self.uri), own_database(self.run.store)
         folders = [file.with_name(ARTIFACTS) for file in (database, own) if file]
         # Processes that create a database's tables at the same time corrupt it.
-        with DISK.lock(self.run.store / "mlflow.lock", shared=False):
+        with locked(self.run.store / "mlflow.lock", HOST):
             if database == own:
                 adopt_experiments(own, own.with_name(ARTIFACTS))
             with without_stray_folders(self.uri):

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.run.run_directory import Run
 from pipeline.store import garbage
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
@@ -22,6 +23,7 @@ from pipeline.store.marker import open_store
 from pipeline.store.mirror import Mirror
 from tests.end_to_end.object_storage import S3, SECRET
 from tests.end_to_end.runs import ROOT, Watched, end
+from tests.pipeline.run_specs import plan_entry, run_spec
 from tests.shared import rest_exhaustive
 
 pytestmark = [pytest.mark.slow]
@@ -127,9 +129,7 @@ def test_killed_in_the_midst_of_an_upload_and_of_a_download(s3: S3, tmp_path: Pa
     os.utime(left, (0, 0))
     for path in left.iterdir():
         os.utime(path, (0, 0))
-    (two.runs / "r").mkdir(parents=True)
-    plan = [{"step": "system:a", "stage": "system", "fingerprint": "a" * 32}]
-    (two.runs / "r" / "run.json").write_text(json.dumps({"schema": 1, "plan": plan, "config": {}}))
+    Run(two.runs / "r").create(run_spec(plan_entry("system:a", fingerprint="a" * 32)))
     assert [item.path for item in garbage.remove(two)] == [left]
     assert two.manifest(copy) is not None
 

@@ -123,7 +123,7 @@ class Machine:
             return
 
     @contextmanager
-    def lock(self, path: SimulatedPath, *, shared: bool) -> Iterator[None]:
+    def lock(self, path: SimulatedPath, *, shared: bool, holder: str, waiting: Callable[[str], object]) -> Iterator[None]:
         held = self.world.locks.setdefault(str(path), [])
         while any(other.alive and not (shared and other_shared) for other, other_shared in held):
             self.sleep(0.2)
@@ -132,6 +132,9 @@ class Machine:
             yield
         finally:
             held.remove((self.runner, shared))
+
+    def mounts(self) -> frozenset[str]:
+        return frozenset()
 
     # What paths call.
 

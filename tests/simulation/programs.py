@@ -27,6 +27,7 @@ from pipeline.store.mirror import Mirror
 from stages.artifacts import Artifact
 from stages.errors import FewstepError, StageError
 from stages.stage import Stage
+from tests.pipeline.run_specs import plan_entry, run_spec
 from tests.simulation.machine import Machine
 from tests.simulation.scheduler import Violation
 from tests.simulation.world import WORDS, piece
@@ -64,8 +65,8 @@ class Record:
         self.path, self.heartbeat = path, path / "heartbeat"
 
     def create(self, plan: Plan, machine: Machine) -> None:
-        entries = [{"step": s.name, "stage": s.stage.name, "fingerprint": s.fingerprint} for s in plan.steps]
-        write_atomically(self.path / "run.json", json.dumps({"run_id": "run", "plan": entries, "config": {}}), machine)
+        entries = [plan_entry(s.name, fingerprint=s.fingerprint) for s in plan.steps]
+        write_atomically(self.path / "run.json", json.dumps({"schema": 1, **run_spec(*entries, run_id="run")}), machine)
 
     def write_event(self, event: str, **values: Any) -> None:
         pass

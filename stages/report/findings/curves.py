@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stages.artifacts import RECORDS
+from stages.json_lines import read_json_lines
 
 DEVICES = {"gpus": "GPU", "cpus": "CPU"}
 """Metrics with the number of devices of all workers of a training, and their names."""
@@ -62,11 +62,7 @@ def read_costs(directory: Path) -> Costs | None:
 
 def _lines(directory: Path) -> Iterator[dict[str, Any]]:
     for path in sorted((directory / RECORDS).glob("metrics.*.jsonl")):
-        for text in path.read_text(encoding="utf-8").splitlines():
-            try:
-                yield json.loads(text)
-            except ValueError:  # the truncated last line of a killed attempt
-                continue
+        yield from (line.value for line in read_json_lines(path))
 
 
 def thinned(series: Series, points: int = 400) -> Series:

@@ -16,6 +16,7 @@ from pipeline.config.load import load_config, resolved
 from pipeline.errors import ArtifactError, ConfigError, DataError, StageError, exit_code
 from pipeline.run.execute import RunReport
 from pipeline.run.run_directory import Run
+from tests.pipeline.run_specs import plan_entry, run_spec
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = str(ROOT / "configs/demo.yaml")
@@ -24,12 +25,9 @@ DEMO = str(ROOT / "configs/demo.yaml")
 def finished_run(store: Path, name: str = "demo-1") -> Run:
     """Return a finished run with its report."""
     run = Run(store / "runs" / name)
-    plan = [
-        {"step": "score:a", "stage": "score", "version": 1, "fingerprint": "00", "inputs": []},
-        {"step": "report:run", "stage": "report", "version": 1, "fingerprint": "11", "inputs": ["score:a"]},
-    ]
-    spec = {"run_id": name, "name": "demo", "config": resolved(load_config(Path(DEMO))), "config_file": DEMO, "store": str(store)}
-    run.create({**spec, "plan": plan})
+    plan = [plan_entry("score:a", fingerprint="00"), plan_entry("report:run", fingerprint="11", inputs=["score:a"])]
+    config = resolved(load_config(Path(DEMO)))
+    run.create(run_spec(*plan, run_id=name, config=config, config_file=DEMO, store=str(store)))
     records = store / "report" / "11" / "records"
     records.mkdir(parents=True)
     (records / "report.md").write_text("# demo\n\n| system | BLEU |\n|---|---|\n| a | 33.00 |\n")

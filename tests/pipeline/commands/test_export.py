@@ -19,6 +19,7 @@ from pipeline.errors import ArtifactError, DataError, StageError
 from pipeline.run.run_directory import Run
 from stages.benchmark.peak_memory import peak_memory
 from tests.pipeline.run.test_origins import artifact
+from tests.pipeline.run_specs import plan_entry, run_spec
 from tests.stages.dag_analysis.test_dag_analysis import WORDS, make_system
 
 
@@ -75,9 +76,8 @@ def test_publication_warns_of_the_finished_systems_of_a_run(
     artifact(tmp_path, "corpus", "a", **dict.fromkeys("bcdefgh", "unknown"))
     artifact(tmp_path, "system", "b", inputs="a")
     run = Run(tmp_path / "runs/demo-1")
-    plan = [{"step": f"system:{one}", "stage": "system", "fingerprint": 32 * one, "inputs": []} for one in "bc"]
-    values = {"run_id": "demo-1", "name": "demo", "config": {"tracking": {}}, "config_file": "c.yaml", "store": str(tmp_path)}
-    run.create({**values, "plan": plan})
+    plan = [plan_entry(f"system:{one}", fingerprint=32 * one) for one in "bc"]
+    run.create(run_spec(*plan, config={"tracking": {}}, store=str(tmp_path)))
     assert main(["publish", "demo-1", "--store", str(tmp_path)]) == 0
     shown = capsys.readouterr()
     assert shown.out == "published to a server\n"

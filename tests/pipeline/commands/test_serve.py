@@ -10,6 +10,7 @@ from pipeline.__main__ import main
 from pipeline.commands import serve
 from pipeline.errors import DataError
 from pipeline.run.run_directory import Run
+from tests.pipeline.run_specs import plan_entry, run_spec
 
 
 @pytest.fixture
@@ -21,9 +22,8 @@ def store(tmp_path: Path) -> Path:
         (directory / "system.json").write_text("{}")
     (store / "system/11/manifest.json").write_text("{}")
     systems = {"made": {}, "teacher": {"use": "teacher"}}
-    plan = [{"step": "system:made", "stage": "system", "fingerprint": "11"}]
     config = {"systems": systems, "teacher": {"from": str(pinned)}}
-    Run(store / "runs/demo-1").create({"config": config, "store": str(store), "plan": plan})
+    Run(store / "runs/demo-1").create(run_spec(plan_entry("system:made", fingerprint="11"), config=config, store=str(store)))
     return store
 
 

@@ -31,6 +31,7 @@ from pipeline.commands import translate
 from pipeline.errors import ArtifactError, ConfigError, DataError
 from pipeline.run.run_directory import Run
 from stages.errors import StageError
+from tests.pipeline.run_specs import plan_entry, run_spec
 from tests.translating import translated
 from tests.waiting import FAST_SECONDS
 
@@ -336,9 +337,9 @@ def test_where_a_system_is_found(tmp_path: Path) -> None:
         (directory / "system.json").write_text("{}")
     (store / "system/11/manifest.json").write_text("{}")
     systems = {"made": {}, "begun": {}, "teacher-as-it-is": {"use": "teacher"}}
-    plan = [{"step": f"system:{n}", "stage": "system", "fingerprint": f} for n, f in (("made", "11"), ("begun", "22"))]
+    plan = [plan_entry(f"system:{n}", fingerprint=f) for n, f in (("made", "11"), ("begun", "22"))]
     run = Run(store / "runs/demo-1")
-    run.create({"config": {"systems": systems, "teacher": {"from": str(pinned)}}, "store": str(store), "plan": plan})
+    run.create(run_spec(*plan, config={"systems": systems, "teacher": {"from": str(pinned)}}, store=str(store)))
 
     assert translate.system_directory(Path("store"), str(pinned), None) == pinned
     for name in ("latest", "demo-1", str(run.path)):
@@ -362,7 +363,7 @@ def test_a_system_pinned_in_a_store_is_found_in_its_copy(tmp_path: Path) -> None
     pinned.mkdir(parents=True)
     (pinned / "system.json").write_text("{}")
     config = {"systems": {"teacher": {"use": "teacher"}}, "teacher": {"from": str(pinned)}}
-    Run(store / "runs/demo-1").create({"config": config, "store": str(store), "plan": []})
+    Run(store / "runs/demo-1").create(run_spec(config=config, store=str(store)))
     shutil.copytree(store, copy, symlinks=True)
     assert translate.system_directory(copy, "latest", "teacher") == copy / "system/11"
     assert translate.system_directory(store, "latest", "teacher") == pinned

@@ -7,6 +7,7 @@ import pytest
 from pipeline.run.run_directory import Run
 from pipeline.store.artifacts import Store
 from tests.pipeline.run.toys import CALLS, FAULTS
+from tests.pipeline.run_specs import plan_entry, run_spec
 
 
 @pytest.fixture(autouse=True)
@@ -23,10 +24,6 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     run = Run(tmp_path / "runs" / "demo-1")
-    plan = [
-        {"step": f"{stage}:x", "stage": stage, "version": 1, "fingerprint": stage * 2, "inputs": []}
-        for stage in ("corpus", "train", "score")
-    ]
-    run.create({"run_id": "demo-1", "name": "demo", "config": {}, "plan": plan})
+    run.create(run_spec(*(plan_entry(f"{stage}:x") for stage in ("corpus", "train", "score"))))
     run.heartbeat.touch()
     return run

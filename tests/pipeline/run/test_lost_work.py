@@ -15,6 +15,7 @@ from pipeline.run.run_directory import Run
 from pipeline.store.attempts import partial_directory
 from stages.artifacts import Artifact
 from stages.stage import Stage
+from tests.pipeline.run_specs import plan_entry, run_spec
 
 
 def stage(**kinds: Any) -> Stage[Any, Any, Any]:
@@ -58,7 +59,7 @@ def test_steps_of_a_killed_driver_are_found_as_interrupted(tmp_path: Path) -> No
     one = step(tmp_path / "store")
     other = replace(one, name="toy:b")
     run = Run(tmp_path / "store/runs/x")
-    run.create({"plan": [{"step": "toy:a"}, {"step": "toy:b"}]})
+    run.create(run_spec(plan_entry("toy:a"), plan_entry("toy:b")))
     assert interrupted(run, [one, other]) == {}
     run.write_event("run_started", attempt="a")
     run.write_event("step_started", step="toy:a", step_attempt="a-1", directory="x")

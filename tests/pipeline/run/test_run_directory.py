@@ -5,12 +5,13 @@ import pytest
 
 from pipeline.run.run_directory import Run, find_run
 from stages.errors import ArtifactError, DataError
+from tests.pipeline.run_specs import plan_entry, run_spec
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     run = Run(tmp_path / "runs" / "demo-1")
-    run.create({"run_id": "demo-1", "name": "demo", "config": {}, "plan": [{"step": s} for s in ("a:x", "b:x", "c:x")]})
+    run.create(run_spec(*map(plan_entry, ("a:x", "b:x", "c:x"))))
     return run
 
 
@@ -66,6 +67,35 @@ def test_an_incomplete_last_line_is_skipped(run: Run) -> None:
         file.write('{"time": 1, "eve')
     assert len(run.events()) == 1
     assert run.state().status == "running"
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\r", "\n"])
+def test_separators_in_messages_do_not_end_a_line(separator: str, run: Run) -> None:
+    run.write_event("run_started", attempt="1")
+    run.write_event("step_failed", step="a:x", error=f"one{separator}two")
+    run.write_event("step_skipped", step="b:x", error="needs a:x")
+    states = run.state().steps
+    assert (states["a:x"].status, states["a:x"].error) == ("failed", f"one{separator}two")
+    assert states["b:x"].status == "skipped"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("[]", "null", "3", '"text"', "{}", "[" * 5000, "\xff{"),
+        *('{"event": 3, "time": 1}', '{"event": "run_started"}', '{"event": "run_started", "time": 1, "lost": 3}'),
+        *('{"event": "run_finished", "time": 1}', '{"event": "step_failed", "time": 1}'),
+        '{"event": "step_started", "time": 1, "step": "a:x"}',
+        '{"event": "step_done", "time": 1, "step": "a:x", "seconds": "3"}',
+    ],
+)
+def test_lines_that_are_no_events_are_skipped(line: str, run: Run) -> None:
+    run.write_event("run_started", attempt="1")
+    with (run.path / "events.jsonl").open("a", encoding="latin-1") as file:
+        file.write(f"{line}\n")
+    run.write_event("step_failed", step="a:x", error="reason")
+    assert run.state().steps["a:x"].status == "failed"
+    assert len(run.events()) == 2
 
 
 def test_latest_refers_to_the_newest_run(run: Run, tmp_path: Path) -> None:

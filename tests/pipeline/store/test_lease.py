@@ -124,6 +124,33 @@ def test_this_process_runs_until_another_one_has_its_pid() -> None:
     assert HOST.runs({"owner": "of an unreadable lease"}) is None
 
 
+def test_a_process_that_proc_hides_is_not_taken_for_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With hidepid, usual on shared machines, /proc shows no process of another user: the counter decides."""
+    process, now = HOST.process(), 0.0
+    ended = subprocess.Popen(["true"])
+    assert HOST.runs({**process, "pid": 1, "started": 1}) is False
+    ended.wait()
+    here = RealHost()
+    monkeypatch.setattr(here, "process", lambda: process, raising=False)
+    holder = Lease(tmp_path / "x.lease", "a", 30, here)
+    assert holder.acquire()
+    monkeypatch.setattr("pipeline.store.host._started", lambda pid: None)
+    assert HOST.runs(process) is None
+    assert HOST.runs({**process, "pid": 1}) is None
+    assert HOST.runs({**process, "pid": ended.pid}) is False
+    host = RealHost()
+    monkeypatch.setattr(host, "monotonic", lambda: now, raising=False)
+    other = Lease(tmp_path / "x.lease", "b", 30, host)
+    for _ in range(3):
+        assert not other.acquire()
+        now += 20
+        assert holder.renew()
+    now += 31
+    assert not other.acquire()
+    now += 31
+    assert other.acquire()
+
+
 def test_a_holder_that_slept_does_not_touch_the_lease_of_its_successor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was paused between opening its file and writing to it."""
     here, there = Machine(), Machine("boot 2")

@@ -15,6 +15,7 @@ from pipeline.store import garbage
 from pipeline.store.artifacts import Store
 from pipeline.store.marker import FOLDERS, MARKER, open_store
 from stages.errors import ArtifactError, DataError
+from tests.pipeline.run_specs import run_spec
 
 DIGEST, LONG = "0123456789abcdef" * 2, "0123456789abcdef" * 4
 FOLDER = st.sampled_from(
@@ -77,7 +78,7 @@ def test_a_store_of_an_earlier_version_is_marked(content: str, tmp_path: Path) -
     store = Store(tmp_path / "store")
     write(store.root / "notes.txt")
     if content == "run":
-        Run(store.runs / "demo-1").create({"run_id": "demo-1", "plan": [], "config": {}})
+        Run(store.runs / "demo-1").create(run_spec())
     elif content == "artifact":
         write(store.directory("train", DIGEST) / "manifest.json", json.dumps({"stage": "train", "fingerprint": DIGEST}))
     else:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.run.run_directory import Run
+from tests.pipeline.run_specs import plan_entry, run_spec
 
 CORPUS, TRAIN, SCORE, REPORT = "corpus:train", "train:teacher", "score:teacher/beam5:demo", "report:run"
 STORED = "stored"
@@ -24,20 +25,8 @@ class Settings:
 
 def make_run(store: Path, name: str = "demo-1", config: dict[str, Any] | None = None) -> Run:
     run = Run(store / "runs" / name)
-    plan = [
-        {"step": s, "stage": s.split(":")[0], "version": 3, "fingerprint": s.split(":")[0] * 2, "inputs": []}
-        for s in (CORPUS, TRAIN, SCORE, REPORT)
-    ]
-    run.create(
-        {
-            "run_id": name,
-            "name": "demo",
-            "config": config or {"name": "demo"},
-            "config_file": "c.yaml",
-            "store": str(store),
-            "plan": plan,
-        }
-    )
+    plan = [plan_entry(step, version=3) for step in (CORPUS, TRAIN, SCORE, REPORT)]
+    run.create(run_spec(*plan, run_id=name, config=config or {"name": "demo"}, config_file="c.yaml", store=str(store)))
     run.heartbeat.touch()
     return run
 

@@ -9,6 +9,7 @@ import pytest
 from pipeline.run.run_directory import Run
 from pipeline.tracking.entries import Entries
 from pipeline.tracking.publisher import publish
+from tests.pipeline.run_specs import plan_entry, run_spec
 from tests.pipeline.tracking.recorded_run import Browser, Settings
 
 CONFIG: dict[str, Any] = {
@@ -49,12 +50,8 @@ def commit(run: Run, step: str, files: dict[str, Any], finished: float) -> None:
 def run(store: Path) -> Run:
     """Return a run with all scores; nothing is timed yet."""
     run = Run(store / "runs" / "demo-1")
-    plan = [
-        {"step": step, "stage": step.partition(":")[0], "version": 1, "fingerprint": f"{index:032x}", "inputs": []}
-        for index, step in enumerate(STEPS)
-    ]
-    spec = {"run_id": "demo-1", "name": "demo", "config": CONFIG, "config_file": "c.yaml", "store": str(store), "plan": plan}
-    run.create(spec)
+    plan = [plan_entry(step, fingerprint=f"{index:032x}") for index, step in enumerate(STEPS)]
+    run.create(run_spec(*plan, config=CONFIG, store=str(store)))
     run.heartbeat.touch()
     run.write_event("run_started", attempt="a")
     for step in STEPS:
@@ -167,11 +164,9 @@ def test_tags_hold_mean_and_deviation_over_seeds(store: Path) -> None:
     names = ("graph", "graph-seed2", "graph-seed5", "other")
     config = {**CONFIG, "seeds": [1, 2, 5], "systems": {name: {"family": "dag", "search": search} for name in names}}
     steps = [f"score:{name}/greedy:one" for name in names]
-    plan = [
-        {"step": step, "stage": "score", "version": 1, "fingerprint": f"{n:032x}", "inputs": []} for n, step in enumerate(steps)
-    ]
+    plan = [plan_entry(step, fingerprint=f"{n:032x}") for n, step in enumerate(steps)]
     run = Run(store / "runs" / "seeds-1")
-    run.create({"run_id": "seeds-1", "name": "s", "config": config, "config_file": "c", "store": str(store), "plan": plan})
+    run.create(run_spec(*plan, run_id="seeds-1", name="s", config=config, store=str(store)))
     run.write_event("run_started", attempt="a")
     for number, step in enumerate(steps):
         if number == 2:  # one seed is not scored yet
