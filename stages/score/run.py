@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from stages.context import StepContext
 from stages.score import ScoreConfig, ScoreInputs
 from stages.score.breakdown import by_length, diversity
-from stages.score.comet import comet
+from stages.score.metrics import comparison_for, compute_metrics
 from stages.score.repetition import best_tokens, repeated, tokens_of
 from stages.shared.decoding.sentences import best_in_order, ranked_in_order, read_sentences
-from stages.shared.scoring.metrics import Comparison, decoded, score, word_splitter
+from stages.shared.scoring.metrics import decoded, word_splitter
 from stages.shared.scoring.ngram_metrics import head_and_tail
-from stages.shared.scoring.tokenizers import tokenizer_for
 
 
 def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
@@ -28,15 +26,8 @@ def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
     references: list[Sequence[str]] = [sentence.references for sentence in sentences]
     if config.decode_entities:
         hypotheses, references = decoded(hypotheses), [decoded(texts) for texts in references]
-    tokenizer = tokenizer_for(config.tokenizer, config.target_language)
-    how = Comparison(language=config.target_language, tokenizer=tokenizer, lowercase=config.lowercase)
-    scores: dict[str, Any] = {}
-    for done, name in enumerate(config.metrics):
-        context.progress(done, len(config.metrics), "metrics")
-        scores[name] = score(name, hypotheses, references, how)
-    if inputs.comet is not None:
-        scores["comet"] = comet(inputs.comet, sentences, hypotheses, gpus=bool(context.resources.gpus))
-    context.progress(len(config.metrics), len(config.metrics), "metrics")
+    how = comparison_for(config)
+    scores = compute_metrics(inputs, config, how, hypotheses, references, context)
     context.metrics(0, {name: value["score"] for name, value in scores.items()})
     if config.head_and_tail:
         words = word_splitter(how)
