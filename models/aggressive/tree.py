@@ -1,7 +1,7 @@
 """Draft trees: several candidates for a position, verified in one pass (SpecInfer, Miao et al. 2024; EAGLE-2, Li et al. 2024).
 
 Node 0, the root, is the last written token; nodes 1..N are drafted tokens, breadth-first, so that a parent precedes its children.
-Siblings are distinct tokens. Dimensions are named as in `models.family`; R unfinished sentences, Q = N + 1 queries.
+Siblings are distinct tokens. Dimensions are named as in `models.family`; Q = N + 1 queries.
 """
 
 from __future__ import annotations
@@ -19,29 +19,30 @@ class DraftTree(NamedTuple):
     """Drafted tokens and their parents."""
 
     ids: Tensor
-    """The tokens [R,N] of nodes 1..N, -1 where there is no node."""
+    """The tokens [B,N] of nodes 1..N, -1 where there is no node."""
     parents: Tensor
-    """The parent nodes [R,N] of nodes 1..N."""
+    """The parent nodes [B,N] of nodes 1..N."""
 
 
 class AcceptedPath(NamedTuple):
     """The nodes that greedy decoding writes, and the first token after them."""
 
     nodes: Tensor
-    """The nodes [R,P], from the root on; the last accepted node is repeated to the end."""
+    """The nodes [B,P], from the root on; the last accepted node is repeated to the end."""
     ids: Tensor
-    """The drafted child [R,P] of each node: the verifier's own token where it was drafted, otherwise any child; -1 without
+    """The drafted child [B,P] of each node: the verifier's own token where it was drafted, otherwise any child; -1 without
     children."""
 
 
 def best_tree(log_probs: Tensor, widths: Tensor, branches: int, nodes: int) -> DraftTree:
-    """Return the `nodes` paths of highest probability, a product over positions, for log-probabilities [R,W,V] by position.
+    """Return the `nodes` paths of highest probability, a product over positions, for log-probabilities [B,W,V] by position.
 
-    A path has at most `widths` [R] tokens, each among the `branches` best of its position (all, if the vocabulary has fewer), none
+    A path has at most `widths` [B] tokens, each among the `branches` best of its position (all, if the vocabulary has fewer), none
     of probability 0, and none after EOS. With a node its parent is in the tree: products do not rise, and ties keep the parent.
     """
     top, tokens = log_probs.topk(min(branches, log_probs.size(2)), dim=2)
-    rows, depth = log_probs.size(0), min(log_probs.size(1), nodes)
+    rows = log_probs.size(0)
+    depth = min(log_probs.size(1), nodes)  # a tree of N nodes is at most N deep
     scores = torch.zeros((rows, 1), device=log_probs.device)
     ids = scores.new_full((rows, 1), -1, dtype=torch.int64)
     parents = torch.zeros_like(ids)
@@ -50,6 +51,7 @@ def best_tree(log_probs: Tensor, widths: Tensor, branches: int, nodes: int) -> D
     for position in range(depth):
         extended = scores[:, :, None] + top[:, position, None]
         extended = extended.masked_fill((ids == EOS)[:, :, None] | (position >= widths)[:, None, None], -torch.inf).flatten(1)
+        # Stable, so that a level is in the order of its parents among equal scores.
         scores, chosen = extended.sort(dim=1, descending=True, stable=True)
         scores, chosen = scores[:, :nodes], chosen[:, :nodes]
         parents = chosen // top.size(2) + (first if position else 0)
@@ -63,6 +65,7 @@ def best_tree(log_probs: Tensor, widths: Tensor, branches: int, nodes: int) -> D
 def _prune(scores: Tensor, ids: Tensor, parents: Tensor, nodes: int) -> DraftTree:
     """Return the best nodes of all levels, with their parents numbered among them."""
     total = scores.size(1)
+    # Levels follow each other, so that of equal products the parent, which is shorter, is kept.
     values, best = scores.sort(dim=1, descending=True, stable=True)
     best = torch.where(values[:, :nodes] > -torch.inf, best[:, :nodes], total).sort(dim=1).values
     numbers = torch.zeros((len(scores), total + 2), dtype=torch.int64, device=scores.device)
@@ -74,7 +77,7 @@ def _prune(scores: Tensor, ids: Tensor, parents: Tensor, nodes: int) -> DraftTre
 
 
 def depths(tree: DraftTree) -> Tensor:
-    """Return the depths [R,Q] of all nodes; 0 for the root."""
+    """Return the depths [B,Q] of all nodes; 0 for the root."""
     found = F.pad(torch.zeros_like(tree.ids), (1, 0))
     for node in range(1, found.size(1)):
         found[:, node] = found.gather(1, tree.parents[:, node - 1, None])[:, 0] + 1
@@ -82,7 +85,7 @@ def depths(tree: DraftTree) -> Tensor:
 
 
 def ancestors(tree: DraftTree) -> Tensor:
-    """Return [R,Q,Q], True where the node of the column is the node of the row or above it."""
+    """Return [B,Q,Q], True where the node of the column is the node of the row or above it."""
     rows, size = torch.arange(len(tree.ids), device=tree.ids.device), tree.ids.size(1) + 1
     seen = torch.eye(size, dtype=torch.bool, device=tree.ids.device).repeat(len(rows), 1, 1)
     for node in range(1, size):
@@ -91,7 +94,7 @@ def ancestors(tree: DraftTree) -> Tensor:
 
 
 def accepted_path(tree: DraftTree, own: Tensor, length: int) -> AcceptedPath:
-    """Follow the verifier's own tokens [R,Q] from the root to a node that the next one is no child of, for `length` nodes."""
+    """Follow the verifier's own tokens [B,Q] from the root to a node that the next one is no child of, for `length` nodes."""
     rows = torch.arange(len(own), device=own.device)
     node = torch.zeros_like(rows)
     nodes: list[Tensor] = []

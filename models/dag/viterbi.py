@@ -49,6 +49,7 @@ def best_paths(transitions: Tensor, tokens: Tensor, ids: Tensor, lengths: Tensor
     """
     size = tokens.size(1)
     last, vertex = lengths[:, None] - 1, torch.arange(size, device=tokens.device)
+    # NaN, as native code reads it, is no score: a maximum over it would be NaN.
     edges = _possible(dense_transitions(transitions))
     scores = _possible(tokens).double()
     inner = scores.masked_fill((vertex == 0) | (vertex >= last), -torch.inf)
@@ -60,6 +61,7 @@ def best_paths(transitions: Tensor, tokens: Tensor, ids: Tensor, lengths: Tensor
     start = best.indices * size + ends.indices.gather(1, best.indices[:, None])[:, 0]
     counts = torch.where((lengths > 2) & (best.values > -torch.inf), best.indices + 1, 0)
     found_ids = ids.gather(1, _ascending(_nodes(origins, start), counts) % size)
+    # The path of a graph of two vertices has no token between its ends, so it is on no level.
     direct = scores[:, 0] + edges[:, 0, 1]
     return BestPaths(found_ids, counts, torch.where(lengths == 2, direct, best.values))
 

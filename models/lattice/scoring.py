@@ -102,6 +102,7 @@ def score_rows(model: LatticeModel, states: Tensor, slots: SlotTensors, search: 
     weight = model.target_embedding.weight
     inner = states[:, 1:].view(batch, size, candidates, -1)
     vectors = weight[slots.token_ids.clamp(min=0)]
+    # Missing candidates have the vector of token 0, and their scores become minus infinity.
     missing = slots.token_ids < 0
     start = (vectors[:, 0] @ states[:, 0, :, None])[..., 0].float().masked_fill_(missing[:, 0], -torch.inf)
     edges = (inner[:, : vectors.size(1) - 1] @ vectors[:, 1:].transpose(2, 3)).float()
@@ -111,6 +112,7 @@ def score_rows(model: LatticeModel, states: Tensor, slots: SlotTensors, search: 
         normalizers = normalizer.local(edges, exits)
         start -= normalizer.local(start, first)[:, None]
         exits -= normalizers
+        # The edges to the slot behind the last were needed for its normaliser alone.
         edges = (edges - normalizers[..., None])[:, : size - 1]
     elif search.normalizer != "selfnorm":
         if search.normalizer == "full":

@@ -35,6 +35,7 @@ def copied(config: ParallelConfig, source_lengths: Tensor, lengths: Tensor, slot
         tokens = (slots.double() / config.upsampling + SLOT_TOLERANCE).floor().long().expand(len(last), -1)
     else:
         intervals = (lengths[:, None] - 1).clamp(min=1)
+        # In integers, since a quotient of floats may fall on the other side of a half.
         whole, rest = slots * last // intervals, slots * last % intervals
         tokens = whole + ((2 * rest > intervals) | ((2 * rest == intervals) & (whole % 2 == 1)))
     return tokens.minimum(last)

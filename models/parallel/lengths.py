@@ -37,6 +37,7 @@ def length_candidates(
     if config.length_offset:
         found = found + source_lengths[:, None]
     found = found.clamp(config.min_slots, config.max_slots)
+    # Moved into the range, several candidates may be the same length, which is searched once.
     earlier = torch.ones(count, count, dtype=torch.bool, device=logits.device).tril(-1)
     return found, ~((found[:, :, None] == found[:, None, :]) & earlier).any(2)
 

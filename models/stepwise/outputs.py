@@ -51,6 +51,7 @@ class Outputs(NamedTuple):
         ends = (flat == EOS) & inside
         if order.stop == "per-direction":
             dropped = ends | ~inside
+            # The token beside an EOS moves up into its slot.
             flat = flat.gather(1, dropped.to(torch.int8).argsort(dim=1, stable=True))
         else:
             dropped = (ends.cumsum(1) > 0) | ~inside
