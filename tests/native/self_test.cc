@@ -66,6 +66,23 @@ void test_products(std::size_t rows, std::size_t outputs, std::size_t inputs) {
     }
 }
 
+// Values and weights of 1 and -1 are the ends of the ranges of int8, and rounded without loss.
+void test_largest_bytes(std::size_t outputs, std::size_t inputs) {
+    Floats weights = numbers(12, outputs * inputs), x = numbers(13, inputs), found(outputs);
+    for (Floats* values : {&weights, &x})
+        for (std::size_t position = 0; position < values->size(); ++position)
+            (*values)[position] = position % inputs < 8 || (*values)[position] > 0 ? 1.0F : -1.0F;
+    const fewstep::PackedMatrix matrix(weights.data(), nullptr, outputs, inputs);
+    fewstep::QuantizedRows scratch;
+    fewstep::gemm(matrix, fewstep::QuantizedMatrix(matrix, fewstep::Precision::INT8), x.data(), 1, found.data(),
+                  fewstep::Epilogue::STORE, scratch);
+    for (std::size_t output = 0; output < outputs; ++output) {
+        double sum = 0;
+        for (std::size_t input = 0; input < inputs; ++input) sum += double(x[input]) * weights[output * inputs + input];
+        expect_near("product of the largest bytes", found[output], sum, 1e-4 * double(inputs));
+    }
+}
+
 void test_layer_norm(std::size_t width) {
     const Floats x = numbers(4, width), scale = numbers(5, width), shift = numbers(6, width);
     Floats found(width);
@@ -100,15 +117,16 @@ void test_attention(std::size_t queries, std::size_t keys, std::size_t size) {
     }
 }
 
-// Two tokens after the first vertex, so that the middle token has L - 2 vertices to choose from.
+// Three tokens, so that the middle one has L - 2 vertices to choose from.
 void test_paths(std::size_t vertices) {
-    const Floats tokens = numbers(10, 3 * vertices), transitions = numbers(11, vertices * vertices);
+    const std::size_t band = vertices - 1;
+    const Floats tokens = numbers(10, 3 * vertices), transitions = numbers(11, vertices * band);
     const std::int64_t target_length = 3, graph_length = static_cast<std::int64_t>(vertices);
-    const fewstep::DagBatch batch{{tokens.data()}, {transitions.data()}, &target_length, &graph_length, 1, 3, vertices};
+    const fewstep::DagBatch batch{{tokens.data()}, {transitions.data()}, &target_length, &graph_length, 1, 3, vertices, band};
     double sum = 0;
     for (std::size_t middle = 1; middle + 1 < vertices; ++middle)
-        sum += std::exp(double(tokens[0]) + transitions[middle] + tokens[vertices + middle] +
-                        transitions[middle * vertices + vertices - 1] + tokens[3 * vertices - 1]);
+        sum += std::exp(double(tokens[0]) + transitions[middle - 1] + tokens[vertices + middle] +
+                        transitions[middle * band + vertices - 2 - middle] + tokens[3 * vertices - 1]);
     for (const bool log_space : {false, true}) {
         double found = 0;
         fewstep::dag_log_likelihood(batch, log_space, 1, {nullptr, &found});
@@ -123,6 +141,7 @@ int main() {
     std::printf("\n");
     for (const std::size_t size : {1, 3, 16, 33, 70}) {
         test_products(5, size, 2 * size + 1);
+        test_largest_bytes(size, 4 * size + 4);
         test_layer_norm(size + 1);
         test_attention(4, size, 8);
         test_paths(size + 2);

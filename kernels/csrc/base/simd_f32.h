@@ -51,6 +51,14 @@ static inline Values in_register(Values values) {
     return values;
 }
 
+// The same address, but the compiler does not know it: it reads operands from there again, instead of keeping more of them in
+// registers than there are.
+template <typename Value>
+static inline const Value* unrelated(const Value* address) {
+    __asm__("" : "+r"(address));
+    return address;
+}
+
 // one * other + third, rounded once if the machine has a fused instruction. If the choice were left to the compiler, some loops
 // would be fused and others not (GCC on AMD Zen 3 does not fuse loop-carried sums), and the result of a row would depend on the
 // size of its block.

@@ -16,14 +16,30 @@ def halved(values):
     return torch.from_numpy(values).bfloat16().float().numpy()
 
 
+IN_16_BITS = fewstep_native.LEVEL in ("x86-64-v2", "x86-64-v3", "x86-64-v4")
+"""Whether the level in use adds products of bytes in 16 bits."""
+
+
 def in_bytes(weights):
-    """Round the weights of each output to 8 bits: multiples of a scale, the largest being 127 times the scale."""
-    scales = np.abs(weights / np.float32(127)).max(axis=1, keepdims=True)
+    """Round the weights of each output to 8 bits: multiples of a scale, the largest being at most 127 times the scale.
+
+    Where products are added in 16 bits, the positive (or negative) ones among the inputs 0, 1, 4 and 5 of eight, and among the
+    other four, are at most 256 times the scale together.
+    """
+    scales = (np.abs(weights) / np.float32(127)).max(axis=1, keepdims=True)
+    if IN_16_BITS:
+        padded = np.pad(weights, [(0, 0), (0, -weights.shape[1] % 8)]).reshape(len(weights), -1, 2, 2, 2).swapaxes(2, 3)
+        for sign in (1, -1):
+            sums = np.maximum(sign * padded, 0).sum((3, 4)).max((1, 2))
+            scales = np.maximum(scales, sums[:, None] / np.float32(256))
     return np.rint(weights / scales) * scales
 
 
 def rows_in_bytes(x):
-    """Round rows of values in the same way."""
+    """Round rows of values to 8 bits with their sign, or to steps of 7 bits from their lowest to their highest value."""
+    if IN_16_BITS:
+        span = np.maximum(x, 0).max(axis=1, keepdims=True) + np.maximum(-x, 0).max(axis=1, keepdims=True)
+        return np.rint(x * (np.float32(126) / span)) * (span / np.float32(126))
     tops = np.abs(x).max(axis=1, keepdims=True)
     return np.rint(x * (np.float32(127) / tops)) * (tops / np.float32(127))
 
@@ -34,11 +50,12 @@ def test_equals_numpy_and_a_row_does_not_depend_on_company(precision, rows, outp
     weights, bias, x = numbers(seed, outputs, inputs), numbers(seed + 1, outputs), numbers(seed + 2, rows, inputs)
     matrix = fewstep_native.PackedMatrix(weights, bias)
     found = matrix.multiply(x, precision=precision)
+    read, multiplied = x, weights
     if precision == "bfloat16":
-        x, weights = halved(x), halved(weights)
+        read, multiplied = halved(x), halved(weights)
     if precision == "int8":
-        x, weights = rows_in_bytes(x), in_bytes(weights)
-    expected = x.astype(np.float64) @ weights.astype(np.float64).T + bias
+        read, multiplied = rows_in_bytes(x), in_bytes(weights)
+    expected = read.astype(np.float64) @ multiplied.astype(np.float64).T + bias
     assert found.shape == (rows, outputs)
     assert np.abs(found - expected).max(initial=0.0) < 1e-4
     for row in range(rows):
@@ -63,6 +80,18 @@ def test_sums_of_bytes_do_not_overflow_and_rows_of_zeros_stay():
     x = np.vstack([np.ones(inputs), -np.ones(inputs), np.zeros(inputs)]).astype(np.float32)
     found = matrix.multiply(x, precision="int8")
     assert np.abs(found - [[inputs], [-inputs], [0]]).max() < 1e-2
+
+
+@given(rows=st.integers(1, 12), outputs=st.integers(1, 60), inputs=st.integers(8, 300), seed=st.integers(0, 2**32))
+def test_the_largest_bytes_of_any_sign_have_exact_sums(rows, outputs, inputs, seed):
+    """Values and weights of 1 and -1 take the ends of their ranges, so that all products are the largest, and rounding is exact."""
+    draw = np.random.default_rng(seed)
+    weights, x = (draw.choice([1.0, -1.0], (count, inputs)).astype(np.float32) for count in (outputs, rows))
+    # Whole stretches of one sign, beside signs that alternate: sums of neighbours that are as large as they can be.
+    weights[:, :8], weights[::3], weights[1::3, 8:] = 1, 1, np.resize([1, -1], inputs - 8)
+    x[::2], x[1::4] = 1, -1
+    found = fewstep_native.PackedMatrix(weights, np.zeros(outputs, np.float32)).multiply(x, precision="int8")
+    assert np.abs(found - x @ weights.T).max() <= 1e-4 * inputs
 
 
 @given(st.integers(0, 12), st.integers(1, 700), st.integers(1, 80), st.integers(2, 6), st.integers(0, 2**32))

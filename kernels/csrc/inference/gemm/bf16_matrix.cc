@@ -45,6 +45,8 @@ struct Bf16Format {
     using Group = std::uint32_t;
     using Sums = F32Vector;
     using Dequantize = AddBias;
+    static constexpr int STEP = 1;
+    static constexpr bool HOLD = true;
     static constexpr std::size_t MIN_WORK = 1 << 17;
 
     static I32Vector weights(const Group* at) {

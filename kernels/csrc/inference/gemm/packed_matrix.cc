@@ -18,6 +18,8 @@ struct Float32Format {
     using Group = float;
     using Sums = F32Vector;
     using Dequantize = AddBias;
+    static constexpr int STEP = 1;
+    static constexpr bool HOLD = true;
     static constexpr std::size_t MIN_WORK = 1 << 15;
 
     static F32Vector weights(const float* at) { return load(at); }

@@ -122,39 +122,44 @@ void score(const QueryBlock& queries, const std::vector<const float*>& slots) {
     }
 }
 
+// The sums of V vectors of units from `unit` on, for R rows of outputs of `width` units.
+template <int R, int V, typename Values>
+void sum_units(const float* const* weight, std::size_t length, const Values& values, std::size_t unit, float* outputs,
+               std::size_t width) {
+    F32Vector sums[R][V] = {};
+    for (std::size_t s = 0; s < length; ++s) {
+        const float* value = values(s) + unit;
+        F32Vector units[V];
+#pragma GCC unroll 8
+        for (int vector = 0; vector < V; ++vector) {
+            // A single row waits for memory, whose prefetcher does not follow steps of whole rows: request the next units too.
+            if constexpr (R == 1) __builtin_prefetch(value + (V + vector) * STEP, 0, 2);
+            units[vector] = load(value + vector * STEP);
+        }
+#pragma GCC unroll 4
+        for (int row = 0; row < R; ++row)
+#pragma GCC unroll 8
+            for (int vector = 0; vector < V; ++vector)
+                sums[row][vector] = multiply_add(broadcast(weight[row][s]), units[vector], sums[row][vector]);
+    }
+    for (int row = 0; row < R; ++row)
+        for (int vector = 0; vector < V; ++vector)
+            store(outputs + static_cast<std::size_t>(row) * width + unit + vector * STEP, sums[row][vector]);
+}
+
 // sum_s weights[s] values(s), where values(s) points to the values [D] at position s.
 template <int R, typename Values>
 void weighted_sum(const QueryBlock& queries, std::size_t length, const Values& values, float* outputs) {
     const auto [count, size] = queries.heads;
     const std::size_t width = count * size;
+    constexpr int V = R == 1 ? 4 : 2;  // vectors whose sums stay in registers
     for (std::size_t head = 0; head < count; ++head) {
         const float* weight[R];
         for (int row = 0; row < R; ++row) weight[row] = queries.weight(row, head);
         std::size_t unit = head * size;
         const std::size_t end = unit + size;
-        for (; unit + 2 * STEP <= end; unit += 2 * STEP) {
-            F32Vector low[R] = {}, high[R] = {};
-            for (std::size_t s = 0; s < length; ++s) {
-                const float* value = values(s) + unit;
-                const F32Vector one = load(value), other = load(value + STEP);
-#pragma GCC unroll 4
-                for (int row = 0; row < R; ++row) {
-                    low[row] = multiply_add(broadcast(weight[row][s]), one, low[row]);
-                    high[row] = multiply_add(broadcast(weight[row][s]), other, high[row]);
-                }
-            }
-            for (int row = 0; row < R; ++row) {
-                store(outputs + static_cast<std::size_t>(row) * width + unit, low[row]);
-                store(outputs + static_cast<std::size_t>(row) * width + unit + STEP, high[row]);
-            }
-        }
-        for (; unit + STEP <= end; unit += STEP) {
-            F32Vector sums[R] = {};
-            for (std::size_t s = 0; s < length; ++s)
-                for (int row = 0; row < R; ++row)
-                    sums[row] = multiply_add(broadcast(weight[row][s]), load(values(s) + unit), sums[row]);
-            for (int row = 0; row < R; ++row) store(outputs + static_cast<std::size_t>(row) * width + unit, sums[row]);
-        }
+        for (; unit + V * STEP <= end; unit += V * STEP) sum_units<R, V>(weight, length, values, unit, outputs, width);
+        for (; unit + STEP <= end; unit += STEP) sum_units<R, 1>(weight, length, values, unit, outputs, width);
         for (; unit < end; ++unit)
             for (int row = 0; row < R; ++row) {
                 float sum = 0.0F;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <stdexcept>
 
 #include "csrc/inference/network/sequence_pass.h"
@@ -137,20 +136,19 @@ CrossCache Transformer::allocate_cross_cache(const Sources& sources) const {
 
 void Transformer::project_memory(const Sources& sources, const float* states, std::size_t layer, CrossCache& cross_cache) const {
     const std::size_t width = shape.width;
-    const auto rows = static_cast<std::size_t>(std::accumulate(sources.lengths.begin(), sources.lengths.end(), std::int64_t{0}));
-    Buffer projected(rows * 2 * width);
+    Buffer projected;
     QuantizedRows scratch;
-    gemm(decoder[layer].cross_projection, quantized_decoder[layer].cross_projection, states, rows, projected.data(),
-         Epilogue::STORE, scratch);
-    const float* row = projected.data();
     float* next = cross_cache.floats.data() + layer * (cross_cache.floats.size() / decoder.size());
+    // One sentence at a time: the projection stays in a near cache, its rows for all sentences would not.
     for (const std::int64_t source_length : sources.lengths) {
         const auto length = static_cast<std::size_t>(source_length);
-        const std::size_t allocate_cross_cache = padded_length(length);
-        float *keys = next, *values = next + allocate_cross_cache * width;
-        pack_keys_values(row, 2 * width, 0, length, length, width, keys, values);
-        cross_cache.layers[layer].push_back({length, allocate_cross_cache, keys, values});
-        row += length * 2 * width, next += cross_cache_size(length, width);
+        projected.reserve(length * 2 * width);
+        gemm(decoder[layer].cross_projection, quantized_decoder[layer].cross_projection, states, length, projected.data(),
+             Epilogue::STORE, scratch);
+        float *keys = next, *values = next + padded_length(length) * width;
+        pack_keys_values(projected.data(), 2 * width, 0, length, length, width, keys, values);
+        cross_cache.layers[layer].push_back({length, padded_length(length), keys, values});
+        states += length * width, next += cross_cache_size(length, width);
     }
 }
 
