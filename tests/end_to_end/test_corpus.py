@@ -28,6 +28,7 @@ def processes(run: Watched) -> list[int]:
     return [int(pid) for pid in dict.fromkeys(re.findall(r" \[(\d+)\] ", run.log("corpus:train")))]
 
 
+@pytest.mark.exhaustive
 def test_text_is_cleaned_on_workers_that_die(tmp_path: Path) -> None:
     write_text(tmp_path / "text.tsv")
     text = {"corpus.train.embedded": 0, "corpus.train.tsv": tmp_path / "text.tsv"}

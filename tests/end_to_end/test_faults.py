@@ -89,6 +89,7 @@ def test_truncated_artifact_is_named_and_made_again(undisturbed: Watched, tmp_pa
     assert run.files() == undisturbed.files()
 
 
+@pytest.mark.exhaustive
 def test_a_network_that_sees_the_future_fails_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo checks its own BLEU: training without the causal mask learns to copy the next token, and cannot translate."""
 

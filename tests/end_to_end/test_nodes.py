@@ -85,6 +85,7 @@ def test_a_run_survives_the_loss_of_every_node_it_works_on(nodes: Nodes, tmp_pat
         assert 0 < sum(e.get("lost_seconds", 0) for e in events) < events[-1]["time"] - events[0]["time"]
 
 
+@pytest.mark.exhaustive
 def test_work_goes_where_what_it_asks_for_is(nodes: Nodes, tmp_path: Path) -> None:
     """Two of three nodes have accelerators: trainings spread over them, CPU steps stay off while trainings are to come."""
     plain, *fast = nodes.add(1), nodes.add(1, accelerator=1), nodes.add(1, accelerator=1)

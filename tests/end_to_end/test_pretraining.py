@@ -53,7 +53,10 @@ CONFIG: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(("target", "names"), [("spans", ("graph", "stepwise")), ("segments", ("graph",))])
+SPANS = pytest.param("spans", ("graph", "stepwise"), marks=pytest.mark.exhaustive)
+
+
+@pytest.mark.parametrize(("target", "names"), [SPANS, ("segments", ("graph",))])
 def test_a_pretrained_network_begins_with_a_lower_loss(tmp_path: Path, target: str, names: tuple[str, ...]) -> None:
     text = tmp_path / "documents.txt"
     text.write_text("".join(f"{document}\n" for document, _ in documents("further", 0, 1500)), encoding="utf-8")

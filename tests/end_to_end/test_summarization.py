@@ -26,6 +26,7 @@ def demo(store: Path, *settings: str) -> RunReport:
     return execute.run(config, plan, Store(config.store.path), config_file="demo-summarization.yaml", in_process=True)
 
 
+@pytest.mark.exhaustive
 def test_both_orders_learn_to_summarise(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = tmp_path / "store"
     assert demo(store, "defaults.training.updates=400", "evaluation.min_rouge=50").failed == {}

@@ -26,6 +26,7 @@ def model(run: Watched) -> bytes:
     return next((run.store / "train").glob("*/model.safetensors")).read_bytes()
 
 
+@pytest.mark.exhaustive
 def test_two_workers_learn_what_one_learns_and_survive_the_death_of_one(tmp_path: Path) -> None:
     alone, together, disturbed = (
         Watched(tmp_path / "1", *ALONE, *UNTIL),

@@ -138,7 +138,7 @@ def test_the_ray_job_is_closed_repeated_and_on_shared_storage(tmp_path: Path) ->
     assert spec["entrypoint"].startswith("python -m pipeline run /config/run.yaml")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_step_of_the_image_works_in_a_clean_directory(wheel: Path, tmp_path: Path) -> None:
     """Build, test and run stages one after the other, with the packages that this machine or its Python already has."""
     root = built(DOCKERFILE, tmp_path, wheel, {"DEVICE": "cpu", "TESTS": "tests/test_architecture.py"})

@@ -56,7 +56,7 @@ def test_a_table_has_a_row_for_each_system_and_number_of_clients(made, text, tmp
     assert {row["errors"] for row in found} == {"0"}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ctranslate2_and_mlflow_serve_the_same_system(made, text, tmp_path):
     arguments = [str(made["small"]), "--text", str(text), "--clients", "2", "--seconds", "2", "--rounds", "1"]
     assert load.main([*arguments, "--json", str(tmp_path / "load.json")]) == 0

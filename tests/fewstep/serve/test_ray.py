@@ -52,6 +52,7 @@ def test_a_cluster_answers_limits_and_drains(directories, tmp_path):
         assert server.process.wait(SLOW_SECONDS) == 0
 
 
+@pytest.mark.exhaustive
 def test_load_starts_a_second_replica(directories):
     options = ("--ray", "--max-batch", 1, "--max-replicas", 2, "--cpus", 0.5)
     ended, statuses = threading.Event(), set()

@@ -71,7 +71,7 @@ def test_mutated_configs_are_planned_or_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`FEWSTEP_MUTATIONS` is the number of configs, and `FEWSTEP_MUTATIONS_SEED` the first seed."""
-    count, first = int(os.environ.get("FEWSTEP_MUTATIONS", "400")), int(os.environ.get("FEWSTEP_MUTATIONS_SEED", "0"))
+    count, first = int(os.environ.get("FEWSTEP_MUTATIONS", "100")), int(os.environ.get("FEWSTEP_MUTATIONS_SEED", "0"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(downloads, "copy_from_url", offline)
     signal.signal(signal.SIGALRM, too_long)
