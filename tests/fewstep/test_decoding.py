@@ -1,4 +1,4 @@
-"""Decoding in batches: the order of results, budgets, prefetching, and batches that do not fit into memory."""
+"""Batches of sentences, read ahead of use."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fewstep.decoding import DecodingMemoryError, batches, decode_batch, decode_sentences
+from fewstep.decoding import DecodingMemoryError, batches, decode_batch, decode_sentences, prefetch
 from fewstep.translation import Hypothesis
 from tests.waiting import FAST_SECONDS
+
+# ---- decoding
 
 
 class Reversal:
@@ -107,3 +109,34 @@ def test_other_errors_are_not_caught() -> None:
     with pytest.raises(ValueError, match="CUDA"):
         decode_batch(decoder, [[7], [7]], 5)
     assert len(decoder.prepared) == 1
+
+
+# ---- reading ahead
+
+
+def test_items_come_in_their_order_with_what_was_made_of_them():
+    assert list(prefetch(lambda item: item * 2, [3, 1, 2])) == [(3, 6), (1, 2), (2, 4)]
+    assert list(prefetch(lambda item: item * 2, [])) == []
+
+
+def test_the_next_item_is_prepared_before_this_one_is_asked_to_end():
+    """The caller waits for the second item while it has the first, which would never end without prefetching."""
+    prepared = [threading.Event() for _ in range(3)]
+    turns = prefetch(lambda item: prepared[item].set(), [0, 1, 2])
+    next(turns)
+    assert prepared[1].wait(FAST_SECONDS)
+    assert not prepared[2].is_set()
+    next(turns)
+    assert prepared[2].wait(FAST_SECONDS)
+
+
+def test_one_item_needs_no_thread():
+    (made,) = prefetch(lambda item: threading.current_thread(), [1])
+    assert made[1] is threading.main_thread()
+
+
+def test_what_goes_wrong_is_raised_in_its_turn():
+    turns = prefetch(lambda item: 1 // item, [1, 0, 2])
+    assert next(turns) == (1, 1)
+    with pytest.raises(ZeroDivisionError):
+        next(turns)

@@ -1,15 +1,18 @@
-"""Counts, tables and alignment models whose checksums are right but whose content cannot be: they are refused and not followed."""
+"""Files whose checksums agree but whose contents cannot be are refused, and files that change in use do no harm."""
 
 from __future__ import annotations
 
+import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fewstep import CandidateTables
-from kernels import fast_align, symmetrize
+from kernels import NgramModel, fast_align, symmetrize
 from kernels.candidates import merge_candidates, read_counts
 from kernels.fast_align import shards
 from kernels.fast_align.model import AlignmentModel
@@ -18,6 +21,9 @@ from kernels.fast_align.shards import Counts, Part
 from kernels.symmetrize import symmetrize_arrays
 from tests.kernels.candidate_tables import SMALL, build
 from tests.kernels.forged_files import MODEL_HEADER, RUN_HEADER, checksum, forged_model, forged_run, forged_tables
+
+# ---- forged files
+
 
 PAIRS = [(["a", "b"], ["x", "y", "z"]), (["b"], ["z"])]
 
@@ -248,3 +254,39 @@ def test_links_to_words_of_other_sentences_are_refused() -> None:
     for forward, reverse in ((np.array([0, 1], np.int32), none), (none, np.array([0, 1 << 30], np.int32))):
         with pytest.raises(ValueError, match=r"pair 1: a link leads to position .* of 1 words"):
             symmetrize_arrays(starts, forward, starts, reverse, "union")
+
+
+# ---- files in use
+
+
+PROGRAM = """
+import os, sys
+from fewstep import CandidateTables, NgramModel
+from kernels.fast_align.model import AlignmentModel
+tables, ngram, model = CandidateTables.load("tables.bin"), NgramModel.load("m.ngram"), AlignmentModel.load("m.align")
+def answers():
+    return tables.row(10, 0), tables.prior(2, 0), ngram.score(["a", "b"]), model.probability("a", "x"), tables.verify()
+before = answers()
+for name in ("tables.bin", "m.ngram", "m.align"):
+    os.truncate(name, 0)
+assert answers() == before
+"""
+
+
+def test_a_file_that_is_truncated_under_its_reader_does_no_harm(tmp_path: Path) -> None:
+    """Before files were read, this process ended with SIGBUS."""
+    build([SMALL], tmp_path)
+    NgramModel.estimate([["a", "b"], ["b"]], 2, discount_fallback=(0.5, 1.0, 1.5)).save(tmp_path / "m.ngram")
+    fast_align([(["a", "b"], ["x", "y"])]).model.save(tmp_path / "m.align")
+    found = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=tmp_path, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False
+    )
+    assert found.returncode == 0
+
+
+@pytest.mark.parametrize("load", [NgramModel.load, AlignmentModel.load])
+def test_pipes_and_devices_are_refused_without_waiting(tmp_path: Path, load: object) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises((OSError, ValueError), match=path.name):
+            load(path)  # type: ignore[operator]

@@ -1,14 +1,20 @@
-"""Tests of plans and their builder."""
+"""Steps of a plan, the digest of their code, and text files."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pipeline.config.texts import TextConfig
+from pipeline.data.access import DataAccess
+from pipeline.plan import code_digest as codebase
 from pipeline.plan.step import Builder, Plan
+from pipeline.plan.text_files import text_files
 from pipeline.store.artifacts import Store
 from stages.errors import DataError
 from tests.pipeline.run.toys import STAGE, ToyConfig, ToyInputs, diamond
+
+# ---- steps
 
 
 @pytest.fixture
@@ -56,3 +62,80 @@ def test_two_different_steps_with_one_name_are_refused(tmp_path: Path) -> None:
     builder.add(STAGE, "a", ToyInputs(), ToyConfig("a"))
     with pytest.raises(AssertionError, match="expected different names for different steps, got toy:a twice"):
         builder.add(STAGE, "a", ToyInputs(), ToyConfig("b"))
+
+
+# ---- code
+
+
+def test_changed_extension_sources_change_the_digests_of_modules_that_import_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("stages", "kernels/csrc/base", "kernels/bindings", "fewstep"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "stages/one.py").write_text("def run():\n    from fewstep.native import fewstep_native\n")
+    (tmp_path / "stages/two.py").write_text("import stages.shared.shards\n")
+    (tmp_path / "fewstep/native.py").write_text("import fewstep_native\n")
+    (tmp_path / "kernels/csrc/base/a.cc").write_text("int a;")
+    monkeypatch.setattr(codebase, "ROOT", tmp_path)
+
+    def digests() -> list[str]:
+        codebase.code_digest.cache_clear()
+        return [codebase.code_digest(module) for module in ("stages.one", "stages.two")]
+
+    before = digests()
+    assert digests() == before
+    for name in ("csrc/base/a.cc", "bindings/b.cc"):
+        (tmp_path / "kernels" / name).write_text("int b;")
+        after = digests()
+        assert after[0] != before[0]
+        assert after[1] == before[1]
+        before = after
+    codebase.code_digest.cache_clear()
+
+
+def test_the_digest_of_the_report_covers_the_parts_of_other_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("stages/shared", "stages/lengths"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "stages/one.py").write_text("from stages.shared.report_parts import part_of\n")
+    (tmp_path / "stages/two.py").write_text("from stages.shared.report_parts import number\n")
+    monkeypatch.setattr(codebase, "ROOT", tmp_path)
+
+    def digests() -> list[str]:
+        codebase.code_digest.cache_clear()
+        return [codebase.code_digest(module) for module in ("stages.one", "stages.two")]
+
+    before = digests()
+    (tmp_path / "stages/lengths/report.py").write_text("def show(): ...\n")
+    after = digests()
+    codebase.code_digest.cache_clear()
+    assert after[0] != before[0]
+    assert after[1] == before[1]
+
+
+# ---- text files
+
+
+def step_names(text: TextConfig, folder: Path) -> list[list[str]]:
+    files = text_files(text, DataAccess(Store(folder / "store"), ("en", "de")))
+    return [[file.path.name for file in side] for side in (files.source, files.target, files.tsv)]
+
+
+def test_a_pattern_stands_for_its_files_in_order(tmp_path: Path) -> None:
+    for name in ("b.en.zst", "a.en.zst", "b.de.zst", "a.de.zst", "other.txt", "deep/c.en.zst"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode())
+    (tmp_path / "folder.en.zst").mkdir()
+    sides = TextConfig(source=(tmp_path / "*.en.zst", tmp_path / "other.txt"), target=(tmp_path / "[ab].de.zst",))
+    assert step_names(sides, tmp_path) == [["a.en.zst", "b.en.zst", "other.txt"], ["a.de.zst", "b.de.zst"], []]
+    assert step_names(TextConfig(tsv=(tmp_path / "**" / "*.en.zst",)), tmp_path)[2] == ["a.en.zst", "b.en.zst", "c.en.zst"]
+
+
+def test_a_file_whose_name_looks_like_a_pattern_is_itself(tmp_path: Path) -> None:
+    for name in ("a[1].tsv", "a1.tsv"):
+        (tmp_path / name).write_text(name)
+    assert step_names(TextConfig(tsv=(tmp_path / "a[1].tsv",)), tmp_path)[2] == ["a[1].tsv"]
+
+
+def test_a_pattern_without_files_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none-\*\.tsv: expected files that match the pattern, got none"):
+        step_names(TextConfig(tsv=(tmp_path / "none-*.tsv",)), tmp_path)

@@ -1,4 +1,4 @@
-"""The funnel of the training text, the Gantt chart, and the data of the browser."""
+"""Sections of the report, its Markdown, and means over seeds."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ import re
 import pytest
 
 from stages.context import StepContext, StepSpan
-from stages.report.findings.results import Findings, Outputs
+from stages.report.findings.results import NAMES, Findings, Outputs, Row
+from stages.report.findings.seeds import over_seeds, seed_tables
 from stages.report.findings.sentences import compact
 from stages.report.page.funnel import corpus
+from stages.report.page.markdown import markdown
 from stages.report.page.markup import section_element
 from stages.report.page.timeline import by_stage, duration, lanes, run_timeline
 from tests.stages.report.made_report import ENTRIES, page_of
+
+# ---- sections
+
 
 SPANS = (
     StepSpan("corpus:train", 100.0, 100.0, "hit"),
@@ -104,3 +109,80 @@ def test_sentences_are_scored_as_the_signature_states(report: StepContext) -> No
     outputs = Outputs([Sentence(0, "s", ("EIN Haus",))], {"a/b": ["ein haus"]})
     findings = Findings([Row("a", "b", "t", metrics)], {"t": outputs}, {}, {"t": 1}, {})
     assert compact(findings, "t")["rows"][0][3] == [100.0]
+
+
+# ---- Markdown
+
+
+def row(system: str, test: str = "news", **scores: tuple[float, str]) -> Row:
+    return Row(system, "greedy", test, {name: {"score": score, "signature": how} for name, (score, how) in scores.items()})
+
+
+def written(*rows: Row) -> str:
+    tests = dict.fromkeys((each.test for each in rows), 9)
+    return markdown("demo", Findings(list(rows), {}, {"rows": 7}, tests, {}), ["too little"])
+
+
+def test_other_scores_have_a_table_with_dashes_for_missing_ones() -> None:
+    text = written(
+        row("a", bleu=(30.126, "B"), ter=(50.5, "T"), compound_split_bleu=(31.0, "C")),
+        row("b", bleu=(31.0, "B"), ter=(49.0, "T")),
+    )
+    assert (
+        "\n\nOther scores (lower TER is better):\n\n"
+        "| system | search |   TER | split BLEU |\n"
+        "| ------ | ------ | ----: | ---------: |\n"
+        "| a      | greedy | 50.50 |      31.00 |\n"
+        "| b      | greedy | 49.00 |          - |\n\n"
+    ) in text
+
+
+def test_the_title_names_only_metrics_of_which_lower_is_better() -> None:
+    assert "\n\nOther scores:\n\n| system | search | tok. BLEU |" in written(row("a", tokenized_bleu=(30.0, "B")))
+
+
+def test_the_report_is_ascii() -> None:
+    assert written(row("a", bleu=(30.0, "B"), ter=(50.0, "T"))).isascii()
+
+
+def test_without_other_scores_there_is_no_table_of_them() -> None:
+    text = written(row("a", bleu=(30.0, "B"), chrf=(50.0, "C")))
+    assert "Other scores" not in text
+    assert "- BLEU: `B`\n- chrF++: `C`\n" in text
+
+
+def test_each_distinct_signature_is_listed_once() -> None:
+    text = written(
+        row("a", ter=(50.0, "T"), bleu=(30.0, "nrefs:1")),
+        row("b", bleu=(30.0, "nrefs:1")),
+        row("a", "wiki", bleu=(30.0, "nrefs:2")),
+    )
+    assert text.endswith("\n\nSignatures:\n\n- BLEU: `nrefs:1`\n- BLEU: `nrefs:2`\n- TER: `T`\n\n**Check failed:** too little\n")
+
+
+# ---- seeds
+
+
+def seed_row(system: str, search: str, bleu: float, **others: float) -> Row:
+    return Row(system, search, "test", {name: {"score": value} for name, value in {"bleu": bleu, **others}.items()})
+
+
+def test_statistics_are_those_of_the_same_search_of_each_seed() -> None:
+    rows = [
+        seed_row("a", "greedy", 30.0, chrf=50.0),
+        seed_row("a", "beam", 40.0),
+        seed_row("b", "greedy", 99.0),
+        seed_row("a-seed2", "greedy", 32.0),
+        seed_row("a-seed2", "beam", 40.0),
+    ]
+    greedy, beam = over_seeds(rows, {"a": ("a", "a-seed2")})
+    assert greedy["metrics"] == {"bleu": {"values": [30.0, 32.0], "mean": 31.0, "deviation": 1.4142}}  # chrF lacks a seed
+    assert (beam["search"], beam["seeds"], beam["metrics"]["bleu"]["deviation"]) == ("beam", 2, 0.0)
+    (table,) = seed_tables([greedy, beam], NAMES)
+    assert table.columns == ["entry", "seeds", "BLEU"]
+    assert table.rows == [["a/greedy", "2", "31.00 ± 1.41"], ["a/beam", "2", "40.00 ± 0.00"]]
+
+
+def test_without_seeds_there_is_no_table() -> None:
+    assert over_seeds([seed_row("a", "greedy", 1.0)], {}) == []
+    assert list(seed_tables([], NAMES)) == []

@@ -1,7 +1,9 @@
-"""Keys that the pages of methods name exist in configs."""
+"""Keys and figures that pages name exist."""
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,9 @@ from typing import Any
 import pytest
 
 from tests.docs.pages import PAGES, ROOT, name, prose
+
+# ---- keys
+
 
 METHODS = [page for page in PAGES if name(page).startswith("docs/methods/")]
 
@@ -46,3 +51,15 @@ def test_a_key_that_no_config_has_is_found() -> None:
         "| key of a search | effect |\n|---|---|\n| `beam_size`, `prefix` | x |\n\n| word | y |\n|---|---|\n| `z` | `sampled: 1` |"
     )
     assert set(named(text)) - KEYS == {"prefix", "sampled"}
+
+
+# ---- figures
+
+
+FIGURES = ROOT / "docs/methods/figures"
+
+
+def test_figures_of_methods_are_those_that_the_program_draws(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, str(FIGURES / "draw.py"), str(tmp_path)], check=True)
+    drawn = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.glob("*.svg")}
+    assert drawn == {path.name: path.read_text(encoding="utf-8") for path in FIGURES.glob("*.svg")}
