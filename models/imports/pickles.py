@@ -105,7 +105,7 @@ SHARED = 4
 
 
 def _stacks(path: Path) -> Iterator[_Stack]:
-    """Yield the pickles of a file, followed to their ends. PyTorch states its formats apart by the first bytes."""
+    """Yield the pickles of a file, followed to their ends. The first bytes distinguish the formats of PyTorch."""
     with path.open("rb") as file:
         is_archive = file.read(len(ARCHIVE)) == ARCHIVE
     if is_archive:
