@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,9 @@ from fewstep.system.format import BundleError, write_json
 from fewstep.system.integrity import measure, seal
 from models.bundle.directory import load_model, load_system
 from tests.fewstep.systems import LINES, SYSTEMS, write, write_systems
+
+NOBODY = 65534
+"""A user without files."""
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +199,73 @@ def test_pieces_of_a_vocabulary_are_unicode(directory: Path) -> None:
         (directory / name).write_bytes(content.replace("läuft".encode(), b"l\xffxuft"))
     with pytest.raises(BundleError, match=r"source.spm: expected a SentencePiece model, got: 'utf-8' codec"):
         fewstep.load(directory, verify=False)
+
+
+BORDERS: list[tuple[str, str, str, object, str]] = [
+    ("ctc", "beam", "candidates", 1 << 62, "a number of at most 1024"),
+    ("ctc", "beam", "beam_size", 1 << 32, "a number of at most 4096"),
+    ("ctc", "beam", "ngram_weight", 1e308, "a number of at most 1000000.0"),
+    ("ctc", "beam", "token_bonus", float("inf"), "a finite number"),
+    ("aggressive", "tree", "tree_nodes", 1 << 61, "a number of at most 512"),
+    ("aggressive", "gad", "draft_width", (1 << 63) - 1, "an integer"),
+    ("cmlm", "passes", "iterations", (1 << 31) - 1, "a number of at most 256"),
+    ("cmlm", "lengths", "length_candidates", 1 << 53, "a number of at most 256"),
+    ("autoregressive", "beam", "beam_size", 1 << 32, "a number of at most 1024"),
+    ("autoregressive", "beam", "length_penalty", float("nan"), "a finite number"),
+    ("dag", "beam", "beams_per_length", 1 << 62, "a number of at most 4096"),
+    ("lattice", "viterbi", "length_window", 1 << 62, "a number of at most 1024"),
+    ("lattice", "best", "n_best", 1 << 31, "a number of at most 1024"),
+]
+
+
+@pytest.mark.parametrize(("name", "label", "option", "value", "expected"), BORDERS)
+def test_a_number_of_a_search_is_refused_with_its_bound(
+    systems: dict[str, Path], tmp_path: Path, name: str, label: str, option: str, value: object, expected: str
+) -> None:
+    directory = shutil.copytree(systems[name], tmp_path / "system")
+    searches = read_description(directory)["searches"]
+    searches[label][option] = value
+    edit(directory / "system.json", searches=searches)
+    with pytest.raises(BundleError, match=rf"system\.json: {option}: expected {expected}, got "):
+        fewstep.load(directory)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("source_prefix", [7] * 65), ("searches", {str(n): {} for n in range(1001)}), ("parts", {str(n): {} for n in range(10_001)})],
+)
+def test_entries_of_a_description_are_counted(directory: Path, key: str, value: Any) -> None:
+    edit(directory / "system.json", **{key: value})
+    with pytest.raises(BundleError, match=f"{key}: expected at most {len(value) - 1} entries, got {len(value)}"):
+        fewstep.load(directory)
+
+
+def test_a_system_is_only_read(systems: dict[str, Path]) -> None:
+    """By a user who owns nothing, if the tests run as root."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        folder.chmod(0o755)
+        directory = shutil.copytree(systems["aggressive"], folder / "system")
+        for path in (*directory.rglob("*"), directory):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        before = [(path, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(folder.rglob("*"))]
+        worker = multiprocessing.get_context("fork").Process(target=_translate_as_nobody, args=(directory,))
+        worker.start()
+        worker.join()
+        assert worker.exitcode == 0
+        assert before == [(path, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(folder.rglob("*"))]
+    finally:
+        for path in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+            path.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+def _translate_as_nobody(directory: Path) -> None:
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+    assert len(fewstep.load(directory).translate(LINES)) == len(LINES)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
