@@ -6,6 +6,8 @@ import re
 import pytest
 
 from fewstep import streams
+from fewstep.system.description import MAX_ENTRIES
+from models.imports import pickles
 from pipeline.config import schema
 from pipeline.config.files import limits as of_configs
 from pipeline.store import url_copy
@@ -56,5 +58,8 @@ def test_the_limits_are_those_of_the_source() -> None:
         f"{of_text.MAX_RATIO}",
         f"{of_text.MAX_ROW_GROUP_BYTES // gib} GiB; {of_text.MAX_BATCH_BYTES // gib} GiB",
         f"{url_copy.MAX_UNSTATED_BYTES // gib} GiB; the free space",
+        "; ".join(f"{count:,}" for count in MAX_ENTRIES.values()),
+        f"{pickles.MAX_BYTES // mib} MiB, {pickles.MAX_OPERATIONS:,}; {pickles.MAX_VALUES:,}; {pickles.MAX_DEPTH}",
+        "[beside each option](docs/reference/config.md)",
         "`cluster.silence_seconds`",
     ]
