@@ -22,6 +22,7 @@ from stages.errors import ArtifactError, StageError
 from stages.stage import Stage
 from stages.workers import Resources
 from stages.workers.ray_workers import RayWorkers
+from tests.end_to_end.nodes import patience
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
@@ -37,7 +38,8 @@ def test_a_cluster_that_is_not_there_is_named_at_once() -> None:
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[Machines]:
-    machines = connect_ray(Cluster(cpus=2))
+    with patience():
+        machines = connect_ray(Cluster(cpus=2))
     yield machines
     machines.close()
 

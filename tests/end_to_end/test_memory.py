@@ -12,6 +12,7 @@ from pipeline.run.machines import Machines
 from pipeline.run.ray_cluster.connection import connect_ray
 from stages.workers import Resources
 from stages.workers.ray_workers import RayWorkers
+from tests.end_to_end.nodes import patience
 from tests.waiting import SLOW_SECONDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
@@ -34,7 +35,8 @@ def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
         pytest.skip("needs 8 GiB of free memory")
     monkeypatch.setenv("RAY_memory_usage_threshold", str(1 - (available - ROOM) / total))
     monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "100")
-    machines = connect_ray(Cluster(cpus=1))
+    with patience():
+        machines = connect_ray(Cluster(cpus=1))
     yield machines
     machines.close()
 

@@ -29,8 +29,10 @@ from stages.workers.ray_workers import RayWorkers, options
 
 log = logging.getLogger("fewstep")
 
-STARTS = 3
-"""Attempts to start a local cluster: Ray gives its processes 30 seconds, which may be too little on a loaded machine."""
+STARTS = 5
+"""Attempts to start a local cluster: Ray gives its node 30 seconds, which may be too little on a loaded machine."""
+HEAD_START_SECONDS = 120
+"""Time that Ray waits for the port of the head of a local cluster."""
 INIT: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "fewstep"}
 
 
@@ -48,6 +50,7 @@ def join(address: str) -> None:
 
 def start_local(cpus: int | None) -> None:
     """Start a cluster of this machine, which ends with this process. Raises StageError if Ray does not start."""
+    os.environ.setdefault("RAY_gcs_server_port_wait_time_s", str(HEAD_START_SECONDS))
     for attempt in range(1, STARTS + 1):
         try:
             ray.init(address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=200 * 2**20, **INIT)
