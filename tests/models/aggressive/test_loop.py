@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep.config.options import OutputLimits
@@ -196,7 +196,6 @@ def look_up(hint, written, max_ngram, width):
     return []
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 6))
 def test_texts_are_looked_up_as_lists_are(seed, max_ngram, width):
     draw = random.Random(seed)

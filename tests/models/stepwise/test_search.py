@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep.config.options import NucleusSampling, OutputLimits, Shortlist
@@ -56,7 +56,6 @@ def compare(model, rows, search, ngram=None):
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@settings(max_examples=5, deadline=None)
 @given(seed=st.integers(0, 1000), search=st.sampled_from(SEARCHES), count=st.integers(1, 5))
 def test_buffers_of_rounded_sizes_find_what_native_code_finds(order, seed, search, count):
     if search.selection == "double-top-k" and ORDERS[order].step_size > 2:
