@@ -30,6 +30,7 @@ $(PACKAGES): constraints.txt pyproject.toml
 
 $(READY): $(PACKAGES) $(NATIVE)      # the extension, compiled where its sources changed
 	$(PIP) $(EDITABLE)
+	$(BIN)/python -m pipeline.config.docs schema
 	rm -f .venv/.ready*
 	touch $@
 

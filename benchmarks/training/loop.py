@@ -32,7 +32,7 @@ from models.family import family_named
 from models.training.batch import Batch, Position, prefetch_batches, shares
 from models.training.config import TrainingConfig
 from models.training.loop import updates
-from models.training.optimizer import Optimizer, learning_rate
+from models.training.optimizer import ADAM_BETA1, Optimizer, learning_rate
 from models.training.precision import TYPES, arithmetic
 from models.training.worker import TrainingWorker
 from stages.context import StepContext
@@ -83,7 +83,7 @@ def whole_stream(tokens: Path, sizes: Sizes) -> PoolStream:
 def bare(model: nn.Module, batches: list[Batch], recipe: TrainingConfig, device: torch.device) -> Callable[[int], None]:
     """Return a function that makes the next n updates in a bare loop."""
     optimizer = torch.optim.AdamW(
-        model.parameters(), betas=(recipe.adam_beta1, recipe.adam_beta2), eps=recipe.adam_epsilon, weight_decay=0.0, fused=True
+        model.parameters(), betas=(ADAM_BETA1, recipe.adam_beta2), eps=recipe.adam_epsilon, weight_decay=0.0, fused=True
     )
     numbered = enumerate(batches, 1)
 

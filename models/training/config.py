@@ -32,8 +32,6 @@ class TrainingConfig:
     constant."""
     warmup_updates: Annotated[int, Ge(0)] = 1000
     """Updates over which the learning rate rises linearly from zero."""
-    adam_beta1: Annotated[float, Ge(0), Lt(1)] = 0.9
-    """Decay of Adam's first moment."""
     adam_beta2: Annotated[float, Ge(0), Lt(1)] = 0.98
     """Decay of Adam's second moment."""
     adam_epsilon: Annotated[float, Gt(0)] = 1e-9

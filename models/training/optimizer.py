@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from models.training.config import TrainingConfig
 from models.training.finite import REMEDY, NotFiniteError, not_finite
 
+ADAM_BETA1 = 0.9
+"""Decay of Adam's first moment, as in Vaswani et al. (2017) and all papers since."""
 MAX_SKIPPED = 5
 """Number of consecutive updates with a gradient that is not finite after which training fails."""
 MAX_SKIPPED_FLOAT16 = 20
@@ -70,7 +72,7 @@ class Optimizer:
         self._flat = flat
         self._adam = torch.optim.AdamW(
             [flat],
-            betas=(config.adam_beta1, config.adam_beta2),
+            betas=(ADAM_BETA1, config.adam_beta2),
             eps=config.adam_epsilon,
             weight_decay=config.weight_decay,
             fused=True,

@@ -9,7 +9,6 @@ from difflib import get_close_matches
 from typing import Any
 
 from fewstep.config.problems import KeyPath
-from pipeline.config.renamed import current_key, current_value
 from pipeline.config.tree import Node, dotted, shown
 from pipeline.config.types import inside, keys, metadata, strip
 
@@ -72,8 +71,6 @@ def _complaint(error: Mapping[str, Any], whole: type) -> Complaint:
         return Complaint(path, f"something else ({error['msg']})", got)
     context = {key: f"{v:g}" if isinstance(v, float) else v for key, v in error.get("ctx", {}).items()}
     valid = tuple(re.findall(r"'([^']*)'", str(context.get("expected", ""))))
-    if (renamed := current_value(error["input"])) in valid:
-        return Complaint(path, f"{renamed!r}, the new name of this value", got)
     return Complaint(path, _EXPECTED[kind].format(**context), got, valid)
 
 
@@ -89,8 +86,6 @@ def _genuine(errors: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 def _wrong_key(path: KeyPath, kinds: Iterable[Any]) -> Complaint:
     kinds = [strip(kind) for kind in kinds]
     valid = tuple(sorted(key for kind in kinds for key in keys(kind)))
-    if renamed := current_key(str(path[-1]), kinds):
-        return Complaint(path, f"{renamed!r}, the new name of this key", repr(path[-1]))
     known = bool(get_close_matches(str(path[-1]), valid, n=1))
     expected = "a known key" if known else f"one of the keys {', '.join(valid)}"
     return Complaint(path, expected, repr(path[-1]), valid)

@@ -34,7 +34,7 @@ from stages.align import AlignConfig
 from stages.corpus import Filters
 from stages.lattice import LatticeConfig
 from stages.ngram import NgramConfig
-from stages.score import MetricName
+from stages.score import ScoreOptions
 from stages.shared.tasks import TaskName
 from stages.table import STAGES
 from stages.vocabulary import VocabularyConfig
@@ -114,33 +114,15 @@ class MutualInformation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class Evaluation(ScoreOptions):
     """Decoding, scoring and display of test sets."""
 
     baseline: str = ""
     """Result that the others are compared with: a system with its default search, or `system/label` with another of its searches.
     Empty: the first system."""
-    tokenizer: Literal["auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none"] = "auto"
-    """The tokeniser of sacreBLEU; auto selects it by the target language: `zh`, `ja-mecab`, `ko-mecab`, `char` for other languages
-    without spaces such as Thai, and 13a for all others. Validations of trainings always do so. ROUGE uses the same tokeniser,
-    except that it has its own word segmentation in place of 13a."""
-    lowercase: bool = False
-    """Compare without case (`-lc`); ROUGE always does."""
-    decode_entities: bool = False
-    """Replace entities such as `&apos;` and `&amp;`, which Moses' tokeniser writes, in hypotheses and references before they are
-    compared. The report shows texts as they are."""
-    metrics: Annotated[tuple[MetricName, ...], MinLen(1)] = ("bleu", "chrf", "ter", "tokenized_bleu")
-    """Metrics to compute."""
     comet: Path | None = None
     """Checkpoint file of a COMET model on this machine, which adds the metric `comet` (package unbabel-comet). Nothing is
     downloaded. Empty: no COMET."""
-    head_and_tail: bool = False
-    """Also compute the precision of the first and of the last words of hypotheses of long sentences."""
-    long_sentences: Annotated[int, Ge(0)] = 30
-    """Number of words in the reference above which a sentence is long."""
-    length_bins: tuple[Annotated[int, Ge(1)], ...] = ()
-    """Also compute BLEU by the length of the reference: the largest number of words of each bin, ascending, such as
-    `[10, 20, 30]`; one more bin holds longer references. Empty: no bins."""
     likelihood: bool = False
     """Also compute the perplexity of the references under each system, per subword, comparable over one vocabulary."""
     mutual_information: dict[Name, MutualInformation] = field(default_factory=dict)
@@ -157,8 +139,6 @@ class Evaluation:
     parallel_analysis: bool = False
     """Analyse the slots of all systems of family `parallel`: the accuracy of target tokens under the best assignment, and their
     recall among the best candidates of slots."""
-    repetition: bool = False
-    """Also compute the share of tokens, and of words, that equal the one before them."""
     lattice_analysis: Annotated[int, Ge(0)] = 0
     """Analyse the lattices of all systems of family `lattice`, and time the parts of decoding for this number of sentences of each
     test set; 0: no analysis."""

@@ -21,7 +21,8 @@ from stages.corpus import CorpusConfig, Filters
 from stages.distill import DistillConfig
 from stages.external import CTranslate2Options, ExternalConfig
 from stages.report import ReportConfig, SystemPair
-from stages.score import ScoreConfig
+from stages.score import ScoreConfig, ScoreOptions
+from stages.shared.scoring.options import ComparisonOptions
 from stages.system import SystemConfig
 from stages.train import TrainConfig
 from stages.tune import TuneConfig
@@ -124,28 +125,15 @@ def tune_config(config: RunConfig, search: SearchConfig) -> TuneConfig:
         length_penalties=evaluation.length_penalties if search.penalises_length else (),
         target_language=config.languages.target,
         task=config.task,
-        tokenizer=evaluation.tokenizer,
-        lowercase=evaluation.lowercase,
-        decode_entities=evaluation.decode_entities,
         batch_tokens=evaluation.batch_tokens,
+        **vars(part(evaluation, ComparisonOptions)),
     )
 
 
 def score_config(config: RunConfig, search: SearchConfig) -> ScoreConfig:
     """Return how hypotheses of `search` are scored."""
-    evaluation = config.evaluation
-    return ScoreConfig(
-        target_language=config.languages.target,
-        tokenizer=evaluation.tokenizer,
-        lowercase=evaluation.lowercase,
-        decode_entities=evaluation.decode_entities,
-        metrics=evaluation.metrics,
-        head_and_tail=evaluation.head_and_tail,
-        long_sentences=evaluation.long_sentences,
-        length_bins=evaluation.length_bins,
-        repetition=evaluation.repetition,
-        diversity=search.n_best > 1,
-    )
+    chosen = vars(part(config.evaluation, ScoreOptions))
+    return ScoreConfig(target_language=config.languages.target, diversity=search.n_best > 1, **chosen)
 
 
 def contrastive_config(config: RunConfig) -> ContrastiveConfig:

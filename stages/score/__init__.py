@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from fewstep.config.bounds import Ge, MinLen
 from stages.artifacts import ExternalFile, Hypotheses, Scores, System, Text
+from stages.shared.scoring.options import ComparisonOptions
 from stages.stage import Implementation, Stage
 
 MetricName = Literal[
@@ -34,28 +36,28 @@ class ScoreInputs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreConfig:
+class ScoreOptions(ComparisonOptions):
+    """Metrics and analyses that a config chooses."""
+
+    metrics: Annotated[tuple[MetricName, ...], MinLen(1)] = ("bleu", "chrf", "ter", "tokenized_bleu")
+    """Metrics to compute."""
+    head_and_tail: bool = False
+    """Also compute the precision of the first and of the last words of hypotheses of long sentences."""
+    long_sentences: Annotated[int, Ge(0)] = 30
+    """Number of words in the reference above which a sentence is long."""
+    length_bins: tuple[Annotated[int, Ge(1)], ...] = ()
+    """Also compute BLEU by the length of the reference: the largest number of words of each bin, ascending, such as
+    `[10, 20, 30]`; one more bin holds longer references. Empty: no bins."""
+    repetition: bool = False
+    """Also compute the share of tokens, and of words, that equal the one before them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreConfig(ScoreOptions):
     """Metrics and analyses of hypotheses."""
 
     target_language: str
     """Language code of the hypotheses; determines the tokeniser."""
-    tokenizer: Literal["auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none"] = "auto"
-    """Tokeniser of sacreBLEU; `auto` follows the target language. ROUGE uses it too, except for 13a, which ROUGE replaces by its
-    own words."""
-    lowercase: bool = False
-    """Ignore case (`-lc`). ROUGE always does."""
-    decode_entities: bool = False
-    """Replace entities such as `&apos;` in hypotheses and references before they are compared."""
-    metrics: tuple[MetricName, ...] = ("bleu", "chrf", "ter", "tokenized_bleu")
-    """Metrics to compute."""
-    head_and_tail: bool = False
-    """Compute the precision of the first and of the last words of hypotheses of long sentences."""
-    long_sentences: int = 30
-    """Number of words of the reference above which a sentence is long."""
-    length_bins: tuple[int, ...] = ()
-    """Compute BLEU by reference length: upper ends of the bins in words; a last bin holds longer references. Empty: no bins."""
-    repetition: bool = False
-    """Compute the share of tokens and words that equal the one before them."""
     diversity: bool = False
     """Compute the quality and the diversity of all hypotheses of a sentence."""
 

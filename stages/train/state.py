@@ -116,8 +116,7 @@ class TrainingFiles:
         model.load_state_dict(found.model)
         optimizer.load(found.optimizer)
         validations = tuple(Validation(*values) for values in found.state["validations"])
-        num_shares = int(found.state.get("num_shares", num_shares))  # checkpoints of earlier versions do not name it
-        return Progress(update, Position(*found.state["position"]), validations, num_shares)
+        return Progress(update, Position(*found.state["position"]), validations, int(found.state["num_shares"]))
 
     def finish(self, progress: Progress, config: TrainConfig, sizes: Sizes, facts: dict[str, Any]) -> None:
         """Average the candidates and write the results of the stage.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fewstep.config.search import SearchConfig
 from stages.artifacts import System, Text, Tuned
+from stages.shared.scoring.options import ComparisonOptions
 from stages.shared.tasks import TaskName
 from stages.stage import Implementation, Stage
 
@@ -17,7 +18,7 @@ class TuneInputs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneConfig:
+class TuneConfig(ComparisonOptions):
     """The search, candidate length penalties, and the metric that compares them."""
 
     search: SearchConfig
@@ -28,12 +29,6 @@ class TuneConfig:
     """Language code of the hypotheses; determines the tokeniser."""
     task: TaskName = "translation"
     """Task of the system; determines the metric."""
-    tokenizer: str = "auto"
-    """Tokeniser of sacreBLEU; `auto` follows the target language."""
-    lowercase: bool = False
-    """Ignore case in the comparison."""
-    decode_entities: bool = False
-    """Replace entities such as `&apos;` in hypotheses and references before they are compared."""
     batch_tokens: int = 4000
     """Padded source tokens in a batch, EOS included."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.config.docs import schema
 from tests.docs.pages import PAGES, ROOT, name, prose
 
 # ---- keys
@@ -27,7 +28,7 @@ def properties(schema: Any) -> Iterator[str]:
         yield from properties(value)
 
 
-KEYS = frozenset(properties(json.loads((ROOT / "configs" / "schema.json").read_text(encoding="utf-8"))))
+KEYS = frozenset(properties(json.loads(schema())))
 
 
 def named(text: str) -> Iterator[str]:

@@ -103,8 +103,9 @@ def test_a_tree_is_accepted_at_least_as_far_as_its_own_chain():
     assert sum(one.steps for one in tree) < sum(one.steps for one in chain)
 
 
-def test_the_loss_is_the_decayed_sum_of_the_heads():
-    model, batch = heads_of(VERIFIER), batch_of(6, 7)
+@pytest.mark.parametrize("decay", [0.8, 0.5])
+def test_the_loss_is_the_decayed_sum_of_the_heads(decay):
+    model, batch = heads_of(VERIFIER, head_loss_decay=decay), batch_of(6, 7)
     states = model.verifier_states(batch.target, model.encode(batch.source, batch.source_lengths))
     log_probs = model.logits(model.drafting_states(states)).log_softmax(3)
     expected = [0.0] * 4
@@ -114,7 +115,7 @@ def test_the_loss_is_the_decayed_sum_of_the_heads():
                 if slot + head < length:
                     expected[head - 1] -= log_probs[row, slot, head - 1, batch.target[row, slot + head]].item()
     found = loss(model, batch, 0.0)
-    assert found.total.item() == pytest.approx(sum(0.8 ** (head + 1) * nll for head, nll in enumerate(expected)), rel=1e-5)
+    assert found.total.item() == pytest.approx(sum(decay ** (head + 1) * nll for head, nll in enumerate(expected)), rel=1e-5)
     assert float(found.statistics["nll"]) == pytest.approx(expected[0], rel=1e-5)
     assert int(found.count) == int(batch.target_lengths.sum())
 

@@ -36,6 +36,13 @@ def test_a_mixture_is_centred_on_the_relative_position():
     torch.testing.assert_close(found, torch.stack((near, near.flip(0))), rtol=0, atol=1e-6)
 
 
+def test_a_mixture_at_a_low_temperature_is_the_nearest_token():
+    config = dataclasses.replace(SOFT, copy_temperature=0.001)
+    found = mixture(config, torch.tensor([3]), torch.tensor([9]), torch.arange(9), 3)[0]
+    assert found.argmax(1).tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    torch.testing.assert_close(found.amax(1), torch.ones(9))
+
+
 def test_mixtures_do_not_depend_on_padding():
     for config in (SOFT, dataclasses.replace(CTC, slot_input="gaussian")):
         alone = mixture(config, torch.tensor([3]), torch.tensor([6]), torch.arange(6), 3)

@@ -6,7 +6,6 @@ import pytest
 
 from fewstep.config.options import OutputLimits, Shortlist
 from fewstep.families.stepwise.config import StepwiseSearch
-from pipeline.config import renamed
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
 from tests.pipeline.config.config_text import load, wrong
@@ -96,58 +95,3 @@ def test_a_rule_that_rests_on_a_value_that_is_wrong_by_itself_is_silent(tmp_path
     text = "ngram: {order: 0}\nsystems: {a: {order: semi-autoregressive, search: {greedy: {ngram_weight: 0.3}}}}"
     (problem,) = wrong(tmp_path, text)
     assert problem.startswith("c.yaml:1: ngram.order")
-
-
-# ---- former names
-
-HOMES = {
-    "defaults: {{training: {{{}: 3}}}}": ["average_count"],
-    "systems: {{a: {{{}: 3}}}}": ["average_fewer"],
-    "systems: {{a: {{family: dag, {}: 3}}}}": ["sampled_words", "length_loss"],
-    "systems: {{b: {{}}, a: {{family: aggressive, verifier: b, data: raw, {}: 3}}}}": ["prefix", "last_token"],
-    "systems: {{a: {{search: {{beam: {{{}: 3}}}}}}}}": [
-        *("shortlist_words", "shortlist_links", "max_extra_tokens", "min_tokens", "max_tokens", "allow_unknown", "temperature"),
-        *("top_p", "seed", "prune"),
-    ],
-    "systems: {{a: {{family: lattice, search: {{viterbi: {{{}: 3}}}}}}}}": ["prune"],
-    "systems: {{b: {{}}, a: {{family: aggressive, verifier: b, data: raw, search: {{gad++: {{{}: 3}}}}}}}}": [
-        *("draft_words", "draft_links", "ranks", "gap", "strict_end", "worthwhile", "temperature"),
-    ],
-    "evaluation: {{{}: 3}}": ["graphs", "lattices", "minimum_bleu", "minimum_rouge"],
-    "cluster: {{{}: 3}}": ["pass_tokens", "patience_seconds"],
-    "teacher: {{}}\ndistillation: {{{}: 3}}": ["shortlist_words", "prune", "max_tokens"],
-}
-
-
-@pytest.mark.parametrize(("text", "key"), [(text, key) for text, keys in HOMES.items() for key in keys])
-def test_a_former_key_is_refused_with_its_present_name(tmp_path: Path, text: str, key: str) -> None:
-    (problem,) = wrong(tmp_path, text.format(key))
-    lattice = "lattice" in text and key == "prune"
-    present = renamed.KEYS[key][1 if lattice else 0]
-    assert problem.endswith(f".{key}: expected {present!r}, the new name of this key, got {key!r}")
-
-
-def test_every_former_key_has_a_place() -> None:
-    assert {key for keys in HOMES.values() for key in keys} == set(renamed.KEYS)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("defaults: {{training: {{precision: {}}}}}", "bf16"),
-        ("systems: {{a: {{family: dag, search: {{greedy: {{precision: {}}}}}}}}}", "fp32"),
-        ("systems: {{a: {{search: {{greedy: {{precision: {}}}}}}}}}", "fp16"),
-        ("cluster: {{resources: {{{}: {{cpus: 1}}}}}}", "graphs"),
-        ("cluster: {{resources: {{{}: {{cpus: 1}}}}}}", "lattices"),
-    ],
-)
-def test_a_former_value_is_refused_with_its_present_name(tmp_path: Path, text: str, value: str) -> None:
-    (problem,) = wrong(tmp_path, text.format(value))
-    assert f"expected {renamed.VALUES[value]!r}, the new name of this value, got {value!r}" in problem
-
-
-def test_present_keys_are_not_taken_for_former_ones(tmp_path: Path) -> None:
-    """`prune` of n-gram models, `top_p` of graphs and `seed` of trainings keep their names."""
-    text = "ngram: {prune: [0, 1]}\ndefaults: {training: {seed: 3, max_tokens: 99}}\n"
-    text += "systems: {a: {family: dag, search: {beam: {top_p: 0.5}}}}"
-    assert load(tmp_path, text).systems["a"].search.keys() == {"beam-top_p0.5"}

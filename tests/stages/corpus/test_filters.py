@@ -67,6 +67,8 @@ def clean(
         ({"min_length": 2}, ("One two", "Eins zwei"), None),
         ({"max_length": 3}, ("one two three four", "eins zwei"), "length"),
         ({"max_length": 3}, ("one two three", "eins zwei drei"), None),
+        ({"max_word_characters": 4}, ("abcde f", "ab cd"), "word"),
+        ({"max_word_characters": 4}, ("abcd e f", "ab cd"), None),
         ({"max_ratio": 2.0}, ("abcd", "abcdefghi"), "ratio"),
         ({"max_ratio": 2.0}, ("abcd", "abcdefgh"), None),
         ({"max_ratio": 2.0}, ("über" * 2, "ub" * 2), None),

@@ -133,6 +133,15 @@ def test_large_vocabularies_have_bytes_by_default(size: int, stated: bool | None
     assert (config.byte_fallback, config.character_coverage) == (expected, 0.9995 if expected else 1.0)
 
 
+def test_characters_beyond_the_coverage_are_unknown(tmp_path: Path) -> None:
+    text = text_of(tmp_path / "t", [("abc abd", "cab")] * 99 + [("z", "abc")])
+    options = {"size": 20, "exact": False, "byte_fallback": False, "joint": False}
+    for coverage, unknown in ((1.0, False), (0.99, True)):
+        pieces = processor(train(tmp_path / str(coverage), text, character_coverage=coverage, **options).path, "source")
+        assert (UNK in pieces.encode("z")) == unknown
+        assert UNK not in pieces.encode("abc d")
+
+
 def test_a_word_without_end_is_named(tmp_path: Path) -> None:
     text = text_of(tmp_path / "t", [("a b", "c"), ("d", f"e {'x' * 20_001}")])
     with pytest.raises(DataError, match=r"at most 20,000 characters, got one of 20,001 in pair 2 of the cleaned text \(target\)"):
