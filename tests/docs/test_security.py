@@ -6,7 +6,10 @@ import re
 import pytest
 
 from fewstep import streams
+from fewstep.serve import body, connections
+from fewstep.serve.settings import Settings
 from fewstep.system.description import MAX_ENTRIES
+from fewstep.system.system import MAX_EXPLAINED_TOKENS
 from models.imports import pickles
 from pipeline.config import schema
 from pipeline.config.files import limits as of_configs
@@ -14,6 +17,7 @@ from pipeline.store import url_copy
 from stages.corpus import limits as of_text
 from tests.docs.pages import ROOT, text
 
+SERVER = Settings()
 PAGE = text(ROOT / "SECURITY.md")
 PROMISES = PAGE.partition("## Promises\n")[2].partition("\n## ")[0]
 ROW = re.compile(r"^\| (?P<promise>.+) \| `(?P<file>[\w/.]+)::(?P<name>\w+)` \|$", re.MULTILINE)
@@ -57,6 +61,9 @@ def test_the_limits_are_those_of_the_source() -> None:
         f"{streams.MAX_LINE_BYTES // mib} MiB",
         f"{of_text.MAX_RATIO}",
         f"{of_text.MAX_ROW_GROUP_BYTES // gib} GiB; {of_text.MAX_BATCH_BYTES // gib} GiB",
+        f"{SERVER.max_request_bytes // mib} MiB; {SERVER.max_sentences}; {SERVER.max_characters:,}; {MAX_EXPLAINED_TOKENS}",
+        f"{connections.HEAD_SECONDS:g} s; {SERVER.body_seconds:g} s, {body.MIN_BYTES_PER_SECOND:,} bytes/s; "
+        f"{connections.MAX_PARTS:,} and one for each {connections.PART_BYTES} bytes",
         f"{url_copy.MAX_UNSTATED_BYTES // gib} GiB; the free space",
         "; ".join(f"{count:,}" for count in MAX_ENTRIES.values()),
         f"{pickles.MAX_BYTES // mib} MiB, {pickles.MAX_OPERATIONS:,}; {pickles.MAX_VALUES:,}; {pickles.MAX_DEPTH}",
