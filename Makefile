@@ -64,7 +64,7 @@ test-asan: $(DEV)       ## the kernels' tests with the address and undefined-beh
 	$(BIN)/cmake --build $(ASAN)
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 		PYTHONPATH=$(ASAN):$$($(BIN)/python -c 'import sys; print(":".join(sys.path))') \
-		$(BIN)/python -S -m pytest tests/fewstep tests/kernels -m "not slow" -p no:cacheprovider
+		$(BIN)/python -S -m pytest tests/fewstep tests/kernels -m "not slow and not exhaustive" -p no:cacheprovider
 
 bench: $(DEV)           ## a config's systems and CTranslate2 (CONFIG=...), then all families; SIZE=base: the latter alone (QUICK=1, ONLY=..., BERGAMOT=PYTHON)
 ifeq ($(SIZE),)

@@ -138,6 +138,6 @@ def test_a_module_under_the_name_of_another_level_is_refused(tmp_path: Path) -> 
 def test_kernels_and_networks_on_lower_levels(level: str) -> None:
     """The best level is tested by the tests themselves; programs for GPUs have no levels."""
     folders = ["tests/kernels", "tests/fewstep/networks", "tests/fewstep/search", "--ignore-glob=*/test_gpu_*"]
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "not slow and not gpu", *folders]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "not slow and not exhaustive and not gpu", *folders]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, "FEWSTEP_ISA": level}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]
