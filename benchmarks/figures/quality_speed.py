@@ -95,7 +95,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=ROOT / "docs/figures/quality-speed.svg")
     arguments = parser.parse_args()
     mpl.use("svg")
-    mpl.rcParams.update({"svg.hashsalt": "fewstep", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False})
+    mpl.rcParams.update(
+        {"svg.hashsalt": "fewstep", "svg.fonttype": "none", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
+    )
     figure, axes = pyplot.subplots(figsize=(9, 4.8), layout="constrained")
     draw(read(arguments.file), axes)
     axes.set(xscale="log", xlim=(0.27, 14), ylim=(38.4, 42.3))
