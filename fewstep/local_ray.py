@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
@@ -20,6 +21,13 @@ SETTINGS = {
 """Ray's environment variables for a cluster of this machine. Ray reads them when it is imported."""
 
 
+SOCKET = "/ray/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store.1"
+MAX_SOCKET_BYTES = 107
+"""The name of one of Ray's sockets in its folder, and the longest that Linux takes (unix(7))."""
+
+log = logging.getLogger("fewstep")
+
+
 def stay_on_loopback(address: str = "") -> str:
     """Return the address for `ray.init`: that of the cluster at `address` or RAY_ADDRESS, otherwise that of a local cluster.
 
@@ -30,8 +38,18 @@ def stay_on_loopback(address: str = "") -> str:
         return found
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
+    _choose_folder()
     _make_token()
     return "local"
+
+
+def _choose_folder() -> None:
+    """Let Ray use /tmp if the names of its sockets were too long in TMPDIR, as SLURM gives it. RAY_TMPDIR takes precedence."""
+    if "RAY_TMPDIR" not in os.environ and len(os.fsencode(os.environ.get("TMPDIR", "") + SOCKET)) > MAX_SOCKET_BYTES:
+        os.environ["RAY_TMPDIR"] = "/tmp"
+        log.warning(
+            "Ray works in /tmp, because the names of its sockets would be too long in TMPDIR; RAY_TMPDIR names another folder"
+        )
 
 
 def _make_token() -> None:

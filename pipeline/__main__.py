@@ -6,6 +6,7 @@ It ends with 0, 1 (something failed), 2 (the user has to change something) or 13
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import os
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from fewstep.text.escape import escaped, log_to_stderr
+from pipeline.credentials import masked
 from pipeline.errors import FewstepError, exit_code
 from stages.errors import FULL, unwritable
 
@@ -31,6 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from pipeline.commands.app import app
 
     log_to_stderr()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a table must not end at a name that the locale lacks
     try:
         command = typer.main.get_command(app)
         arguments = list(sys.argv[1:] if argv is None else argv)
@@ -53,7 +57,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _complain(f"{error.filename}: expected the name of a file, got: {error.strerror}; choose another name", 2)
         if error.errno in FULL:
             return _complain(str(unwritable(Path(error.filename or "a file of the store"), error)), 1)
+        if error.errno is not None:
+            return _complain(f"{error}; check the disk or the file server, and repeat the command", 1)
         return _complain(traceback.format_exc(), 1)
+    except UnicodeEncodeError as error:
+        return _complain(
+            f"{error.object[:200]!a}: expected text in the encoding of the locale, {error.encoding}, got "
+            f"{error.object[error.start]!a}; set LC_ALL=C.UTF-8 and repeat the command",
+            2,
+        )
     except KeyboardInterrupt:
         return _complain("interrupted; repeat the command to continue", INTERRUPTED)
     except Exception:
@@ -61,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complain(message: str, code: int) -> int:
-    print(escaped(message), file=sys.stderr)
+    print(escaped(masked(message)), file=sys.stderr)
     return code
 
 

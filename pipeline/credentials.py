@@ -5,15 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
-SECRET = r"password|token|secret|key|signature|credential|\bsig\b"
+SECRET = r"password|passwd|passphrase|\bpass\b|pwd|token|secret|key|signature|credential|auth(?!or)|access|session|\bsig\b|\bsas\b"
 """Regular expression for options of a URL whose value is secret."""
+_USER = re.compile(r"(://)(?:[^/\s@:]*:[^\s]*|[^/\s]+)@")
+"""User and password of a URI: a password may hold `/` and `@`. Where a port and a path with `@` look the same, they are masked."""
+_OPTION = re.compile(r"([?&;#])([^=&;#?\s]+)=([^&\s]+)")
 
 
 def masked(text: str) -> str:
     """Return `text` without the user, password or token of any URI in it."""
-    text = re.sub(r"(://)[^/\s]+@", r"\1***@", text)
-    return re.sub(rf"([?&][^=&\s]*(?:{SECRET})[^=&\s]*=)[^&\s]+", r"\1***", text, flags=re.IGNORECASE)
+    return _OPTION.sub(_masked_option, _USER.sub(r"\1***@", text))
+
+
+def _masked_option(found: re.Match[str]) -> str:
+    return f"{found[1]}{found[2]}=***" if re.search(SECRET, unquote(found[2]), re.IGNORECASE) else found[0]
 
 
 def masked_values(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pipeline.credentials import masked
 from stages.errors import ArtifactError, DataError, FewstepError, StageError, TransientError
 
 __all__ = ["ArtifactError", "ConfigError", "DataError", "FewstepError", "StageError", "TransientError", "exit_code"]
@@ -13,8 +14,8 @@ class ConfigError(FewstepError):
     """A config cannot be used. It carries all that is wrong at once, one line per problem (exit code 2)."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = tuple(problems)
+        self.problems = tuple(masked(problem) for problem in problems)
+        super().__init__("\n".join(self.problems))
 
 
 def exit_code(error: BaseException) -> int:

@@ -6,7 +6,7 @@ import logging
 import re
 import sys
 
-__all__ = ["escaped", "log_to_stderr"]
+__all__ = ["EscapingFormatter", "escaped", "log_to_stderr"]
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters other than tabs and line feeds, which begin the commands of terminals; separators of lines and
@@ -18,13 +18,16 @@ def escaped(text: str) -> str:
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
-class _Formatter(logging.Formatter):
+class EscapingFormatter(logging.Formatter):
+    """A formatter of log records whose messages and tracebacks are escaped."""
+
     def format(self, record: logging.LogRecord) -> str:
+        """Return the record as text."""
         return escaped(super().format(record))
 
 
 def log_to_stderr() -> None:
     """Write warnings and errors to stderr, unless the program has set up a log."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
+    handler.setFormatter(EscapingFormatter("%(levelname)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

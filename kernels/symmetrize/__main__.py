@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 
+from fewstep.text.escape import escaped
 from kernels.symmetrize import METHODS, symmetrize
 
 LINK = re.compile(r"(\d{1,9})-(\d{1,9})")
@@ -51,7 +52,7 @@ def main() -> int:
         for links in symmetrize(forward, reverse, arguments.command):
             print(*(f"{source}-{target}" for source, target in links))
     except (ValueError, OSError) as error:
-        print(f"symmetrize: {error}", file=sys.stderr)
+        print(f"symmetrize: {escaped(str(error))}", file=sys.stderr)
         return 1
     return 0
 

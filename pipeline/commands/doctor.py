@@ -12,8 +12,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
+from fewstep.text.escape import escaped
 from pipeline.config.load import load_config
 from pipeline.config.texts import FORMATS
+from pipeline.credentials import masked
 from pipeline.errors import FewstepError
 
 PACKAGES = ("numpy", "torch", "pyarrow", "sentencepiece", "safetensors", "sacrebleu", "pydantic", "mlflow", "ray")
@@ -41,7 +43,7 @@ def doctor(
     checks = []
     for check in examine(config, store, verify=verify, in_process=in_process):
         checks.append(check)
-        print(f"{check.verdict:<5} {check.name}: {check.text}", flush=True)
+        print(escaped(masked(f"{check.verdict:<5} {check.name}: {check.text}")), flush=True)
     if any(check.verdict == "FAIL" for check in checks):
         raise typer.Exit(1)
 

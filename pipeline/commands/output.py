@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from fewstep.text.escape import escaped
 from pipeline.run.origins import provenance
 
 COLORS = {"HIT": "green", "FETCH": "green", "MISS": "yellow"}
@@ -16,11 +17,13 @@ ORIGINS_SHOWN = 5
 
 def print_json(value: object) -> None:
     """Print a value as indented JSON on standard output."""
-    print(json.dumps(value, indent=1, ensure_ascii=False))
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    print(text if escaped(text) == text else json.dumps(value, indent=1))
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows with colours and folding on a terminal, and in aligned columns elsewhere."""
+    rows = [[escaped(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
         for row in (header, *rows):
@@ -50,4 +53,4 @@ def warn_of_unknown_licences(directories: Iterable[Path]) -> None:
 
 def _warn(problem: str) -> None:
     remedy = "find out the terms before you pass it on (docs/guide/data.md#licences)"
-    print(f"warning: {problem}; {remedy}", file=sys.stderr)
+    print(escaped(f"warning: {problem}; {remedy}"), file=sys.stderr)

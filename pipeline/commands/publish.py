@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fewstep.text.escape import escaped
 from pipeline.commands.options import STORE, RunName, StorePath
 from pipeline.commands.output import warn_of_unknown_licences
 from pipeline.config.schema import Tracking
@@ -17,7 +18,7 @@ def publish(name: RunName = "latest", store: StorePath = STORE) -> None:
     found = find_run(store, name)
     tracking = found.spec["config"]["tracking"]
     settings = Tracking(**tracking)
-    print(f"published to {publish_run(found.path, settings)}")
+    print(escaped(f"published to {publish_run(found.path, settings)}"))
     steps = [entry for entry in found.spec["plan"] if entry["stage"] == system.STAGE.name]
     directories = [step_directory(found.store, entry) for entry in steps]
     warn_of_unknown_licences(one for one in directories if not is_partial(one))

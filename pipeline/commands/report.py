@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fewstep.text.escape import escaped
 from pipeline.commands.options import STORE, Json, RunName, StorePath
 from pipeline.commands.output import print_json, print_table
 from pipeline.errors import DataError
@@ -53,7 +54,7 @@ def print_report(run: Run) -> None:
     directory = finished_report(run)
     assert directory is not None
     text = (directory / "records/report.md").read_text(encoding="utf-8")
-    print(f"\n{text}\nReport: {directory / 'records/report.html'}")
+    print(escaped(f"\n{text}\nReport: {directory / 'records/report.html'}"))
 
 
 def _print_together(runs: list[Run], as_json: bool) -> None:

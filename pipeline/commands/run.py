@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fewstep.text.escape import escaped
 from pipeline.commands.options import ConfigFile, Overrides, Until
 from pipeline.commands.planning import planned
 from pipeline.commands.report import finished_report, print_report
@@ -38,9 +39,9 @@ def run(
     require_writable(store)
     outcome = execute.run(settings, plan, store, config_file=str(config), in_process=in_process)
     for step, reason in outcome.failed.items():
-        print(f"{step} failed: {reason}", file=sys.stderr)
+        print(escaped(f"{step} failed: {reason}"), file=sys.stderr)
     for step, reason in outcome.unmirrored.items():
-        print(f"{step} was not mirrored: {reason}", file=sys.stderr)
+        print(escaped(f"{step} was not mirrored: {reason}"), file=sys.stderr)
     if outcome.failed:
         print(f"logs are in {outcome.run.path / 'logs'}; repeat the command to continue", file=sys.stderr)
         raise typer.Exit(max(exit_code(error) for error in outcome.failed.values()))

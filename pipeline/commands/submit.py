@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fewstep.text.escape import escaped
 from pipeline.commands.options import ConfigFile, Overrides, Until
 from pipeline.config.load import load_config, resolved
 from pipeline.config.schema import RunConfig
@@ -183,7 +184,7 @@ async def _print_logs(client: Any, job: str) -> None:
         ended, seen = client.get_job_status(job).value in ENDED, 0
         try:
             async for text in client.tail_job_logs(job):
-                print(text[max(0, shown - seen) :], end="", flush=True)
+                print(escaped(text[max(0, shown - seen) :]), end="", flush=True)
                 seen += len(text)
                 shown = max(shown, seen)
         except (RuntimeError, OSError):  # the next iteration continues, if the cluster still answers

@@ -12,6 +12,8 @@ from fewstep.config.problems import KeyPath
 from pipeline.config.tree import Node, dotted, shown
 from pipeline.config.types import inside, keys, metadata, strip
 
+MAX_SHOWN = 20
+"""Problems of a config that an error names."""
 _EXPECTED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -42,13 +44,15 @@ class Complaint:
 
     path: KeyPath
     expected: str
+    """Empty: one of the `valid` keys."""
     got: str
     valid: tuple[str, ...] = ()
     """Names that are valid in this place."""
 
     def text(self) -> str:
         near = get_close_matches(self.got.strip("'"), self.valid, n=1)
-        return f"expected {self.expected}, got {self.got}" + (f"; did you mean {near[0]!r}?" if near else "")
+        expected = self.expected or ("a known key" if near else f"one of the keys {', '.join(self.valid)}")
+        return f"expected {expected}, got {self.got}" + (f"; did you mean {near[0]!r}?" if near else "")
 
 
 def complaints(errors: Iterable[Mapping[str, Any]], whole: type) -> list[Complaint]:
@@ -76,33 +80,32 @@ def _complaint(error: Mapping[str, Any], whole: type) -> Complaint:
 
 def _genuine(errors: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Leave out lists that are too short only because of invalid entries."""
+    around = {error["loc"][:size] for error in errors for size in range(len(error["loc"]))}
     for error in errors:
-        size = len(error["loc"])
-        inside = any(len(other["loc"]) > size and other["loc"][:size] == error["loc"] for other in errors)
-        if not (inside and error["type"] == "too_short"):
+        if not (error["type"] == "too_short" and error["loc"] in around):
             yield error
 
 
 def _wrong_key(path: KeyPath, kinds: Iterable[Any]) -> Complaint:
     kinds = [strip(kind) for kind in kinds]
     valid = tuple(sorted(key for kind in kinds for key in keys(kind)))
-    known = bool(get_close_matches(str(path[-1]), valid, n=1))
-    expected = "a known key" if known else f"one of the keys {', '.join(valid)}"
-    return Complaint(path, expected, repr(path[-1]), valid)
+    return Complaint(path, "", repr(path[-1]), valid)
 
 
 def report(found: Sequence[Complaint], root: Node) -> list[str]:
-    """Return `file:line: dotted.path: expected ..., got ...` for each place, in the order of the places."""
-    lines: dict[tuple[str, str], str] = {}
+    """Return `file:line: dotted.path: expected ..., got ...` for each place, in the order of the places: at most MAX_SHOWN."""
+    lines: dict[tuple[str, str], Complaint] = {}
     for complaint in sorted(found, key=lambda c: c.path[:1] != ("defaults",)):
         node, rest = root.locate(complaint.path)
         where = (node.where, dotted((*node.path, *rest)))
-        lines.setdefault(where, complaint.text())
-    return [": ".join(p for p in (where, path, text) if p) for (where, path), text in sorted(lines.items(), key=_place)]
+        lines.setdefault(where, complaint)
+    places = sorted(lines, key=_place)
+    shown_lines = [": ".join(p for p in (*place, lines[place].text()) if p) for place in places[:MAX_SHOWN]]
+    return shown_lines + ([f"and {len(places) - MAX_SHOWN:,} more problems"] if len(places) > MAX_SHOWN else [])
 
 
-def _place(line: tuple[tuple[str, str], str]) -> tuple[str, int, str]:
-    (where, path), _ = line
+def _place(place: tuple[str, str]) -> tuple[str, int, str]:
+    where, path = place
     file, _, number = where.rpartition(":")
     return (file, int(number), path) if number.isdigit() else (where, 0, path)
 

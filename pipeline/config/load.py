@@ -79,9 +79,7 @@ def _build(root: Node, problems: Sequence[str]) -> RunConfig:
     for _ in range(3):  # Invalid values are removed so that the others can be checked in the same pass.
         if config is not None:
             break
-        rest = root
-        for path in pruned:
-            rest = rest.without(path) if path else rest.with_value({})
+        rest = root.without(*pruned) if all(pruned) else root.with_value({})
         config, more = _validate(rest, adapter(), WrittenConfig)
         pruned.extend(complaint.path for complaint in more)
     if config is not None:

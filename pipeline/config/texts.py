@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +16,8 @@ from fewstep.config.bounds import Ge
 from pipeline.store.downloads import RemoteFile
 from stages.errors import DataError
 
+MAX_VISITED = 100_000
+"""Files and folders that are looked at for one pattern."""
 COLUMNS = 2
 """Number of columns of a pair."""
 
@@ -141,11 +145,49 @@ class DistilledText(PairFiles):
 def matching(path: Path) -> list[Path]:
     """Return the files that match a pattern (`*`, `?`, `[...]`, `**`), sorted by name, or the path itself if it is no pattern.
 
-    A file whose own name has such characters is taken for itself.
+    A file whose own name has such characters is taken for itself. Raises DataError also for a pattern that leads through more than
+    MAX_VISITED files and folders.
     """
     if not glob.has_magic(str(path)) or path.exists():
         return [path]
-    found = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
+    folder, parts = (Path(path.anchor), path.parts[1:]) if path.anchor else (Path(), path.parts)
+    found = sorted(set(_Pattern(path).matches(folder, parts)))
     if not (files := [match for match in found if not match.is_dir()]):
         raise DataError(f"{path}: expected files that match the pattern, got none; check the path in the config")
     return files
+
+
+class _Pattern:
+    """The search for the files of one pattern, which counts what it looks at: `glob` would walk a whole disk."""
+
+    def __init__(self, pattern: Path) -> None:
+        self._pattern, self._visited = pattern, 0
+
+    def matches(self, folder: Path, parts: tuple[str, ...]) -> Iterator[Path]:
+        """Yield what matches the parts of a pattern in a folder, in the way of `glob.glob`. `**` does not follow links."""
+        part, rest = parts[0], parts[1:]
+        if part == "**":
+            yield from self.matches(folder, rest or ("*",))
+            for name in self._names(folder, part):
+                if (below := folder / name).is_dir() and not below.is_symlink():
+                    yield from self.matches(below, parts)
+            return
+        for name in self._names(folder, part) if glob.has_magic(part) else (part,):
+            found = folder / name
+            if not rest and os.path.lexists(found):
+                yield found
+            elif rest and found.is_dir():
+                yield from self.matches(found, rest)
+
+    def _names(self, folder: Path, part: str) -> list[str]:
+        try:
+            names = os.listdir(folder)
+        except OSError:  # it cannot be read, or has just been removed
+            return []
+        self._visited += len(names)
+        if self._visited > MAX_VISITED:
+            raise DataError(
+                f"{self._pattern}: expected a pattern that leads through at most {MAX_VISITED:,} files and folders, got one that "
+                "leads through more; begin it with the folder of the files"
+            )
+        return [name for name in names if fnmatchcase(name, part) and (part.startswith(".") or not name.startswith("."))]

@@ -49,15 +49,20 @@ class Node:
             return found
         return self, path
 
-    def without(self, path: KeyPath) -> Node:
-        """Return this tree without the value at `path`, or without the whole list that the path leads into."""
-        key, rest = str(path[0]), path[1:]
+    def without(self, *paths: KeyPath) -> Node:
+        """Return this tree without the values at some paths, or without the whole lists that the paths lead into."""
+        if not isinstance(self.value, dict):
+            return self
         entries = dict(self.map)
-        if key in entries and rest and isinstance(entries[key].value, dict):
-            entries[key] = entries[key].without(rest)
-        else:
-            entries.pop(key, None)
-        return self.with_value(entries) if isinstance(self.value, dict) else self
+        below: dict[str, list[KeyPath]] = {}
+        for path in paths:
+            below.setdefault(str(path[0]), []).append(path[1:])
+        for key, rests in below.items():
+            if key in entries and all(rests) and isinstance(entries[key].value, dict):
+                entries[key] = entries[key].without(*rests)
+            else:
+                entries.pop(key, None)
+        return self.with_value(entries)
 
 
 def tree(value: Any, where: str, path: KeyPath = ()) -> Node:

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from fewstep.text.escape import escaped
 from pipeline.config.texts import PairFiles
 from pipeline.data.access import DataAccess
 from pipeline.data.archives import matching_members
@@ -50,7 +51,7 @@ def mtdata_texts(names: Sequence[str], access: DataAccess) -> list[PairFiles]:
 def look_up(names: Sequence[str], languages: Sequence[str]) -> list[dict[str, Any]]:
     """Return what the index of mtdata says about data sets; see `pipeline.data.mtdata_index`."""
     with tempfile.TemporaryDirectory() as folder:
-        print(f"looking up {', '.join(names)} in the index of mtdata", file=sys.stderr, flush=True)
+        print(escaped(f"looking up {', '.join(names)} in the index of mtdata"), file=sys.stderr, flush=True)
         request = json.dumps({"ids": list(names), "languages": list(languages)}).encode()
         (Path(folder) / "empty").mkdir()
         answer: list[dict[str, Any]] = answer_of("mtdata_index", request, Path(folder) / "empty", {"MTDATA": folder})

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fewstep.text.escape import escaped
 from pipeline.run.progress import POLL_SECONDS, Row, duration, format_amount, format_eta, format_rate, make_console, rows
 from pipeline.run.run_directory import Run
 from pipeline.store.records import Progress
@@ -69,7 +70,7 @@ class LiveDisplay:
                 self._print(line)
 
     def _print(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(escaped(line), markup=False, highlight=False, soft_wrap=True)
 
 
 class EventLines:

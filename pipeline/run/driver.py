@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from pipeline.config.schema import RunConfig
@@ -32,9 +32,17 @@ class Driver:
     """One process that executes the steps of a run. Several drivers can share a run; one of them owns it."""
 
     def __init__(
-        self, config: RunConfig, store: Store, record: Run, todo: list[Step], id: str, uploads: Uploads | None = None
+        self,
+        config: RunConfig,
+        store: Store,
+        record: Run,
+        todo: list[Step],
+        id: str,
+        uploads: Uploads | None = None,
+        refused: Mapping[str, FewstepError] | None = None,
     ) -> None:
-        """`todo`: the steps to execute, in order. `id` identifies the driver in leases and attempts."""
+        """`todo`: the steps to execute, in order. `id` identifies the driver in leases and attempts. `refused`: steps that fail
+        because their copies in the mirror are damaged, with the errors."""
         self.id = id
         self.failed: dict[str, FewstepError] = {}
         self.done: list[str] = []
@@ -42,6 +50,7 @@ class Driver:
         self._host = store.host
         self._requests: dict[str, Resources] = {str(name): request for name, request in config.cluster.resources.items()}
         self._pending = {step.name: step for step in todo}
+        self._refused = dict(refused or {})
         self._running: dict[str, StepAttempt] = {}
         self._started: dict[str, float] = {}
         self._tries: dict[str, int] = {}
@@ -78,6 +87,8 @@ class Driver:
         """
         status = "stopped"
         try:
+            for refused, reason in self._refused.items():
+                self._fail(self._pending[refused], reason)
             self._fail_oversized_steps(machines)
             while self._pending or self._running:
                 self._skip_blocked_steps()
@@ -123,7 +134,7 @@ class Driver:
         with suppress(OSError):  # a transient failure of the file system does not end the heartbeat
             self._record.heartbeat.touch()
         for lease in [self._run_lease, *list(self._leases.values())]:
-            with suppress(OSError):
+            with suppress(OSError, TransientError):
                 lease.renew()
 
     def _requested(self, step: Step) -> Resources:
@@ -195,7 +206,13 @@ class Driver:
             self._attempts += 1
             id = f"{self.id}-{self._attempts}"
             lease = self._leases[step.name] = step_lease(step.directory, id, self._config.store.lease_seconds, self._host)
-        if not lease.acquire():
+        try:
+            taken = lease.acquire()
+        except FewstepError as error:
+            del self._leases[step.name]
+            self._count_failure(step, error)
+            return False
+        if not taken:
             if step.name not in self._waiting_for_driver:
                 self._waiting_for_driver.add(step.name)
                 self._record.write_event("step_waiting", step=step.name, error=f"another driver works on it: {_described(lease)}")
@@ -213,10 +230,10 @@ class Driver:
                 if found is not None:
                     self._uploads.add([step])
         except FewstepError as error:
-            lost = isinstance(error, LeaseLostError) or not lease.held()
+            lost = isinstance(error, LeaseLostError) or (not isinstance(error, TransientError) and not lease.held())
             self._leases.pop(step.name).release()
             if not lost:  # else it is pending as before
-                self._fail(step, error)
+                self._count_failure(step, error)
             return
         if found is not None:  # another driver has just finished it
             self._host.disk.remove_tree(partial)
@@ -286,6 +303,14 @@ class Driver:
             seconds=manifest.seconds if manifest else None,
             **worker_deaths(step.directory, attempt.id),
         )
+
+    def _count_failure(self, step: Step, error: FewstepError) -> None:
+        """Count an attempt that could not begin, and fail the step if it may not be repeated."""
+        self._tries[step.name] = self._tries.get(step.name, 0) + 1
+        if not isinstance(error, TransientError) or self._tries[step.name] > self._config.cluster.retries:
+            self._fail(step, error)
+        else:
+            self._record.write_event("step_waiting", step=step.name, error=str(error))
 
     def _fail(self, step: Step, error: FewstepError) -> None:
         self._pending.pop(step.name, None)

@@ -6,7 +6,7 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,13 +43,14 @@ class RunReport:
     """Errors of artifacts that could not be uploaded to the mirror, by step."""
 
 
-def required(plan: Plan, store: Store) -> tuple[list[Step], list[Step]]:
+def required(plan: Plan, store: Store, refused: Container[str] = ()) -> tuple[list[Step], list[Step]]:
     """Return the steps to execute and the steps found in the store.
 
-    A missing step is executed if it is a product or a step to execute needs it. Raises ArtifactError for an altered artifact.
+    A missing step is executed if it is a product or a step to execute needs it. The inputs of `refused` steps, which will fail, are
+    not made for them. Raises ArtifactError for an altered artifact.
     """
     hits = {step.name for step in plan.steps if store.manifest(step.directory) is not None}
-    needed = plan.needed(lambda step: step.name in hits)
+    needed = plan.needed(lambda step: step.name in hits or step.name in refused)
     return [s for s in needed if s.name not in hits], [s for s in plan.steps if s.name in hits]
 
 
@@ -59,8 +60,8 @@ def run(config: RunConfig, plan: Plan, store: Store, *, config_file: str, in_pro
         required(plan, store)  # reports altered artifacts before anything is fetched
         record = open_run(config, plan, store, config_file)
     mirror = Mirror(config.store.mirror, store) if config.store.mirror else None
-    fetched = fetch(plan, store, mirror, record) if mirror else []
-    todo, found = required(plan, store)
+    fetched, damaged = fetch(plan, store, mirror, record) if mirror else ([], {})
+    todo, found = required(plan, store, damaged)
     uploads = Uploads(mirror, record) if mirror else None
     if not todo:
         _record_complete(record, found, store)
@@ -69,7 +70,7 @@ def run(config: RunConfig, plan: Plan, store: Store, *, config_file: str, in_pro
             uploads.close()
         return RunReport(record, {}, (), tuple(fetched), uploads.failed if uploads else {})
     with ExitStack() as stack:
-        driver = Driver(config, store, record, todo, secrets.token_hex(4), uploads)
+        driver = Driver(config, store, record, todo, secrets.token_hex(4), uploads, damaged)
         driver.record_start()
         for step in found:
             record_hit(record, store, step)
@@ -82,7 +83,7 @@ def run(config: RunConfig, plan: Plan, store: Store, *, config_file: str, in_pro
         stack.enter_context(LiveDisplay(record.path))
         machines = InProcess(config.cluster) if in_process else connect_ray(config.cluster)
         stack.callback(machines.close)
-        stack.enter_context(_interrupted_by_sigterm())
+        stack.enter_context(_interrupted_by_signals())
         driver.execute(machines)
     return RunReport(record, driver.failed, tuple(driver.done), tuple(fetched), uploads.failed if uploads else {})
 
@@ -126,14 +127,19 @@ def _record_complete(record: Run, found: list[Step], store: Store) -> None:
 
 
 @contextmanager
-def _interrupted_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the run as Ctrl-C does: running steps save their state first."""
+def _interrupted_by_signals() -> Iterator[None]:
+    """Let SIGTERM, and SIGHUP of a closed terminal, end the run as Ctrl-C does: running steps save their state first.
+
+    A command under `nohup` ignores SIGHUP, and goes on doing so.
+    """
 
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
-    previous = signal.signal(signal.SIGTERM, interrupt)
+    caught = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+    previous = {number: signal.signal(number, interrupt) for number in caught}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fewstep.text.escape import escaped
 from pipeline.run.run_directory import Run, RunState, StepState
 from pipeline.store.records import Progress, progress_of, step_directory
 
@@ -118,8 +119,8 @@ def _table(found: Iterable[Row]) -> Table:
     for row in found:
         status = Text(row.status, style=COLORS.get(row.status, ""))
         seconds = "" if row.seconds is None else duration(row.seconds)
-        error = Text((row.error or "").partition("\n")[0])
-        table.add_row(row.step, status, format_amount(row), format_rate(row), format_eta(row), seconds, error)
+        error = Text(escaped((row.error or "").partition("\n")[0]))
+        table.add_row(Text(escaped(row.step)), status, format_amount(row), format_rate(row), format_eta(row), seconds, error)
     return table
 
 

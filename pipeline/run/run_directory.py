@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from pipeline.credentials import masked_values
 from pipeline.store.files import write_atomically
 from pipeline.store.run_file import RUN, SCHEMA, read_run
 from stages.errors import DataError, suggestion, unwritable
@@ -125,12 +126,12 @@ class Run:
         os.replace(latest, self.path.parent / "latest")
 
     def write_event(self, event: str, **values: Any) -> None:
-        """Append an event to events.jsonl in one write, so that two drivers can share the file.
+        """Append an event, without credentials, to events.jsonl in one write, so that two drivers can share the file.
 
         Raises StageError if the disk is full. A line that was cut off by a full disk is not continued.
         """
         path = self.path / "events.jsonl"
-        line = (json.dumps({"time": time.time(), "event": event, **values}, ensure_ascii=False) + "\n").encode()
+        line = (json.dumps(masked_values({"time": time.time(), "event": event, **values}), ensure_ascii=False) + "\n").encode()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             size = os.fstat(descriptor).st_size

@@ -13,7 +13,7 @@ from pipeline.run.run_directory import Run
 from pipeline.store.artifacts import Store
 from pipeline.store.lease import Lease
 from pipeline.store.mirror import Mirror
-from stages.errors import FewstepError, StageError
+from stages.errors import ArtifactError, FewstepError, StageError
 
 CHECKPOINT_SECONDS = 5.0
 """Interval at which running trainings are searched for new checkpoints."""
@@ -38,14 +38,22 @@ def mirrored(url: str, plan: Plan, store: Store) -> set[str]:
     return {step.name for step in fetchable(plan, store, Mirror(url, store))} if url else set()
 
 
-def fetch(plan: Plan, store: Store, mirror: Mirror, record: Run) -> list[str]:
-    """Download the artifacts of all `fetchable` steps and return the names of the steps. Raises as `Mirror.pull` does."""
-    fetched = []
+def fetch(plan: Plan, store: Store, mirror: Mirror, record: Run) -> tuple[list[str], dict[str, FewstepError]]:
+    """Download the artifacts of all `fetchable` steps. Return the names of the steps, and the errors of damaged copies by step.
+
+    Raises StageError as `Mirror.pull` does.
+    """
+    fetched, damaged = list[str](), dict[str, FewstepError]()
     for step in fetchable(plan, store, mirror):
-        if mirror.pull(step.directory):
+        try:
+            found = mirror.pull(step.directory)
+        except ArtifactError as error:
+            damaged[step.name] = error
+            continue
+        if found:
             record.write_event("step_fetched", step=step.name, source=mirror.url.partition("?")[0])
             fetched.append(step.name)
-    return fetched
+    return fetched, damaged
 
 
 class Uploads:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import durable
+from fewstep.text.escape import escaped
 from pipeline.store.artifacts import Store
 from pipeline.store.files import file_digest, read_json, text_digest, write_atomically
 from pipeline.store.locks import locked
@@ -127,7 +128,7 @@ def _download(remote: RemoteFile, store: Store) -> ExternalFile:
     with locked(partial.with_suffix(LOCK), store.host):
         if stored := _stored(remote, store):
             return stored
-        print(f"downloading {url}", file=sys.stderr, flush=True)
+        print(escaped(f"downloading {url}"), file=sys.stderr, flush=True)
         entry = copy_from_url(url, partial)
         if problem := _difference(remote, entry["sha256"], partial):
             partial.unlink()

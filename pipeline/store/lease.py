@@ -13,16 +13,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import durable
 from pipeline.store.host import HOST, Host
-from stages.errors import LeaseLostError, unwritable
+from stages.errors import LeaseLostError, TransientError, unwritable
 
 POLL_SECONDS = 0.5
+READ_TRIES = 4
+"""Attempts to read a lease before it counts as unreadable."""
+
+T = TypeVar("T")
+_NUMBER = re.compile("[0-9]{1,18}")
 
 
 class Lease:
@@ -43,12 +48,12 @@ class Lease:
     def acquire(self) -> bool:
         """Take the lease unless another owner holds it. Return whether it was taken; do not wait.
 
-        Raises StageError if the file cannot be written.
+        Raises TransientError if the lease cannot be read, StageError if it cannot be written.
         """
         try:
             durable.make_directory(self.path.parent, self._host.disk)
             earlier = self._files()
-            if earlier and not self._is_free(content := _read(earlier[-1])):
+            if earlier and not self._is_free(content := self._read(earlier[-1])):
                 return bool(_holder(content).get("owner") == self.owner)
             return self._create(_number(earlier[-1]) + 1 if earlier else 1, earlier)
         except OSError as error:
@@ -68,7 +73,7 @@ class Lease:
 
     def release(self) -> None:
         """Release the lease if it is still held by this owner. If its file cannot be changed, the lease expires."""
-        with suppress(OSError):
+        with suppress(OSError, TransientError):
             files = self._files()
             if self._rewrite(released=True):
                 files[-1].unlink(missing_ok=True)
@@ -94,13 +99,13 @@ class Lease:
     def holder(self) -> dict[str, Any] | None:
         """Return the holder {owner, seconds, host, boot, namespace, pid, started}, or None. It is {} if it cannot be read."""
         files = self._files()
-        found = _holder(_read(files[-1])) if files else None
+        found = _holder(self._read(files[-1])) if files else None
         return None if found is None or found.get("released") else found
 
     def watch(self) -> bool | None:
         """Return whether a holder lives; None while that is unknown, because it was not watched for long enough."""
         files = self._files()
-        if not files or self._is_free(_read(files[-1])):
+        if not files or self._is_free(self._read(files[-1])):
             return False
         return True if self._renewed or self._host.runs(self.holder() or {}) else None
 
@@ -156,11 +161,30 @@ class Lease:
 
     def _files(self) -> list[Path]:
         """Return the files of the lease, the highest number last."""
-        try:
-            found = [path for path in self.path.parent.iterdir() if path.name.startswith(f"{self.path.name}-")]
-        except FileNotFoundError:
-            return []
-        return sorted((path for path in found if re.fullmatch("[0-9]{1,18}", path.name.rpartition("-")[2])), key=_number)
+        prefix = f"{self.path.name}-"
+        found = self._tried(lambda: [path for path in self.path.parent.iterdir() if path.name.startswith(prefix)], list[Path]())
+        return sorted((path for path in found if _NUMBER.fullmatch(path.name.removeprefix(prefix))), key=_number)
+
+    def _read(self, path: Path) -> bytes:
+        return self._tried(path.read_bytes, b"")
+
+    def _tried(self, read: Callable[[], T], missing: T) -> T:
+        """Return what `read` returns, or `missing` if there is no such file. Raises TransientError after READ_TRIES failures.
+
+        A file that cannot be read says nothing about its holder: on a file server such failures (EIO, ESTALE) may pass.
+        """
+        for number in range(READ_TRIES):
+            if number:
+                self._host.sleep(POLL_SECONDS)
+            try:
+                return read()
+            except (FileNotFoundError, NotADirectoryError):
+                return missing
+            except OSError as error:
+                failure = error
+        raise TransientError(
+            f"{self.path}: the lease could not be read: {failure.strerror or failure}; check the disk or the server of the store"
+        ) from failure
 
 
 def step_lease(directory: Path, owner: str, seconds: float, host: Host = HOST) -> Lease:
@@ -170,13 +194,6 @@ def step_lease(directory: Path, owner: str, seconds: float, host: Host = HOST) -
 
 def _number(path: Path) -> int:
     return int(path.name.rpartition("-")[2])
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
 
 
 def _holder(content: bytes) -> dict[str, Any]:

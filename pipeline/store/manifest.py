@@ -59,8 +59,15 @@ def values_problem(data: dict[str, Any]) -> str | None:
     if unknown := sorted(data.keys() - kinds.keys()):
         return f"expected the keys of a manifest, got {unknown[0]!r:.80}"
     for name, entry in data["files"].items():
-        if not isinstance(entry, dict) or {key: type(value) for key, value in entry.items()} != {"bytes": int, "sha256": str}:
-            return f"files: {name:.80}: expected bytes and sha256, got {entry!r:.80}"
+        if problem := entry_problem(name, entry):
+            return f"files: {problem}"
+    return None
+
+
+def entry_problem(name: str, entry: object) -> str | None:
+    """Return why this is no {bytes, sha256} of a file, or None."""
+    if not isinstance(entry, dict) or {key: type(value) for key, value in entry.items()} != {"bytes": int, "sha256": str}:
+        return f"{name:.80}: expected bytes and sha256, got {entry!r:.80}"
     return None
 
 

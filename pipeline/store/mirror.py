@@ -9,6 +9,7 @@ written last, marks the artifact as finished. The checkpoints of a training are 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +22,7 @@ from pipeline.store.artifacts import Store
 from pipeline.store.attempts import PARTIAL
 from pipeline.store.files import file_digest
 from pipeline.store.lease import Lease
-from pipeline.store.manifest import SCHEMA
+from pipeline.store.manifest import SCHEMA, entry_problem, values_problem
 from pipeline.store.object_storage import Folder
 from pipeline.store.streams import DamagedError
 from stages.artifacts import CHECKPOINTS, MANIFEST
@@ -30,6 +31,7 @@ from stages.errors import ArtifactError, StageError, unwritable
 FETCHING = ".fetching"
 """Suffix of a directory that is being downloaded from the mirror."""
 CONNECTIONS = 8
+PLAIN_NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 
 Index = dict[str, dict[str, Any]]
 """The {bytes, sha256} of files by relative path."""
@@ -84,10 +86,14 @@ class Mirror:
             return False
         manifest = self._parsed(name, MANIFEST, text)
         if (manifest.get("schema"), manifest.get("fingerprint")) != (SCHEMA, directory.name):
-            found = f"one of {manifest.get('fingerprint')} and schema {manifest.get('schema')!r}"
-            raise self._damaged(name, f"expected a manifest of {directory.name} and schema {SCHEMA}, got {found}")
-        attempt = str(manifest["attempt"])
-        index: Index = self._parsed(name, f"{attempt}.index.json", self._folder.read(f"{name}/{attempt}.index.json"))
+            found = f"one of {manifest.get('fingerprint')!r:.80} and schema {manifest.get('schema')!r:.80}"
+            raise self._damaged(name, f"{MANIFEST}: expected a manifest of {directory.name} and schema {SCHEMA}, got {found}")
+        manifest.setdefault("origin", [])
+        if problem := values_problem(manifest):
+            raise self._damaged(name, f"{MANIFEST}: {problem}")
+        attempt = self._plain(name, MANIFEST, "attempt", manifest["attempt"])
+        record = f"{attempt}.index.json"
+        index = self._index(name, record, self._parsed(name, record, self._folder.read(f"{name}/{record}")))
         differing = [file for file, entry in manifest["files"].items() if index.get(file) != entry]
         if differing or MANIFEST not in index:
             raise self._damaged(
@@ -129,8 +135,9 @@ class Mirror:
     def _published(self, name: str) -> str | None:
         """Return the version of the checkpoint in the mirror, or None without a readable index."""
         try:
-            return str(json.loads(self._folder.read(f"{name}/index.json") or b"")["version"])
-        except (ValueError, TypeError, KeyError):
+            found = self._parsed(name, "index.json", self._folder.read(f"{name}/index.json"))
+            return self._plain(name, "index.json", "version", found.get("version"))
+        except ArtifactError:
             return None
 
     def pull_checkpoints(self, directory: Path, partial: Path) -> bool:
@@ -142,9 +149,13 @@ class Mirror:
         if text is None:
             return False
         found = self._parsed(name, "index.json", text)
+        version = self._plain(name, "index.json", "version", found.get("version"))
+        index = self._index(name, "index.json", found.get("files"))
+        if not any(file.startswith(f"{CHECKPOINTS}/") for file in index):
+            raise self._damaged(name, f"index.json: files: expected those of {CHECKPOINTS}/, got none")
         temporary = partial.with_name(f"{partial.name}.{self.store.host.token()}{FETCHING}")
         try:
-            self._download(name, found["version"], found["files"], temporary)
+            self._download(name, version, index, temporary)
             durable.make_directory(partial, self.store.host.disk)
             durable.rename(temporary / CHECKPOINTS, partial / CHECKPOINTS, self.store.host.disk)
         except OSError as error:
@@ -197,9 +208,25 @@ class Mirror:
 
     def _parsed(self, name: str, file: str, text: bytes | None) -> dict[str, Any]:
         try:
-            return dict(json.loads(text or b""))
-        except ValueError as error:
+            found = json.loads(text or b"")
+        except (ValueError, RecursionError) as error:
             raise self._damaged(name, f"expected JSON in {file}, got {error if text else 'nothing'}") from error
+        if not isinstance(found, dict):
+            raise self._damaged(name, f"{file}: expected a JSON object, got {found!r:.80}")
+        return found
+
+    def _index(self, name: str, file: str, value: object) -> Index:
+        if not isinstance(value, dict):
+            raise self._damaged(name, f"{file}: files: expected a map, got {value!r:.80}")
+        if problem := next(filter(None, (entry_problem(*entry) for entry in value.items())), None):
+            raise self._damaged(name, f"{file}: {problem}")
+        return value
+
+    def _plain(self, name: str, file: str, key: str, value: object) -> str:
+        """Return a value that is part of a path. Raises ArtifactError if it leads anywhere else."""
+        if not isinstance(value, str) or not PLAIN_NAME.fullmatch(value):
+            raise self._damaged(name, f"{file}: {key}: expected letters, digits, '_', '-' and '.', got {value!r:.80}")
+        return value
 
     def _damaged(self, name: str, problem: str) -> ArtifactError:
         where = self._folder.address(name)

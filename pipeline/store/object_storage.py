@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import durable
-from pipeline.store.streams import BLOCK_BYTES, DamagedError, Digest, brief_reason, read_blocks, retried, write_blocks
+from pipeline.store.streams import BLOCK_BYTES, DamagedError, Digest, at_most, brief_reason, read_blocks, retried, write_blocks
 from stages.errors import FULL, StageError, unwritable
+
+MAX_READ_BYTES = 256 << 20
+"""Bytes of an object that is held in memory: manifests and indices, of about 150 bytes a file."""
 
 
 class Folder:
@@ -40,9 +43,10 @@ class Folder:
         def read() -> bytes | None:
             try:
                 with self._files.open_input_stream(self._path(name)) as stream:
-                    return bytes(stream.read())
+                    data = b"".join(at_most(MAX_READ_BYTES, iter(lambda: stream.read(BLOCK_BYTES), b"")))
             except FileNotFoundError:
                 return None
+            return data
 
         with self._explained(name):
             return retried(read)
@@ -77,7 +81,8 @@ class Folder:
             except FileNotFoundError as error:
                 raise DamagedError(f"expected {_shown(expected)}, got nothing") from error
             with stream:
-                write_blocks(path, digest.over(iter(lambda: stream.read(BLOCK_BYTES), b"")))
+                blocks = at_most(expected["bytes"], iter(lambda: stream.read(BLOCK_BYTES), b""))
+                write_blocks(path, digest.over(blocks))
             if digest.entry != expected:
                 raise DamagedError(f"expected {_shown(expected)}, got {_shown(digest.entry)}")
 

@@ -61,6 +61,16 @@ def retried(action: Callable[[], T]) -> T:
     raise AssertionError("the last try returns or raises")
 
 
+def at_most(limit: int, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the same blocks. Raises DamagedError once there are more than `limit` bytes."""
+    size = 0
+    for block in blocks:
+        size += len(block)
+        if size > limit:
+            raise DamagedError(f"expected at most {limit:,} bytes, got more")
+        yield block
+
+
 def write_blocks(path: Path, blocks: Iterator[bytes]) -> None:
     """Write a file from its first byte. It is synced when it gets its final name (`durable`)."""
     durable.make_directory(path.parent)

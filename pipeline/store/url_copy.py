@@ -5,10 +5,14 @@ Credentials come from the environment alone (AWS_*, GOOGLE_APPLICATION_CREDENTIA
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin, urlsplit
 
 import durable
 from pipeline.store.partial_file import PartialFile
@@ -24,6 +28,12 @@ MAX_UNSTATED_BYTES = 16 << 30
 """Bytes of a download whose server sends it in chunks and states no length, so that it might never end."""
 TRANSIENT_ANSWERS = (408, 425, 429, 500, 502, 503, 504)
 """Status codes of a web server after which a download is tried again."""
+
+MAX_REDIRECTIONS = 10
+MAX_JSON_BYTES, MAX_PAGES, JSON_SECONDS = 32 << 20, 1000, 300.0
+"""Bytes and pages of JSON that are held in memory for one name, and the time that a server may take for them."""
+JSON_BLOCK_BYTES = 1 << 16
+OK = 200
 
 OTHER_RANGE = (206, 416)
 """Status codes for another part of a file than the one that was asked for, and for one that does not exist."""
@@ -66,27 +76,26 @@ def _copy_from_web(url: str, partial: PartialFile) -> dict[str, Any]:
     import requests
     from urllib3.exceptions import HTTPError
 
-    headers = {"Accept-Encoding": "identity"}
+    headers = dict[str, str]()
     if partial.offset:
         headers |= {"Range": f"bytes={partial.offset}-", "If-Range": partial.validator}
-    with requests.get(url, stream=True, timeout=TIMEOUT_SECONDS, headers=headers) as answer:
+    with answer_of(url, headers) as answer:
         if answer.status_code in TRANSIENT_ANSWERS:
-            raise OSError(f"the server answered {answer.status_code} {answer.reason}")
+            raise OSError(f"the server answered {_status(answer)}")
         if partial.offset and answer.status_code in OTHER_RANGE and not _continues(answer, partial):
             partial.restart("")
             raise OSError("the server no longer has the file whose first bytes were kept")
         if not _continues(answer, partial):
             if answer.status_code != requests.codes.ok:
-                raise DataError(
-                    f"{url}: expected a file, got the answer {answer.status_code} {answer.reason}; check the URL in the config"
-                )
+                raise DataError(f"{url}: expected a file, got the answer {_status(answer)}; check the URL in the config")
             partial.restart(_validator(answer))
         length = _stated_length(url, answer)
         total = None if length is None else partial.offset + length
         _require_space(url, partial.path, length or 0)
         blocks = answer.raw.stream(BLOCK_BYTES, decode_content=False)
         try:
-            partial.append(blocks if length is not None else _bounded(url, blocks))
+            unstated = "from a server that states no length"
+            partial.append(blocks if length is not None else _bounded(url, blocks, MAX_UNSTATED_BYTES, unstated))
         except HTTPError as error:  # `requests` translates the errors of its own iterators only
             raise DamagedError(f"the connection broke off: {error}") from error
     if total is not None and total != partial.offset:
@@ -107,38 +116,90 @@ def _validator(answer: requests.Response) -> str:
     return etag if etag.startswith('"') else answer.headers.get("Last-Modified", "")
 
 
+@contextmanager
+def answer_of(url: str, headers: Mapping[str, str]) -> Iterator[requests.Response]:
+    """Yield the answer of a web server, none of whose content was read yet. Redirections lead to web servers alone.
+
+    (`requests` would read the whole content of a redirection into memory.) Raises OSError.
+    """
+    import requests
+
+    headers = {"Accept-Encoding": "identity", **headers}
+    with requests.Session() as session:
+        for _ in range(MAX_REDIRECTIONS):
+            answer = session.get(url, stream=True, timeout=TIMEOUT_SECONDS, headers=headers, allow_redirects=False)
+            with answer:
+                target = session.get_redirect_target(answer)
+                if target is None:
+                    yield answer
+                    return
+                url = urljoin(url, target)
+                if not url.startswith(("https://", "http://")):
+                    raise OSError(f"expected a redirection to a web server, got one to {url[:200]!r}")
+    raise OSError(f"expected at most {MAX_REDIRECTIONS} redirections, got more")
+
+
+def _status(answer: requests.Response) -> str:
+    return f"{answer.status_code} {(answer.reason or '')[:100]}"
+
+
 def read_json_pages(url: str) -> list[Any]:
     """Return the JSON at a URL, followed by that of further pages to which its answers link.
 
-    Raises DataError if the server refuses or answers with something else, StageError if it cannot be reached.
+    Raises DataError if the server refuses or answers with something else, more than MAX_PAGES pages or MAX_JSON_BYTES bytes;
+    StageError if it cannot be reached or takes longer than JSON_SECONDS.
     """
     pages: list[Any] = []
     following: str | None = url
+    left, deadline = MAX_JSON_BYTES, time.monotonic() + JSON_SECONDS
     while following:
-        page, following = _read_page(following)
-        pages.append(page)
+        if len(pages) == MAX_PAGES:
+            raise DataError(
+                f"{url}: expected at most {MAX_PAGES:,} pages of JSON, got a link to another; check the name in the config"
+            )
+        content, links = _read_page(following, left, deadline)
+        left -= len(content)
+        try:
+            pages.append(json.loads(content))
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{following}: expected JSON, got something else: {content[:100]!r}") from error
+        following = links.get("next", {}).get("url")
+        if following and urlsplit(following)[:2] != urlsplit(url)[:2]:
+            raise DataError(f"{url}: expected links to further pages of this server, got one to {following[:200]!r}")
     return pages
 
 
-def _read_page(url: str) -> tuple[Any, str | None]:
-    import requests
+def _read_page(url: str, limit: int, deadline: float) -> tuple[bytes, dict[str, Any]]:
+    """Return the content of a page and its links."""
 
-    def read() -> requests.Response:
-        answer = requests.get(url, timeout=TIMEOUT_SECONDS)
-        if answer.status_code in TRANSIENT_ANSWERS:
-            raise OSError(f"the server answered {answer.status_code} {answer.reason}")
-        return answer
+    def read() -> tuple[bytes, dict[str, Any]]:
+        with answer_of(url, {}) as answer:
+            if answer.status_code in TRANSIENT_ANSWERS:
+                raise OSError(f"the server answered {_status(answer)}")
+            if answer.status_code != OK:
+                raise DataError(f"{url}: expected JSON, got the answer {_status(answer)}; check the name in the config")
+            if (coding := answer.headers.get("Content-Encoding", "identity")) != "identity":
+                raise DataError(f"{url}: expected JSON that is not compressed, as it was asked for, got {coding[:100]!r}")
+            try:
+                blocks = answer.raw.stream(JSON_BLOCK_BYTES, decode_content=False)
+                content = b"".join(_before(deadline, _bounded(url, blocks, limit, "of JSON")))
+            except HTTPError as error:
+                raise DamagedError(f"the connection broke off: {error}") from error
+            return content, answer.links
+
+    from urllib3.exceptions import HTTPError
 
     try:
-        answer = retried(read)
+        return retried(read)
     except OSError as error:
         raise StageError(f"{url}: could not be read: {brief_reason(error)}; check the network and repeat the command") from error
-    if answer.status_code != requests.codes.ok:
-        raise DataError(f"{url}: expected JSON, got the answer {answer.status_code} {answer.reason}; check the name in the config")
-    try:
-        return answer.json(), answer.links.get("next", {}).get("url")
-    except ValueError as error:
-        raise DataError(f"{url}: expected JSON, got something else: {answer.text[:100]!r}") from error
+
+
+def _before(deadline: float, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    for block in blocks:
+        if time.monotonic() > deadline:
+            raise StageError(f"expected JSON within {JSON_SECONDS:g} s, got an answer that takes longer; repeat the command")
+        yield block
 
 
 def _stated_length(url: str, answer: requests.Response) -> int | None:
@@ -154,14 +215,14 @@ def _stated_length(url: str, answer: requests.Response) -> int | None:
     return int(length)
 
 
-def _bounded(url: str, blocks: Iterator[bytes]) -> Iterator[bytes]:
+def _bounded(url: str, blocks: Iterator[bytes], limit: int, source: str) -> Iterator[bytes]:
     size = 0
     for block in blocks:
         size += len(block)
-        if size > MAX_UNSTATED_BYTES:
+        if size > limit:
             raise DataError(
-                f"{url}: expected at most {MAX_UNSTATED_BYTES:,} bytes from a server that states no length, got more; the download "
-                "was discarded: download the file by other means and name its path"
+                f"{url}: expected at most {limit:,} bytes {source}, got more; the download was discarded: download the file by "
+                "other means and name its path"
             )
         yield block
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qsl, urlsplit
 
-from pipeline.credentials import SECRET
+from pipeline.credentials import SECRET, masked
 
 MIRROR_SCHEMES = ("s3", "gs", "file")
 TEXT_SCHEMES = ("https", "http", "s3", "gs")
@@ -30,7 +30,7 @@ def expected_url(url: str, schemes: tuple[str, ...]) -> str | None:
         return "a URL"
     if parts.scheme not in schemes or not place:
         return f"a URL of the form {', '.join(f'{scheme}://...' for scheme in schemes)}"
-    if "@" in parts.netloc or any(re.search(SECRET, name, re.IGNORECASE) for name in names):
+    if masked(url) != url or any(re.search(SECRET, name, re.IGNORECASE) for name in names):
         return "a URL without user, password, token or signature (credentials come from the environment)"
     if parts.fragment:
         return "a URL without #"

@@ -6,6 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
+from fewstep.text.escape import escaped
 from pipeline.credentials import masked
 from pipeline.tracking.publisher import Publisher, Settings, short_reason
 
@@ -64,8 +65,8 @@ class Tracker:
         """Print one warning for each outage. `logging` is not used: a step in this process may have redirected it to its log."""
         if not self._warned:
             self._warned = True
-            print(
+            warning = (
                 f"warning: the run continues, but MLflow at {masked(publisher.uri)} does not accept its records ({reason}); "
-                f"publish them later: fewstep publish {publisher.run.path}",
-                file=sys.stderr,
+                f"publish them later: fewstep publish {publisher.run.path}"
             )
+            print(escaped(warning), file=sys.stderr)

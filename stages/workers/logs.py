@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from fewstep.text.escape import EscapingFormatter
 from stages.errors import FULL
 
 
@@ -25,7 +26,7 @@ def logged(path: Path) -> Iterator[logging.Logger]:
     """Append log records of the logger `fewstep` to `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handler = _LogFile(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s [%(process)d] %(message)s"))
+    handler.setFormatter(EscapingFormatter("%(asctime)s %(levelname)s [%(process)d] %(message)s"))
     logger = logging.getLogger("fewstep")
     level, propagate = logger.level, logger.propagate
     logger.addHandler(handler)

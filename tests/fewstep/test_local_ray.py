@@ -1,5 +1,6 @@
 """The token of local Ray clusters, which processes that start at the same time share."""
 
+import os
 import stat
 from pathlib import Path
 
@@ -61,3 +62,14 @@ def test_a_cluster_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(on_ray.ray, "init", fail)
     with pytest.raises(ServeError, match=r"expected Ray to start on this machine, got: AF_UNIX .*length of TMPDIR"):
         on_ray._connect("local", local=True)
+
+
+def test_ray_works_elsewhere_if_its_sockets_had_too_long_names(token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    for folder, chosen in (("/tmp", None), ("/tmp/" + "x" * 60, "/tmp")):
+        monkeypatch.setenv("TMPDIR", folder)
+        stay_on_loopback()
+        assert os.environ.get("RAY_TMPDIR") == chosen
+    monkeypatch.setenv("RAY_TMPDIR", "/scratch")
+    stay_on_loopback()
+    assert os.environ["RAY_TMPDIR"] == "/scratch"

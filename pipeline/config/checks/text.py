@@ -31,10 +31,11 @@ RESERVED_TESTS = ("train", "validation")
 
 
 def text_rules(config: RunConfig) -> Iterator[Rule]:
-    """Yield the broken rules on texts, counts and the mirror."""
+    """Yield the broken rules on texts, counts, the mirror and the tracking server."""
     yield from _corpus(config)
     yield from _counts(config)
     yield from _mirror(config)
+    yield from _tracking(config)
 
 
 def _corpus(config: RunConfig) -> Iterator[Rule]:
@@ -160,6 +161,16 @@ def _mirror(config: RunConfig) -> Iterator[Rule]:
         yield broken(("cluster", "node_store"), "store.mirror, through which the machines exchange artifacts", "no mirror")
     if url and (expected := expected_url(url, MIRROR_SCHEMES)):
         yield broken(("store", "mirror"), expected, repr(masked(url)))
+
+
+def _tracking(config: RunConfig) -> Iterator[Rule]:
+    uri = config.tracking.uri
+    if uri != masked(uri):
+        expected = (
+            "a URI without user, password or token (the environment gives them: MLFLOW_TRACKING_USERNAME and "
+            "MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_URI)"
+        )
+        yield broken(("tracking", "uri"), expected, repr(masked(uri)))
 
 
 def _counts(config: RunConfig) -> Iterator[Rule]:

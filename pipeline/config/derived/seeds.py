@@ -86,7 +86,7 @@ def _copy(node: Node, seed: int, top: dict[str, Node]) -> Node | None:
 def _with_references(node: Node, names: set[str], seed: int) -> Node:
     found = dict(node.map)
     for key in REFERENCES:
-        if key in found and found[key].value in names:
+        if key in found and isinstance(found[key].value, str) and found[key].value in names:
             found[key] = found[key].with_value(replica(str(found[key].value), seed))
     return node.with_value(found)
 

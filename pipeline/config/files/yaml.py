@@ -79,8 +79,8 @@ def _as_map(node: Node, problems: list[str]) -> Node:
 
 
 def _override(root: Node, override: str, problems: list[str]) -> Node:
-    where = f"--set {override}"
     key, separator, text = override.partition("=")
+    where = f"--set {key}"  # the value may be a password
     keys = key.split(".")
     if not separator or not all(keys):
         problems.append(f"{where}: expected KEY=VALUE with a dotted key, such as training.updates=100")

@@ -1,5 +1,6 @@
 """Configs that would exhaust memory or the stack are refused with their place."""
 
+import glob
 import json
 import os
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 from pipeline.__main__ import main
 from pipeline.config.files.limits import MAX_BASES, MAX_BYTES
 from pipeline.config.load import load_config
-from pipeline.errors import ConfigError
+from pipeline.config.texts import matching
+from pipeline.errors import ConfigError, DataError
 from tests.pipeline.config.config_text import load, wrong
 
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -106,3 +108,38 @@ def test_pipes_and_devices_are_refused_as_text_by_plan(tmp_path: Path, capsys: p
         (tmp_path / "c.yaml").write_text(json.dumps({"corpus": corpus, "systems": {"s": {"family": "stepwise"}}}))
         assert main(["plan", str(tmp_path / "c.yaml"), "--set", f"store.path={tmp_path / 'store'}"]) == 2
         assert f"{name}: expected a readable text file, got a pipe, socket or device" in capsys.readouterr().err
+
+
+def test_the_first_of_thousands_of_problems_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Similar names are looked for where they are shown, and no look goes through all others."""
+    looks = []
+    monkeypatch.setattr("pipeline.config.errors.get_close_matches", lambda *values, **options: looks.append(values) or [])
+    keys = "".join(f"key{number}: 1\n" for number in range(4000))
+    problems = wrong(tmp_path, keys)
+    assert [line.split(":")[1] for line in problems[:20]] == [str(number) for number in range(1, 21)]
+    assert problems[20:] == ["and 3,980 more problems"]
+    assert len(looks) < 100
+
+
+def test_a_pattern_does_not_walk_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.config.texts.MAX_VISITED", 100)
+    for number in range(12):
+        (tmp_path / f"a/{number}/b").mkdir(parents=True)
+        for name in ("x.en", "y.de", ".hidden.en"):
+            (tmp_path / f"a/{number}/b" / name).write_text("text")
+    (tmp_path / "a/loop").symlink_to(tmp_path / "a")
+    for pattern in ("a/1*/b/*.en", "a/1/**/*.en", "a/[12]/?/x.en", "a/1/**", "a/?/b/.h*", "*/3/b/y.de"):
+        found = [str(Path(one)) for one in glob.glob(str(tmp_path / pattern), recursive=True) if not os.path.isdir(one)]
+        assert [str(path) for path in matching(tmp_path / pattern)] == sorted(set(found))
+    for pattern in ("**/*", "**/*.nothing", "*/*/*/*/*", "/**/*"):
+        with pytest.raises(DataError, match=r"at most 100 files and folders, .* begin it with the folder of the files"):
+            matching(tmp_path / pattern)
+    assert main(["plan", "configs/demo.yaml", "--set", "corpus.train={source: '/**/*', target: '/**/*'}"]) == 2
+
+
+@pytest.mark.parametrize("key", ["initial_weights", "verifier", "drafter_system"])
+@pytest.mark.parametrize("value", ["{a: 1}", "[a]", "3", "null"])
+def test_seeds_with_a_reference_of_another_type_are_refused(key: str, value: str, tmp_path: Path) -> None:
+    text = f"base: {Path('configs/demo.yaml').absolute()}\nseeds: [1, 2]\nsystems: {{a: {{{key}: {value}}}, b: {{}}}}\n"
+    (tmp_path / "c.yaml").write_text(text)
+    assert main(["plan", str(tmp_path / "c.yaml"), "--set", f"store.path={tmp_path / 'store'}"]) in (0, 2)

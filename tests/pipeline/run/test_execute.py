@@ -2,9 +2,13 @@
 
 import os
 import shutil
+import signal
 from dataclasses import replace
 
+import pytest
+
 from pipeline.plan.step import Builder
+from pipeline.run import execute
 from pipeline.run.execute import required
 from pipeline.store.artifacts import Store
 from tests.pipeline.run.toys import CALLS, FAULTS, STAGE, ToyConfig, ToyInputs, diamond, go, text
@@ -84,3 +88,21 @@ def test_a_complete_run_is_recorded_once(store: Store) -> None:
     }  # fmt: skip
     events = len(run.events())
     assert len(go(part, store).run.events()) == events
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_that_end_a_process_interrupt_a_run(number: int) -> None:
+    """A closed terminal sends SIGHUP."""
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), execute._interrupted_by_signals():
+        signal.raise_signal(number)
+    assert signal.getsignal(number) is before
+
+
+def test_a_run_under_nohup_goes_on_without_its_terminal() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with execute._interrupted_by_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -1,6 +1,8 @@
 """Tests of leases: who holds one, when it expires, and what a holder can do that slept too long."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,7 +13,7 @@ import pytest
 
 from pipeline.store.host import HOST, RealHost
 from pipeline.store.lease import Lease
-from stages.errors import LeaseLostError
+from stages.errors import LeaseLostError, TransientError
 
 
 class Machine(RealHost):
@@ -230,3 +232,34 @@ def test_one_of_several_simultaneous_processes_acquires_the_lease(tmp_path: Path
     for peer in peers:
         peer.communicate("")
     assert sorted(answers) == ["False", "False", "False", "True"]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE])
+@pytest.mark.parametrize("call", ["read_bytes", "iterdir"])
+def test_a_lease_that_cannot_be_read_is_an_error_after_a_bounded_time(
+    call: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = Machine(), Machine("boot 2", now=0.0)
+    first, second = leases(tmp_path, here, there)
+    assert first.acquire()
+    failures = [0]
+    real = getattr(Path, call)
+
+    def failing(path: Path) -> Any:
+        if failures[0]:
+            failures[0] -= 1
+            raise OSError(number, os.strerror(number))
+        return real(path)
+
+    monkeypatch.setattr(Path, call, failing)
+    failures[0] = 2
+    assert not second.acquire()  # it passes
+    for use in (second.acquire, second.held, second.taken, second.check, second.watch):
+        failures[0] = 1000
+        with pytest.raises(TransientError, match=rf"x\.lease: the lease could not be read: {os.strerror(number)}"):
+            use()
+    assert there.now < 60
+    failures[0] = 1000
+    first.release()
+    failures[0] = 0
+    assert first.held()

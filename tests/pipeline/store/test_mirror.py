@@ -3,9 +3,10 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -195,6 +196,77 @@ def test_a_damaged_artifact_in_the_mirror_is_refused(tmp_path: Path, url: str, d
         Mirror(url, two).pull(directory)
     assert not directory.exists()
     assert not list(tmp_path.rglob("*escaped*"))
+
+
+MUTANTS: tuple[Any, ...] = (None, True, 3, -1, 1 << 80, "", "text", "../../x", "\ud800", [], [None], {}, {"bytes": "3"})
+
+
+def mutated(value: Any) -> Iterator[Any]:
+    """Yield a value without each of its parts in turn, and with each of them replaced by others."""
+    yield from MUTANTS
+    for key in value if isinstance(value, dict) and "python" not in value else ():  # the environment is not read
+        yield {name: item for name, item in value.items() if name != key}
+        for item in mutated(value[key]):
+            yield {**value, key: item}
+
+
+def read_record(mirror: Mirror, directory: Path, partial: Path, record: str) -> None:
+    if record == "checkpoints":
+        mirror.pull_checkpoints(directory, partial)
+        mirror.push_checkpoints(directory, partial)
+    else:
+        mirror.pull(directory)
+
+
+def problem_of(use: Callable[[], None]) -> str:
+    try:
+        use()
+    except ArtifactError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("record", ["manifest", "index", "checkpoints"])
+def test_mutated_records_are_refused_by_name_or_harmless(tmp_path: Path, url: str, record: str) -> None:
+    one, two = at(tmp_path, "one"), at(tmp_path, "two")
+    if record == "checkpoints":
+        go(trained(one), one, url)
+        directory = trained(two).steps[0].directory
+        place = tmp_path / f"mirror/training/{directory.name}.partial"
+        partial = one.root / "training" / f"{directory.name}.partial-x" / "checkpoints/1"
+        partial.mkdir(parents=True)
+        (partial / "state.json").write_text("1")
+        Mirror(url, one).push_checkpoints(trained(one).steps[0].directory, partial.parents[1])
+        path = place / "index.json"
+    else:
+        go(chain(one), one, url)
+        directory = chain(two).steps[0].directory
+        place = tmp_path / "mirror/toy" / directory.name
+        path = place / "manifest.json" if record == "manifest" else next(place.glob("*.index.json"))
+    whole, refused = path.read_text(), 0
+    for number, value in enumerate(mutated(json.loads(whole))):
+        path.write_text(json.dumps(value))
+        mirror, partial = Mirror(url, two), two.root / "training" / f"{directory.name}.partial-{number}"
+        if problem := problem_of(lambda: read_record(mirror, directory, partial, record)):  # noqa: B023
+            refused += 1
+            assert place.name in problem
+        shutil.rmtree(two.root, ignore_errors=True)
+    assert refused > 20
+    assert not list(tmp_path.rglob("*x/state.json"))
+
+
+def test_a_damaged_copy_in_the_mirror_fails_its_step_and_not_the_run(tmp_path: Path, url: str) -> None:
+    one, two = at(tmp_path, "one"), at(tmp_path, "two")
+    go(chain(one), one, url)
+    builder = Builder(two.root)
+    builder.add(PRODUCT, "d", ToyInputs(), ToyConfig("d"))
+    plan = Plan((*chain(two).steps, *builder.plan().steps))
+    (path,) = (tmp_path / "mirror/product").glob("*/manifest.json")
+    path.write_text("[]")
+    report = go(plan, two, url)
+    assert list(report.failed) == ["product:c"]
+    assert f"{url}/product/{path.parent.name}: manifest.json: expected a JSON object, got []" in str(report.failed["product:c"])
+    assert report.executed == ("product:d",)
 
 
 def test_an_altered_artifact_is_not_mirrored(tmp_path: Path, url: str) -> None:
