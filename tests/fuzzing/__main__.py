@@ -49,6 +49,7 @@ def made(scratch: Path, kind: str) -> list[Path]:
     from tests.fuzzing.store import write_store
 
     stores = [write_store(scratch / "store")] if kind == "files" else []
+    (scratch / "systems").mkdir()
     return [*write_systems(scratch / "systems").values(), *stores]
 
 
