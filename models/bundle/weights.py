@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -51,10 +52,13 @@ def save_weights(path: Path, state: Mapping[str, Tensor], network: Mapping[str, 
     Raises OSError.
     """
     metadata = None if network is None else {"network": json.dumps(network, sort_keys=True)}
+    path.touch()
+    mode = path.stat().st_mode
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, path, metadata)
     except SafetensorError as error:
         raise _as_os_error(error, path) from error
+    path.chmod(stat.S_IMODE(mode))  # safetensors writes a file for its user alone
 
 
 def _as_os_error(error: SafetensorError, path: Path) -> OSError:

@@ -56,7 +56,7 @@ def submit(
 def run_command(config: Path, overrides: Sequence[str], until: str | None) -> list[str]:
     """Return the job's command, relative to the working directory that is uploaded.
 
-    Raises DataError for a config outside that directory.
+    Raises DataError for a config outside that directory, and for a directory without the project, whose job could not start.
     """
     try:
         inside = config.absolute().relative_to(Path.cwd())
@@ -64,6 +64,11 @@ def run_command(config: Path, overrides: Sequence[str], until: str | None) -> li
         raise DataError(
             f"{config}: expected a config below the current directory {Path.cwd()}, which is uploaded to the cluster"
         ) from error
+    if not Path("pipeline/__main__.py").is_file():
+        raise DataError(
+            f"{Path.cwd()}: expected a checkout of fewstep, which is uploaded to the cluster, got a directory without "
+            "pipeline/__main__.py; change to the checkout, and put the config below it"
+        )
     command = ["python", "-m", "pipeline", "run", str(inside)]
     if until is not None:
         command += ["--until", until]
@@ -145,7 +150,7 @@ def _start(client: Any, name: str, command: Sequence[str], with_extension: bool)
                 client,
                 entrypoint=shlex.join(command),
                 submission_id=job,
-                metadata={"run": name, "revision": git_revision()},
+                metadata={"job_name": name, "run": name, "revision": git_revision()},
                 runtime_env=environment,
             )
         return job

@@ -1,11 +1,14 @@
 import errno
 import json
 import logging
+import os
 import random
 import shutil
+import stat
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,6 +25,7 @@ from fewstep.system.format import BundleError
 from fewstep.vocabulary import RESERVED, clean
 from models.bundle.directory import load_model, load_system, save_model, write_system, write_with_searches
 from models.bundle.likelihood import score
+from models.bundle.weights import save_weights
 from models.stepwise.model import build
 
 CONFIG = StepwiseConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=16, heads=2, max_positions=12)
@@ -367,3 +371,13 @@ def test_a_system_with_other_searches_shares_files(directory, tmp_path, monkeypa
     shutil.rmtree(directory)
     assert found.hypotheses(LINES, None, "best") == load_system(tmp_path / "copy").hypotheses(LINES) == expected
     assert load_system(other).hypotheses(LINES, None, "best") == expected
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_weights_have_the_mode_that_the_user_chose(mask: int, tmp_path: Path) -> None:
+    before = os.umask(mask)
+    try:
+        save_weights(tmp_path / "w.safetensors", {"a": torch.zeros(2)})
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "w.safetensors").stat().st_mode) == 0o666 & ~mask

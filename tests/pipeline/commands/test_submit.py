@@ -83,7 +83,7 @@ def test_a_run_is_sent_with_its_id_and_environment(cluster: Any, capsys: pytest.
         sent["entrypoint"] == f"python -m pipeline run configs/demo.yaml --until corpus --set store.path={tmp_path} --set name=a-b"
     )
     assert sent["submission_id"].startswith("a-b-")
-    assert sent["metadata"]["run"] == sent["submission_id"]
+    assert sent["metadata"]["run"] == sent["metadata"]["job_name"] == sent["submission_id"]
     environment = sent["runtime_env"]
     assert environment["working_dir"] == "."
     assert int(environment["env_vars"]["RAY_JOB_STOP_WAIT_TIME_S"]) > 20
@@ -183,3 +183,9 @@ def test_an_extension_for_one_machine_does_not_travel(tmp_path: Path, monkeypatc
     monkeypatch.setattr(fewstep_native, "MISSING", ("x86-64-v2", "x86-64-v3"))
     with pytest.raises(StageError, match=r"without the levels x86-64-v2, x86-64-v3; compile it with `make LEVELS=all`"):
         write_extension_wheel(tmp_path)
+
+
+def test_a_directory_without_the_project_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=f"{tmp_path}: expected a checkout of fewstep"):
+        submit.run_command(tmp_path / "c.yaml", [], None)
