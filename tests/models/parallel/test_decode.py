@@ -247,7 +247,7 @@ def test_a_network_that_does_not_read_its_inputs_needs_one_pass():
 
 def test_a_beam_without_limits_is_the_best_text_of_all():
     model = network(objective="ctc", upsampling=1.0)
-    search = ParallelSearch(strategy="prefix-beam", beam_size=10**6, candidates=99, n_best=10, allow_unknown=True)
+    search = ParallelSearch(strategy="prefix-beam", beam_size=4096, candidates=99, n_best=10, allow_unknown=True)
     rows = [[8], [9, 10]]
     found = outputs(model, rows, search)
     scores = ParallelDecoder(model).score

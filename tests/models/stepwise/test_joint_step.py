@@ -89,7 +89,7 @@ def test_native_code_and_torch_choose_the_same_steps(name, options, ngram):
     name=st.sampled_from(sorted(FLAT)),
     beam_size=st.integers(1, 6),
     weight=st.sampled_from([0.1, 0.6, 3.0]),
-    limits=st.builds(OutputLimits, max_extra_tokens=st.integers(0, 5), min_tokens=st.integers(0, 5)),
+    limits=st.builds(OutputLimits, max_extra_tokens=st.integers(0, 5), min_tokens=st.integers(1, 5)),
     beam_threshold=st.sampled_from([None, 0.5, 3.0]),
 )
 def test_a_beam_on_a_device_ranks_coupled_slots_as_native_code_does(name, beam_size, weight, limits, beam_threshold, ngram):
