@@ -120,14 +120,16 @@ def _validator(answer: requests.Response) -> str:
 def answer_of(url: str, headers: Mapping[str, str]) -> Iterator[requests.Response]:
     """Yield the answer of a web server, none of whose content was read yet. Redirections lead to web servers alone.
 
-    (`requests` would read the whole content of a redirection into memory.) Raises OSError.
+    (`Session.get` reads the whole content of a redirection into memory, also if it does not follow it.) Raises OSError.
     """
     import requests
 
     headers = {"Accept-Encoding": "identity", **headers}
     with requests.Session() as session:
         for _ in range(MAX_REDIRECTIONS):
-            answer = session.get(url, stream=True, timeout=TIMEOUT_SECONDS, headers=headers, allow_redirects=False)
+            asked = session.prepare_request(requests.Request("GET", url, headers=headers))
+            settings = session.merge_environment_settings(asked.url, {}, True, None, None)
+            answer = session.get_adapter(url).send(asked, timeout=TIMEOUT_SECONDS, **settings)
             with answer:
                 target = session.get_redirect_target(answer)
                 if target is None:
