@@ -128,7 +128,7 @@ def answer_of(url: str, headers: Mapping[str, str]) -> Iterator[requests.Respons
     with requests.Session() as session:
         for _ in range(MAX_REDIRECTIONS):
             asked = session.prepare_request(requests.Request("GET", url, headers=headers))
-            settings = session.merge_environment_settings(asked.url, {}, True, None, None)
+            settings = session.merge_environment_settings(url, {}, True, None, None)
             answer = session.get_adapter(url).send(asked, timeout=TIMEOUT_SECONDS, **settings)
             with answer:
                 target = session.get_redirect_target(answer)
