@@ -47,7 +47,7 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
             "drafter: expected network or lookup for a system without a `drafter_system`, got system",
         ),
         (", verifier: plain, draft_width_range: [5, 2]}}", "systems.drafts.draft_width_range: expected two widths"),
-        (", verifier: plain, draft_width_range: [2, 5], draft_width: 2000}}", "systems.drafts.draft_width_range: expected two"),
+        (", verifier: plain, draft_width_range: [2, 2000]}}", "systems.drafts.draft_width_range: expected two"),
         (
             ", verifier: plain, initial_weights: random, max_positions: 64}}",
             "systems.drafts.max_positions: expected 1024 as 'plain' has, to end where its greedy outputs end, got 64",

@@ -68,7 +68,7 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
         ),
         (
             f"{GRAPH}, graph_factor_range: [8, 4]}}}}",
-            "systems.graph.graph_factor_range: expected two factors above 0, the lower one",
+            "systems.graph.graph_factor_range: expected two factors above 0 and of at most 65536, the lower one",
         ),
         (f"{GRAPH}, initial_weights: teacher}}}}", "systems.graph.initial_weights: expected a teacher in the config, got none"),
         (
