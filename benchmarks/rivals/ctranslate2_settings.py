@@ -42,6 +42,8 @@ TYPES = ("int8", "int8_float32", "float32")
 SECONDS, SLOW, HOPELESS = 0.3, 2.0, 4.0
 """A setting is tried for at least `SECONDS`. One that is `SLOW` times slower than the fastest is tried by a single call, and
 one that is `HOPELESS` times slower with the first batch is not tried with others."""
+COLD = 4.0
+"""A first call of more than this many times the time of a hopeless one is not repeated."""
 FINALISTS = 2
 """Settings of each case that take part in the rounds."""
 
@@ -167,19 +169,25 @@ def try_settings(
 def _tried(
     model: Model, setting: Setting, sources: Mapping[int, Sequence[Sequence[int]]], maps: Sequence[bool], before: Sequence[Trial]
 ) -> Iterator[Trial]:
-    process = model.process(setting)
+    process, least = model.process(setting), min(sources)
     for use_map in maps:
-        process.ask(model.request(sources[min(sources)], setting, use_map, 0))  # the first call also prepares weights
-        left_out = False
+        best: dict[int, float] = {}
+        for one in before:
+            if one.use_map == use_map and one.milliseconds:
+                best[one.batch] = min(one.milliseconds, best.get(one.batch, one.milliseconds))
+        # The first call also prepares weights.
+        first = process.ask(model.request(sources[least], setting, use_map, 0))["milliseconds"]
+        left_out = first > COLD * HOPELESS * best.get(least, first)
+        if left_out:
+            yield Trial(model.layers, use_map, least, setting, first)
         for batch, some in sources.items():
-            if batch < setting.inter_threads:
+            if batch < setting.inter_threads or (left_out and batch == least):
                 continue
             taken = None
             if not left_out:
-                best = min((one.milliseconds or 1e9 for one in before if (one.use_map, one.batch) == (use_map, batch)), default=1e9)
                 taken = process.ask(model.request(some, setting, use_map, 0))["milliseconds"]
-                left_out = batch == min(sources) and taken > HOPELESS * best
-                if taken < SLOW * best:
+                left_out = batch == least and taken > HOPELESS * best.get(batch, taken)
+                if taken < SLOW * best.get(batch, taken + 1):
                     taken = process.ask(model.request(some, setting, use_map, SECONDS))["milliseconds"]
             yield Trial(model.layers, use_map, batch, setting, taken)
     process.close()

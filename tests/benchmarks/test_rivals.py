@@ -127,6 +127,39 @@ def test_the_fastest_settings_use_at_most_the_threads_of_a_case() -> None:
     assert fastest(trials, False, 1, 2) == []
 
 
+def test_hopeless_settings_are_not_tried_with_all_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    times, asked = {"float32": 1.0, "int8": 5.0, "int16": 100.0}, []
+
+    class Named:
+        layers = (4, 1)
+
+        def process(self, setting: Setting) -> "Named":
+            self.kind = setting.compute_type
+            return self
+
+        def request(self, some: list[int], setting: Setting, use_map: bool, seconds: float) -> tuple[int, float]:
+            return len(some), seconds
+
+        def ask(self, request: tuple[int, float]) -> dict[str, float]:
+            asked.append((self.kind, *request))
+            return {"milliseconds": times[self.kind]}
+
+        def close(self) -> None:
+            """Do nothing."""
+
+    monkeypatch.setattr(ctranslate2_settings, "settings_of_one_thread", lambda: [Setting(kind) for kind in times])
+    found = ctranslate2_settings.try_settings([Named()], {1: [1], 8: [1] * 8}, [1], [True])  # type: ignore[list-item]
+    assert [(one.setting.compute_type, one.batch, one.milliseconds) for one in found] == [
+        ("float32", 1, 1.0),
+        ("float32", 8, 1.0),
+        ("int8", 1, 5.0),
+        ("int8", 8, None),
+        ("int16", 1, 100.0),
+        ("int16", 8, None),
+    ]
+    assert [one[1:] for one in asked if one[0] == "int16"] == [(1, 0)], "a single call, which also prepares weights"
+
+
 def test_the_worker_needs_the_rival_alone() -> None:
     for name in ("ctranslate2_worker", "bergamot_worker"):
         (path,) = [path for folder in ("benchmarks", "stages") for path in (ROOT / folder).rglob(f"{name}.py")]
