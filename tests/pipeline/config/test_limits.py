@@ -112,8 +112,13 @@ def test_pipes_and_devices_are_refused_as_text_by_plan(tmp_path: Path, capsys: p
 
 def test_the_first_of_thousands_of_problems_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Similar names are looked for where they are shown, and no look goes through all others."""
-    looks = []
-    monkeypatch.setattr("pipeline.config.errors.get_close_matches", lambda *values, **options: looks.append(values) or [])
+    looks: list[object] = []
+
+    def look(*values: object, n: int) -> list[str]:
+        looks.append(values)
+        return []
+
+    monkeypatch.setattr("pipeline.config.errors.get_close_matches", look)
     keys = "".join(f"key{number}: 1\n" for number in range(4000))
     problems = wrong(tmp_path, keys)
     assert [line.split(":")[1] for line in problems[:20]] == [str(number) for number in range(1, 21)]
