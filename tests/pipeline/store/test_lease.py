@@ -210,7 +210,7 @@ def test_a_second_owner_waits_until_it_meets_the_first(tmp_path: Path) -> None:
     here, there = Machine(), Machine("boot 2")
     first, second = leases(tmp_path, here, there)
     assert first.acquire()
-    there.sleep = lambda seconds: first.renew()  # type: ignore[method-assign, assignment, return-value]
+    there.sleep = lambda seconds: first.renew()  # type: ignore[method-assign, assignment]
     assert not second.acquire_or_meet()
     del there.sleep
     before = there.now
@@ -262,4 +262,4 @@ def test_a_lease_that_cannot_be_read_is_an_error_after_a_bounded_time(
     failures[0] = 1000
     first.release()
     failures[0] = 0
-    assert first.held()
+    assert first.held() == (call == "iterdir")  # its file is not found; its content is not needed
