@@ -61,9 +61,18 @@ class NativeDecoder:
             )
         self.config, self.order, self.ngram, self.lexicon = config, config.generation(), ngram, lexicon
         self.parts = SystemParts(ngram=ngram is not None, tables=lexicon is not None, networks=len(networks))
+        self._check_slots(networks)
         self._copies = Copies(lambda precision: [self._copy(arrays, precision) for arrays in networks])
         self._copies[precision]
         self._last: tuple[StepwiseSearch, Search] | None = None
+
+    def _check_slots(self, networks: Sequence[Mapping[str, F32]]) -> None:
+        """Raise ValueError for fewer codes of slots than the longest output has, in whole steps."""
+        longest, step = self.config.max_positions, self.order.step_size
+        needed = longest + -longest % step
+        for arrays in networks:
+            if "slot_codes" in arrays and len(found := arrays["slot_codes"]) < needed:
+                raise ValueError(f"slot_codes: expected {needed} rows for outputs in steps of {step} tokens, got {len(found)}")
 
     def _copy(self, arrays: Mapping[str, F32], precision: Precision) -> Transformer:
         return Transformer(arrays, shape=shape_of(self.config), precision=precision, lexicon=self.lexicon)

@@ -230,6 +230,16 @@ def test_a_number_of_a_search_is_refused_with_its_bound(
         fewstep.load(directory)
 
 
+def test_codes_of_slots_suffice_for_the_steps_of_the_network(directory: Path) -> None:
+    """They did not, and every line was refused."""
+    without_config(directory / "model.safetensors")
+    network = {**read_description(directory)["network"], "order": "semi-autoregressive", "tokens_per_direction": 25}
+    parts = {**read_description(directory)["parts"], "model.safetensors": measure(directory / "model.safetensors")}
+    edit(directory / "system.json", network=network, parts=parts)
+    with pytest.raises(BundleError, match="slot_codes: expected 25 rows for outputs in steps of 25 tokens, got 24"):
+        fewstep.load(directory)
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [("source_prefix", [7] * 65), ("searches", {str(n): {} for n in range(1001)}), ("parts", {str(n): {} for n in range(10_001)})],
