@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
-from fewstep.config.bounds import Ge, MinLen
+from fewstep.config.bounds import Ge, Le, MinLen
 from fewstep.config.labels import labelled
 from fewstep.config.problems import Problem
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
@@ -31,7 +31,7 @@ class StepwiseTeacher(StepwiseConfig):
     """Targets that the teacher learns from: those of the training text."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """The recipe of its training."""
-    ensemble: Annotated[int, Ge(1)] = 1
+    ensemble: Annotated[int, Ge(1), Le(64)] = 1
     """Number of networks that are trained, with the seeds `training.seed`, `training.seed` + 1, ... Distillation decodes with the
     mean of their probabilities. The first network is the teacher."""
 

@@ -59,6 +59,7 @@ class NativeDecoder:
         self.config, self.ngram, self.lexicon = config, ngram, lexicon
         self.parts = SystemParts(ngram=ngram is not None, tables=lexicon is not None)
         self._sizes: Ints = _sizes(arrays, config)
+        self._vocabulary_size = len(_array("target_embedding", arrays))
         given = {**arrays, "links": _links(arrays, config.width)}
         self._copies = Copies(lambda precision: self._copy(given, precision))
         self._copies[precision]
@@ -113,7 +114,7 @@ class NativeDecoder:
         transitions, log_probs, ids, lengths = self._copies[search.precision].scores(
             *self._encoded(prepared),
             self._vertices(prepared.lengths, search),
-            tokens=max(tokens, tokens_needed(search)),
+            tokens=min(max(tokens, tokens_needed(search)), self._vocabulary_size),
             rules=_rules(search, length_rank),
             threads=threads,
         )

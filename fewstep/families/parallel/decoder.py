@@ -66,6 +66,7 @@ class NativeDecoder:
         self.config, self.ngram, self.lexicon = config, ngram, lexicon
         self.parts = SystemParts(ngram=ngram is not None, tables=lexicon is not None, rescorer=rescorer)
         _check_arrays(config, arrays)
+        self._vocabulary_size = len(arrays["target_embedding"])
         self._copies = Copies(lambda precision: self._copy(arrays, precision))
         self._copies[precision]
 
@@ -104,7 +105,7 @@ class NativeDecoder:
         scores."""
         network, rules = self._copies[search.precision], _rules(self.config, search)
         if self.config.uses_ctc:
-            count = tokens_needed(search)
+            count = min(tokens_needed(search), self._vocabulary_size)
             ranked = network.rank(prepared.ids, prepared.lengths, tokens=count, rules=rules, threads=threads)
             return search_alignments(RankedSlots(*ranked), search, self.ngram, threads)
         filled = network.fill(

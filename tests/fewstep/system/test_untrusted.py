@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import fewstep
+from fewstep.families.dag.config import DagSearch
+from fewstep.families.parallel.config import ParallelSearch
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.system.description import read_description
 from fewstep.system.format import BundleError, write_json
 from fewstep.system.integrity import measure, seal
 from models.bundle.directory import load_model, load_system
-from tests.fewstep.systems import LINES, SYSTEMS, write, write_systems
+from tests.fewstep.systems import LINES, SIZES, SYSTEMS, write, write_systems
 
 NOBODY = 65534
 """A user without files."""
@@ -228,6 +231,18 @@ def test_a_number_of_a_search_is_refused_with_its_bound(
     edit(directory / "system.json", searches=searches)
     with pytest.raises(BundleError, match=rf"system\.json: {option}: expected {expected}, got "):
         fewstep.load(directory)
+
+
+@pytest.mark.parametrize(
+    ("name", "search"),
+    [
+        ("dag", DagSearch(strategy="beam", beam_size=10, candidates=SIZES.target)),
+        ("ctc", ParallelSearch(strategy="prefix-beam", candidates=SIZES.target)),
+    ],
+)
+def test_more_candidates_than_tokens_are_all_tokens(systems: dict[str, Path], name: str, search: Any) -> None:
+    system = fewstep.load(systems[name])
+    assert system.translate(LINES, replace(search, candidates=1024)) == system.translate(LINES, search)
 
 
 def test_codes_of_slots_suffice_for_the_steps_of_the_network(directory: Path) -> None:
