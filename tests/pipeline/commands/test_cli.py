@@ -55,8 +55,8 @@ def test_commands_and_options() -> None:
         "report": ["name", "--store", "--runs", "--json"],
         "diff": ["first", "second", "--store", "--json"],
         "translate": [
-            *("where", "system", "--input", "--output", "--search", "--device", "--batch", "--json", "--n-best", "--threads"),
-            *("--no-verify", "--store"),
+            *("where", "system", "--input", "--output", "--search", "--json", "--n-best", "--one-sentence-per-line"),
+            *("--refuse-long", "--threads", "--batch", "--no-verify", "--device", "--store"),
         ],
         "serve": ["systems", "--store", *(option.flag for option in SERVER_OPTIONS)],
         "export": ["where", "--output", "system", "--to", "--precision", "--no-verify", "--store"],
@@ -81,7 +81,7 @@ def test_a_wrong_config_ends_with_2_and_all_problems_without_traceback(tmp_path:
         out, err = capsys.readouterr()
         assert out == ""
         assert err.splitlines() == [
-            "--set benchmark.rounds=1: benchmark.rounds: expected at least 2, got 1",
+            "--set benchmark.rounds: benchmark.rounds: expected at least 2, got 1",
             f"{tmp_path}/bad.yaml:1: name: expected text, got 1",
             f"{tmp_path}/bad.yaml:2: corups: expected a known key, got 'corups'; did you mean 'corpus'?",
         ]
