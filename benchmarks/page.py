@@ -18,6 +18,8 @@ RESULTS = ROOT / "benchmarks/results"
 PAGE = ROOT / "docs/results.md"
 ORDER = (
     "at_a_glance",
+    "like_for_like",
+    "base_size",
     "training_loop",
     "serving",
     "corpus_scale",
@@ -41,6 +43,8 @@ ASIDE = (
     "dag_log_likelihood",
     "serving_memory",
     "base_size_profile",
+    "base_size_roofline",
+    "ctranslate2_settings",
     "weight_bits",
     "parallel_order",
     "parallel_multi30k",
@@ -64,7 +68,8 @@ INTRODUCTION = """\
 - Only in files: [orders](../benchmarks/results/training_orders.json), [orders](../benchmarks/results/orders_by_engine.json) and
   [graphs](../benchmarks/results/dag_by_engine.json) by engine, [two layers](../benchmarks/results/two_decoder_layers.json),
   [small](../benchmarks/results/parallel_multi30k_small.json), [path sums](../benchmarks/results/dag_log_likelihood.json),
-  [profiles](../benchmarks/results/base_size_profile.json),
+  [profiles](../benchmarks/results/base_size_profile.json), [limits](../benchmarks/results/base_size_roofline.json),
+  [settings of CTranslate2](../benchmarks/results/ctranslate2_settings.json),
   [Multi30k](../benchmarks/results/parallel_multi30k.json), [one-shot](../benchmarks/results/parallel_order.json),
   [4 bits](../benchmarks/results/weight_bits.json), [memory](../benchmarks/results/serving_memory.json),
   [GPU](../benchmarks/results/gpu.json),
