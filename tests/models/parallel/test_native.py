@@ -224,7 +224,7 @@ def test_arguments_that_do_not_fit_are_refused():
     ]:
         with pytest.raises(ValueError, match=message):
             fill(*given[:2], rules=given[2])
-    with pytest.raises(ValueError, match="candidates, iterations: expected at least 1"):
+    with pytest.raises(ValueError, match="iterations: expected 1 to 4096, got 0"):
         native(slots).fill(ids, lengths, candidates=1, around=False, iterations=0, rules=rules)
     with pytest.raises(ValueError, match="rank: expected a network that upsamples"):
         native(slots).rank(ids, lengths, tokens=1, rules=rules)
