@@ -11,7 +11,7 @@ from sentencepiece import SentencePieceProcessor
 from fewstep.system.format import BundleError
 from fewstep.vocabulary import RESERVED, UNK, load_pieces
 
-INSTALL = "pip install 'fewstep[bart]'"
+INSTALL = "pip install tokenizers"
 
 
 class BytePieces(SentencePieceProcessor):

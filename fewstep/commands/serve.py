@@ -106,11 +106,17 @@ def _token(file: Path | None) -> str | None:
 
 
 def _part(name: str, extra: str) -> Any:
-    """Return a module of the server. Raises ServeError where its libraries are not installed."""
+    """Return a module of the server. Raises ServeError where its libraries are not installed.
+
+    The package is on no index, so that its name there could be anybody's: the remedy names the checkout or the wheel.
+    """
     try:
         return import_module(f"fewstep.serve.{name}")
     except ImportError as error:
-        raise ServeError(f"expected the extra [{extra}] (pip install 'fewstep[{extra}]'), but: {error}") from error
+        raise ServeError(
+            f"expected the extra [{extra}], but: {error}; in a checkout run: pip install '.[{extra}]', with a wheel: "
+            f"pip install 'WHEEL[{extra}]'"
+        ) from error
 
 
 def _complain(error: ServeError) -> int:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fewstep.config.options import Shortlist
     from fewstep.shortlist import Lexicon
 
-INSTALL = "pip install 'fewstep[ctranslate2]'"
+INSTALL = "pip install ctranslate2"
 MAP = "vmap.txt"
 """CTranslate2's name of the file with a vocabulary map."""
 

@@ -23,20 +23,18 @@ def _missing(config: RunConfig) -> Iterator[str]:
         yield "evaluation.comet needs the package unbabel-comet, which is not installed; run: pip install unbabel-comet"
     yield from _filters(config)
     if isinstance(config.teacher, BartTeacher) and find_spec("tokenizers") is None:
-        yield "teacher.bart needs the package tokenizers, which is not installed; run: pip install 'fewstep[bart]'"
+        yield "teacher.bart needs the package tokenizers, which is not installed; run: pip install tokenizers"
     if find_spec("mtdata") is None and not config.store.offline:
         for place in _with_mtdata(config):
             yield f"{place} needs the package mtdata, which is not installed; run: pip install --group data"
     if find_spec("ctranslate2") is None:
         for place in _with_ctranslate2(config):
             yield (
-                f"{place} needs the package ctranslate2, which is not installed; run: pip install 'fewstep[ctranslate2]',"
+                f"{place} needs the package ctranslate2, which is not installed; run: pip install ctranslate2,"
                 " or choose another engine"
             )
         if isinstance(config.teacher, CTranslate2Teacher):
-            yield (
-                "teacher.ctranslate2 needs the package ctranslate2, which is not installed; run: pip install 'fewstep[ctranslate2]'"
-            )
+            yield ("teacher.ctranslate2 needs the package ctranslate2, which is not installed; run: pip install ctranslate2")
 
 
 def _tokenizers(config: RunConfig) -> Iterator[str]:

@@ -16,7 +16,7 @@ def missing_engine(search: SearchConfig) -> str | None:
     """Return what to install for the engine of a search; None if it is installed."""
     if not search.uses_ctranslate2 or find_spec("ctranslate2") is not None:
         return None
-    return "the package ctranslate2 for engine ctranslate2 (pip install 'fewstep[ctranslate2]')"
+    return "the package ctranslate2 for engine ctranslate2 (pip install ctranslate2)"
 
 
 def check_engine(search: SearchConfig) -> None:

@@ -279,7 +279,7 @@ def test_a_processor_without_vnni_may_overflow(monkeypatch):
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    with pytest.raises(EngineError, match=r"pip install 'fewstep\[ctranslate2\]'"):
+    with pytest.raises(EngineError, match=r"pip install ctranslate2"):
         CTranslate2Search(network(), precision="float32")
 
 
