@@ -44,6 +44,9 @@ KERNELS = "256"
 """Size of oneDNN's cache of compiled matrix products. Each takes about 0.6 MB, one update needs about 50, and the default is
 1024."""
 
+PROGRESS_SECONDS = 10.0
+"""Seconds after which progress is reported where no log is due: on a slow machine 50 updates take minutes."""
+
 GPU_SAVE_CHECK_EVERY = 10
 """Updates between two checks whether to save, on a GPU, where each check waits for the device."""
 
@@ -92,7 +95,7 @@ class Worker:
         self.progress = self.files.resume(self.model, self.optimizer, self.training_worker)
         self.validator = Validator(job.inputs, job.config, self.training_worker, self.progress.num_shares)
         self.meter = Meter()
-        self.saved = time.monotonic()
+        self.saved = self.reported = time.monotonic()
 
     def train(self, interrupted: Callable[[], bool]) -> None:
         """Run the remaining updates. Raises TransientError, with its state saved, when the step was asked to stop."""
@@ -134,6 +137,8 @@ class Worker:
             last = report.update == self.recipe.updates
             if report.update % self.recipe.log_every == 0 or last:
                 self._log(report.update)
+            elif time.monotonic() - self.reported >= PROGRESS_SECONDS:
+                self._report_progress(report.update)
             if report.update % self.recipe.validate_every == 0 or last:
                 self._validate()
             done = last or averaging.stopped(self.recipe, self.progress.validations)
@@ -152,6 +157,11 @@ class Worker:
         line = self.meter.line()
         if self.training_worker.rank == 0:
             self.job.context.metrics(update, line)
+        self._report_progress(update)
+
+    def _report_progress(self, update: int) -> None:
+        self.reported = time.monotonic()
+        if self.training_worker.rank == 0:
             self.job.context.progress(update, self.recipe.updates, "updates")
 
     def _validate(self) -> None:

@@ -14,8 +14,10 @@ from models.stepwise.decode import StepwiseDecoder
 from models.training.precision import has_bf16
 from stages import train
 from stages.artifacts import Vocabulary
+from stages.context import WorkerContext
 from stages.errors import DataError, StageError
 from stages.shared.shards import read_shards
+from stages.train import loop
 from stages.train.loop import with_precision
 from tests.stages.train.toy_training import NETWORK, RECIPE, Dying, config_of, make_work, metrics, results, spoil
 
@@ -78,6 +80,14 @@ def test_metrics_are_recorded(straight):
     assert {"step": 0, "cpus": 1.0}.items() <= lines[0].items()
     progress = json.loads((straight / "records" / "progress.json").read_text())
     assert (progress["done"], progress["total"], progress["unit"]) == (20, 20, "updates")
+
+
+def test_progress_is_reported_by_time_where_no_log_is_due(inputs, tmp_path, monkeypatch):
+    reported = []
+    monkeypatch.setattr(WorkerContext, "progress", lambda self, done, total, unit: reported.append((done, total, unit)))
+    monkeypatch.setattr(loop, "PROGRESS_SECONDS", 0.0)
+    train.STAGE.run(inputs, config_of(updates=5, log_every=100, validate_every=5), make_work(tmp_path))
+    assert [done for done, total, unit in reported if (total, unit) == (5, "updates")] == list(range(6))
 
 
 def test_the_first_candidate_is_kept_on_request(inputs, tmp_path):
