@@ -124,10 +124,13 @@ def _conditions(benchmark: dict[str, Any] | None, task: Task) -> str | None:
 
 
 def machine(environment: dict[str, Any]) -> str:
-    """Return the machine and settings of a benchmark in one line."""
+    """Return the machine and settings of a benchmark in one line, with a mark if more processes ran than the machine has
+    processors."""
     device = environment["cpu"] if environment["device"] == "cpu" else environment["device"]
     threads = f"{environment['threads']} thread{'' if environment['threads'] == 1 else 's'}"
-    return f"{device}, {threads}, {environment['precision']}, torch {environment['torch']}"
+    text = f"{device}, {threads}, {environment['precision']}, torch {environment['torch']}"
+    load, cpus = environment["load_average"][0], environment["cpus"]
+    return f"{text}; UNDER LOAD ({load:.1f} processes on {cpus} processors): time again on a quiet machine" if load > cpus else text
 
 
 def _comparisons(rows: Sequence[Row], task: Task) -> str | None:

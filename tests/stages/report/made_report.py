@@ -100,6 +100,7 @@ class Maker:
         where = {
             "device": "cpu",
             "cpu": "Example CPU <1>",
+            "cpus": 2,
             "threads": 2,
             "precision": "float32",
             "torch": "2",

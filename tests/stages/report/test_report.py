@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,8 @@ from stages.context import StepContext
 from stages.errors import DataError, StageError
 from stages.report import STAGE, ReportInputs
 from stages.report.findings.mutual_information import mutual_information
+from stages.report.findings.results import Findings
+from stages.report.page.markdown import machine, unknown_line
 from stages.shared.tasks import SUMMARIZATION
 from tests.stages.report.made_report import CONFIG, ENTRIES, Maker, heads, make_work, outline, page_of
 
@@ -259,3 +262,19 @@ def test_headline_figures_leave_out_the_speed_of_systems_with_low_scores(tmp_pat
     assert "interleaved/greedy" in tiles
     assert "drafts" not in tiles
     assert "drafts/draft" in page
+
+
+@pytest.mark.parametrize(("load", "marked"), [(2.0, False), (2.1, True)])
+def test_timings_of_a_machine_under_load_are_marked(load: float, marked: bool) -> None:
+    where: dict[str, Any] = {"device": "cpu", "cpu": "A", "cpus": 2, "threads": 1, "precision": "int8", "torch": "2"}
+    where["load_average"] = [load, 9.0, 9.0]
+    assert machine(where).startswith("A, 1 thread, int8, torch 2")
+    assert ("UNDER LOAD (2.1 processes on 2 processors)" in machine(where)) == marked
+
+
+def test_sources_with_unknown_characters_are_counted() -> None:
+    counted = {"a": {"sentences": 2, "first": ["\u2603", "\u6f22"]}, "b": {"sentences": 0, "first": []}}
+    findings = Findings([], {}, {}, {"a": 10, "b": 10}, {}, unknown=counted)
+    assert str(unknown_line(findings, "a")).startswith("2 of 10 sources have characters that the vocabulary lacks")
+    assert str(unknown_line(findings, "a")).endswith("\u2603 \u6f22.")
+    assert unknown_line(findings, "b") is None
