@@ -38,13 +38,16 @@ def stay_on_loopback(address: str = "") -> str:
         return found
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
-    _choose_folder()
     _make_token()
     return "local"
 
 
-def _choose_folder() -> None:
-    """Let Ray use /tmp if the names of its sockets were too long in TMPDIR, as SLURM gives it. RAY_TMPDIR takes precedence."""
+def use_short_folder() -> None:
+    """Let a local cluster use /tmp if the names of its sockets were too long in TMPDIR, as SLURM gives it. RAY_TMPDIR takes
+    precedence.
+
+    A run does so. A server, which lives on, is refused instead: its user chooses the folder.
+    """
     if "RAY_TMPDIR" not in os.environ and len(os.fsencode(os.environ.get("TMPDIR", "") + SOCKET)) > MAX_SOCKET_BYTES:
         os.environ["RAY_TMPDIR"] = "/tmp"
         log.warning(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fewstep.local_ray import stay_on_loopback
+from fewstep.local_ray import stay_on_loopback, use_short_folder
 from fewstep.serve.settings import ServeError
 
 
@@ -69,7 +69,9 @@ def test_ray_works_elsewhere_if_its_sockets_had_too_long_names(token: Path, monk
     for folder, chosen in (("/tmp", None), ("/tmp/" + "x" * 60, "/tmp")):
         monkeypatch.setenv("TMPDIR", folder)
         stay_on_loopback()
+        assert os.environ.get("RAY_TMPDIR") is None, "a server is refused"
+        use_short_folder()
         assert os.environ.get("RAY_TMPDIR") == chosen
     monkeypatch.setenv("RAY_TMPDIR", "/scratch")
-    stay_on_loopback()
+    use_short_folder()
     assert os.environ["RAY_TMPDIR"] == "/scratch"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from fewstep.local_ray import stay_on_loopback
+from fewstep.local_ray import stay_on_loopback, use_short_folder
 from pipeline.config.schema import Cluster
 from pipeline.run.machines import Machines
 from pipeline.run.ray_cluster.settings import set_defaults
@@ -17,7 +17,8 @@ def connect_ray(cluster: Cluster) -> Machines:
 
     Raises StageError if Ray is not installed or the cluster cannot be reached.
     """
-    stay_on_loopback(cluster.address)
+    if stay_on_loopback(cluster.address) == "local":
+        use_short_folder()
     set_defaults(cluster.address or os.environ.get("RAY_ADDRESS", ""))
     try:
         from pipeline.run.ray_cluster.machines import RayMachines
