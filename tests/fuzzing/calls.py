@@ -9,6 +9,7 @@ import random
 import tempfile
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -241,6 +242,10 @@ def _lattice_network_calls(directory: Path) -> Iterator[Call]:
     yield Call("LatticeNetwork.score", model.score, score)
 
 
+def _advance(made: dict[str, Any], **step: Any) -> object:
+    return fewstep_native.make_beam(**made).advance(**step)
+
+
 def _search_calls(ngram: Any) -> Iterator[Call]:
     scores = -np.sort(np.abs(numbers(1, 2, 2, 4)))
     ids, ends = np.arange(16).reshape(2, 2, 4) % VOCABULARY, -np.abs(numbers(2, 2, 2))
@@ -253,7 +258,7 @@ def _search_calls(ngram: Any) -> Iterator[Call]:
     yield Call("make_beam", fewstep_native.make_beam, made, lambda beam: (beam.advance(**step), beam.outcomes()))
     for selection in ("exact", "outer", "double-top-k"):
         chosen = made | {"selection": selection, "ngram": ngram if selection == "exact" else None}
-        yield Call("Beam.advance", lambda **step: fewstep_native.make_beam(**chosen).advance(**step), step)  # noqa: B023
+        yield Call("Beam.advance", partial(_advance, chosen), step)
     joint = {"scores": scores, "ids": ids, "ends": ends, "eos": 2, "end_threshold": 0.5, **coupling}
     yield Call("choose_jointly", fewstep_native.choose_jointly, joint)
     slots = {"scores": -np.abs(numbers(3, 2, 5, 4)), "token_ids": np.arange(40).reshape(2, 5, 4) % VOCABULARY}
