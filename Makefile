@@ -48,10 +48,10 @@ lint: $(DEV)            ## ruff, mypy, clang-format, prose, links
 	$(BIN)/clang-format --dry-run -Werror $(CPP)
 	$(BIN)/pytest tests/test_prose.py tests/docs/test_links.py
 
-test: lint              ## lint, types and all fast tests, in five minutes
+test: lint              ## lint, types and all fast tests, in minutes
 	$(PYTEST) -m "not slow and not exhaustive" --ignore=tests/test_prose.py --ignore=tests/docs/test_links.py
 
-test-slow: $(DEV)       ## one kill, lost node, power cut, job, storage and recipe of each kind, in twenty minutes
+test-slow: $(DEV)       ## one kill, lost node, power cut, job, storage and recipe of each kind, in half an hour
 	$(PYTEST) -m "slow and not exhaustive" --timeout=1500
 
 test-exhaustive:        ## before a release: all tests with many drawn examples, all recipes and histories, campaigns, all levels
