@@ -36,11 +36,6 @@ ORDER = (
 )
 """Names of the files on the page, in its order."""
 ASIDE = (
-    "training_orders",
-    "orders_by_engine",
-    "dag_by_engine",
-    "two_decoder_layers",
-    "dag_log_likelihood",
     "serving_memory",
     "base_size_profile",
     "base_size_roofline",
@@ -65,9 +60,7 @@ INTRODUCTION = """\
   like" means that the baseline has the same engine, precision, shortlist and kind of search; other ratios also contain their gain.
 - A label is a search's strategy and its options: `shortlist300x16` is a shortlist of 300 common tokens and 16 links a source
   token, `ngram_weight` the weight of an n-gram model over coupled slots (bigram coupling). Without others a beam has 5 outputs.
-- Only in files: [orders](../benchmarks/results/training_orders.json), [orders](../benchmarks/results/orders_by_engine.json) and
-  [graphs](../benchmarks/results/dag_by_engine.json) by engine, [two layers](../benchmarks/results/two_decoder_layers.json),
-  [small](../benchmarks/results/parallel_multi30k_small.json), [path sums](../benchmarks/results/dag_log_likelihood.json),
+- Only in files: [small](../benchmarks/results/parallel_multi30k_small.json),
   [profiles](../benchmarks/results/base_size_profile.json), [limits](../benchmarks/results/base_size_roofline.json),
   [settings of CTranslate2](../benchmarks/results/ctranslate2_settings.json),
   [Multi30k](../benchmarks/results/parallel_multi30k.json), [one-shot](../benchmarks/results/parallel_order.json),

@@ -17,12 +17,14 @@ map over the row's, which also contains the gain of the engine (`benchmarks.riva
 A decode starts with lists of ids and ends with lists of ids, without rescoring. In each round the entries take turns (A B C A B C).
 A cell is the median of the rounds in milliseconds a sentence, by one thread / by two. Memory is what a system and a batch of the
 largest size add to a process. `--roofline` also writes the share of the machine's limits that each system reaches
-(`benchmarks.decoding.roofline`). `--quick` measures a system of each kind, three rounds and no memory.
-"""
+(`benchmarks.decoding.roofline`). `--quick` measures a system of each kind, three rounds and no memory."""
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -32,11 +34,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.decoding import machine_limits, peak_memory
 from benchmarks.decoding.base_entries import Entry, chosen, entries
-from benchmarks.decoding.machine_limits import Limits
 from benchmarks.decoding.networks import VOCABULARY, sentences
-from benchmarks.decoding.roofline import least_seconds, sentence_bytes, sentence_products
+from benchmarks.decoding.roofline import Limits, least_seconds, measure_limits, sentence_bytes, sentence_products
 from benchmarks.decoding.rounds import measure, medians, turns
 from benchmarks.record import publish, spread
 from benchmarks.rivals.ctranslate2_settings import depths
@@ -56,7 +56,7 @@ def main() -> None:
         print(_memory(found[arguments.memory_of], arguments))
         return
     kept = chosen(found, arguments.only, quick=arguments.quick)
-    before = [machine_limits.measure(count) for count in arguments.threads]
+    before = [measure_limits(count) for count in arguments.threads]
     memory = {} if arguments.quick or arguments.no_memory else _memories(kept, arguments)
     began, depth = time.perf_counter(), depths(arguments.size)[0]
     baselines = f"CTranslate2 {named(depth)}, map", next(iter(found))
@@ -69,7 +69,7 @@ def main() -> None:
         found_turns += turns(decoders, *given, arguments.tokens, VOCABULARY[arguments.size])
         results = measure(found_turns, arguments.rounds)
     memory |= rival.mebibytes
-    after = [machine_limits.measure(count) for count in arguments.threads]
+    after = [measure_limits(count) for count in arguments.threads]
     limits = {count: Limits(*map(max, *pair)) for count, *pair in zip(arguments.threads, before, after, strict=True)}
     _publish_times(arguments, baselines, [baselines[0], *decoders], memory, results)
     _publish_roofline(arguments, kept, medians(results), limits)
@@ -78,7 +78,7 @@ def main() -> None:
 def _memories(kept: Mapping[str, Entry], arguments: argparse.Namespace) -> dict[str, float | None]:
     began, options = time.perf_counter(), ["--size", arguments.size, "--tokens", str(arguments.tokens)]
     options += ["--batches", *map(str, arguments.batches), "--threads", *map(str, arguments.threads)]
-    found = {name: peak_memory.in_process(PROGRAM, options, name) for name in kept}
+    found = {name: in_process(PROGRAM, options, name) for name in kept}
     print(f"memory measured in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
     return found
 
@@ -86,11 +86,11 @@ def _memories(kept: Mapping[str, Entry], arguments: argparse.Namespace) -> dict[
 def _memory(entry: Entry, arguments: argparse.Namespace) -> float:
     """Return the MiB that a system and its largest batch add to this process."""
     torch.set_num_threads(max(arguments.threads))
-    peak_memory.settle()
-    before, decode = peak_memory.resident_mib("VmRSS"), entry.make()
-    peak_memory.settle()
+    settle()
+    before, decode = resident_mib("VmRSS"), entry.make()
+    settle()
     decode(sentences(max(arguments.batches), arguments.tokens, VOCABULARY[arguments.size]))
-    return peak_memory.resident_mib("VmHWM") - before
+    return resident_mib("VmHWM") - before
 
 
 def _publish_times(
@@ -204,6 +204,30 @@ def _arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     arguments.rounds = arguments.rounds or (3 if arguments.quick else 5)
     return arguments
+
+
+def resident_mib(field: str, process: int | str = "self") -> float:
+    """Return `VmRSS`, the present memory of a process, or `VmHWM`, its peak, in MiB."""
+    lines = Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines()
+    line = next(line for line in lines if line.startswith(f"{field}:"))
+    return int(line.split()[1]) / 1024
+
+
+def settle() -> None:
+    """Return freed memory to the system and let the peak begin at the present memory."""
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def in_process(program: str, options: list[str], entry: str) -> float | None:
+    """Return the memory of an entry in MiB by a process of its own, which prints it; None if the process failed, and say why."""
+    command = [sys.executable, "-m", program, *options, "--memory-of", entry]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"{entry}: memory was not measured: {done.stderr.splitlines()[-1:]}", file=sys.stderr)
+        return None
+    return float(done.stdout.split()[-1])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import statistics
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,6 +14,7 @@ import torch
 import kernels
 from benchmarks.decoding.networks import VOCABULARY, drafter_of, network, sentences, sizes, slot_network
 from benchmarks.gpu import data_parallel
+from benchmarks.gpu.limits import out_of_time, synchronize
 from benchmarks.gpu.training import batch_of, family_loss, train_network
 from fewstep.config.network import SIZES
 from fewstep.config.options import OutputLimits
@@ -189,3 +192,26 @@ def _different(found: list[Any], expected: list[Any]) -> float:
 def _difference(found: torch.Tensor, expected: torch.Tensor) -> float:
     one, other = (part.detach().cpu().double().nan_to_num(neginf=0.0) for part in (found, expected))
     return float((one - other).abs().max() / other.abs().max().clamp(min=1e-9))
+
+
+def loss_times(device: str, shape: tuple[int, int, int], rounds: int, deadline: float) -> dict[str, Any]:
+    """Return the milliseconds of value and gradients for [B,M,L], natively and by the recurrence in torch, and of a copy of as many
+    bytes as they read and write at least."""
+    given = graph_scores(device, *shape)
+    sides = {"native": kernels.dag_log_likelihood, "torch": reference.dag_log_likelihood}
+    copies = [(part.detach(), torch.empty_like(part)) for part in given[:2]]
+    times: dict[str, list[float]] = {name: [] for name in (*sides, "copy")}
+    for turn in range(rounds + 1):
+        for name in times:
+            began = time.perf_counter()
+            if name == "copy":
+                for source, target in copies:
+                    target.copy_(source)
+            else:
+                torch.autograd.grad(sides[name](*given).sum(), given[:2])
+            synchronize(device)
+            if turn:
+                times[name].append(1000 * (time.perf_counter() - began))
+        if turn and out_of_time(deadline):
+            break
+    return {"shape": shape, "ms": {name: statistics.median(taken) for name, taken in times.items()}, "rounds": times}

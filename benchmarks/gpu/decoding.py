@@ -26,8 +26,8 @@ from benchmarks.decoding.networks import (
 )
 from benchmarks.decoding.roofline import Network, Phase
 from benchmarks.gpu import rivals
+from benchmarks.gpu.limits import out_of_time, synchronize
 from benchmarks.gpu.rivals import Decode
-from benchmarks.gpu.timing import out_of_time, synchronize
 from fewstep.config.network import SIZES
 from fewstep.config.options import OutputLimits, Precision
 from fewstep.families.aggressive.config import AggressiveSearch

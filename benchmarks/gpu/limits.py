@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.timing import synchronize
 from benchmarks.origin import machine
 
 TRIALS = 9
@@ -70,3 +69,14 @@ def fastest(call: Callable[[], object], device: str) -> float:
         synchronize(device)
         times.append(time.perf_counter() - began)
     return min(times[1:])
+
+
+def synchronize(device: str) -> None:
+    """Wait for the device."""
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
+def out_of_time(deadline: float) -> bool:
+    """Return whether `deadline`, by the monotonic clock that all processes share, has passed."""
+    return time.monotonic() > deadline

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from benchmarks.decoding.networks import VOCABULARY, sentences, sizes
-from benchmarks.gpu.timing import out_of_time, synchronize
+from benchmarks.gpu.limits import out_of_time, synchronize
 from fewstep.config.network import SIZES
 from fewstep.families.table import family_named as runtime_family
 from models.family import family_named

@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 
-from benchmarks.engines.agreement import Agreement, agreement, compared
+from benchmarks.decoding.agreement import Agreement, agreement, compared
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.translation import Hypothesis
 from models.bundle.directory import load_system

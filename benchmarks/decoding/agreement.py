@@ -1,6 +1,6 @@
 """Agreement of the engines of autoregressive decoding: greedy and beam search of a finished system by every engine.
 
-    python -m benchmarks.engines.agreement SYSTEM SOURCE REFERENCE [--sentences 1000] [--beam-size 5] [--json FILE]
+    python -m benchmarks.decoding.agreement SYSTEM SOURCE REFERENCE [--sentences 1000] [--beam-size 5] [--json FILE]
 
 SYSTEM is the directory of a system of the family `stepwise`, SOURCE and REFERENCE are files of text. Each engine is compared with
 decoding through torch. Two greedy outputs may differ where, somewhere in the output, two tokens are equally likely within 1e-4 nats

@@ -1,6 +1,6 @@
 """Draw quality against speed, the figure of the README, from the table of all systems.
 
-    python -m benchmarks.figures.quality_speed [FILE] [--output docs/figures/quality-speed.svg]
+    python -m benchmarks.quality_speed [FILE] [--output docs/figures/quality-speed.svg]
 
 All rows of the table are drawn as dots; those of `LABELS` are named. Speed is the ratio to the first row, on a logarithmic scale.
 """
@@ -16,7 +16,7 @@ import matplotlib as mpl
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parent.parent
 COLUMNS = ("entry", "BLEU", "speed-up")
 FAMILIES = {  # what a system's name starts with: its name in the legend, colour and mark
     "ctranslate2": ("CTranslate2", "#64748b", "s"),
