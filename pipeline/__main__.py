@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from fewstep.text.escape import escaped, log_to_stderr
+from fewstep.threads import wait_passively
 from pipeline.credentials import masked
 from pipeline.errors import FewstepError, exit_code
 from stages.errors import FULL, unwritable
@@ -33,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from pipeline.commands.app import app
 
     log_to_stderr()
+    wait_passively()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a table must not end at a name that the locale lacks
     try:

@@ -22,7 +22,7 @@ from pipeline.store.attempts import begin_attempt, partial_directory
 from pipeline.store.lease import Lease, step_lease
 from stages.artifacts import STOP
 from stages.errors import FewstepError, LeaseLostError, TransientError
-from stages.workers import Resources
+from stages.workers import LimitedResources, Resources
 
 STOP_SECONDS = 20.0
 """Time in which interrupted steps may save their state."""
@@ -241,7 +241,7 @@ class Driver:
             del self._pending[step.name]
             record_hit(self._record, self._store, step)
             return
-        attempt = self._new_attempt(step, admitted, lease.owner)
+        attempt = self._new_attempt(step, admitted, lease.owner, machines.max_threads)
         del self._pending[step.name]
         self._reduced.pop(step.name, None)  # the next attempt asks for all workers again
         self._running[step.name] = attempt
@@ -256,14 +256,14 @@ class Driver:
         )
         machines.start(attempt)
 
-    def _new_attempt(self, step: Step, admitted: admission.Admission, id: str) -> StepAttempt:
+    def _new_attempt(self, step: Step, admitted: admission.Admission, id: str, max_threads: int | None) -> StepAttempt:
         cluster = self._config.cluster
         return StepAttempt(
             step=step,
             store=self._store.root,
             run_id=self._record.path.name,
             id=id,
-            resources=admitted.granted,
+            resources=LimitedResources.of(admitted.granted, max_threads),
             log=self._record.log(step.name, id),
             checkpoint_seconds=cluster.checkpoint_seconds,
             num_shares=self._requested(step).workers or 1,

@@ -7,6 +7,7 @@ import os
 from dataclasses import replace
 from typing import Protocol
 
+from fewstep.threads import max_threads
 from pipeline.config.schema import Cluster
 from pipeline.run.attempt import StepAttempt, run_attempt
 from stages.errors import FULL, FewstepError, StageError, TransientError, unwritable
@@ -22,6 +23,11 @@ class Machines(Protocol):
     @property
     def nodes(self) -> dict[str, dict[str, float]]:
         """The resources of each live node by node id: CPU, GPU, memory (bytes) and custom resources."""
+        ...
+
+    @property
+    def max_threads(self) -> int | None:
+        """The limit of threads that the user's environment sets on these machines, or None."""
         ...
 
     def start(self, attempt: StepAttempt) -> None:
@@ -49,6 +55,10 @@ class InProcess:
     @property
     def nodes(self) -> dict[str, dict[str, float]]:
         return {"local": self._node}
+
+    @property
+    def max_threads(self) -> int | None:
+        return max_threads()
 
     def start(self, attempt: StepAttempt) -> None:
         attempt = replace(attempt, resources=as_one_worker(attempt))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Protocol, TypeVar
 
 from fewstep.config.bounds import Ge, Gt
@@ -40,6 +40,25 @@ class Resources:
     def alone(self) -> bool:
         """True for a single worker on CPUs, which runs in the process of the step."""
         return (self.workers or 1) == 1 and not self.gpus
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitedResources(Resources):
+    """Resources of a step on the user's machine whose `OMP_NUM_THREADS` asks for fewer threads than there are CPUs."""
+
+    max_threads: int
+
+    @property
+    def threads(self) -> int:
+        """Number of threads of a worker: its CPUs, at most the user's limit."""
+        return min(super().threads, self.max_threads)
+
+    @staticmethod
+    def of(granted: Resources, max_threads: int | None) -> Resources:
+        """Return granted resources with at most `max_threads` threads; None sets no limit."""
+        if max_threads is None or max_threads >= granted.threads:
+            return granted
+        return LimitedResources(**{one.name: getattr(granted, one.name) for one in fields(Resources)}, max_threads=max_threads)
 
 
 class Workers(Protocol):

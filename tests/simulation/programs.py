@@ -81,6 +81,7 @@ class Machines:
     def __init__(self, machine: Machine, store: Store) -> None:
         self._machine, self._store, self._outcomes = machine, store, list[Outcome]()
         self.nodes = {"node": {"CPU": 4.0, "GPU": 0.0, "memory": math.inf}}
+        self.max_threads = None
 
     def start(self, attempt: StepAttempt) -> None:
         self._machine.world.check_start(str(attempt.step.directory), attempt.id)

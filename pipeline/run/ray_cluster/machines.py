@@ -11,6 +11,7 @@ from typing import Any
 import ray
 
 from fewstep.local_ray import check_answers
+from fewstep.threads import max_threads
 from pipeline.config.schema import Cluster
 from pipeline.run.apart import resources_apart, run_apart, runs_apart, send_inputs, take_in
 from pipeline.run.attempt import StepAttempt, run_attempt
@@ -88,6 +89,10 @@ class RayMachines:
             self._last_nodes = {str(node["NodeID"]): dict(node["Resources"]) for node in ray.nodes() if node["Alive"]}
         ended = self._node_watch.ended() if self._node_watch else ()
         return {node: resources for node, resources in self._last_nodes.items() if node not in ended}
+
+    @property
+    def max_threads(self) -> int | None:
+        return max_threads() if self._local else None  # elsewhere it is not the user's: Ray and its autoscaler set OMP_NUM_THREADS=1
 
     def _managers(self) -> dict[str, str] | None:
         """Return host:port of the manager of each live node by its id, or None if the head does not answer."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from fewstep.threads import PASSIVE
+
 KEEPALIVE = {"RAY_grpc_client_keepalive_time_ms": "15000", "RAY_grpc_client_keepalive_timeout_ms": "90000"}
 """A connection between machines without an answer is lost after 90 to 105 s. Ray by itself waits for seven minutes, but gives up a
 lost node after 65 s, and says which one it is: so this takes longer."""
@@ -22,4 +24,5 @@ def set_defaults(address: str) -> None:
 
 def cluster_variables() -> dict[str, str]:
     """Return the variables that the processes of a cluster need too, whose nodes were started without them."""
-    return {name: os.environ.get(name, value) for name, value in KEEPALIVE.items()}
+    waiting = {name: os.environ[name] for name in PASSIVE if name in os.environ}
+    return {name: os.environ.get(name, value) for name, value in KEEPALIVE.items()} | waiting

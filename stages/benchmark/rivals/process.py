@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
+from fewstep.threads import without_defaults
 from stages.errors import StageError
 
 SWITCHES = frozenset({"CT2_USE_MKL", "CT2_PACKED_GEMM"})
@@ -22,9 +23,10 @@ SWITCHES = frozenset({"CT2_USE_MKL", "CT2_PACKED_GEMM"})
 
 
 def users_environment() -> dict[str, str]:
-    """Return the environment that this process was started with, whatever libraries have changed since."""
+    """Return the environment that this process was started with, whatever libraries have changed since, without the project's own
+    defaults, which workers on Ray are started with."""
     lines = Path("/proc/self/environ").read_bytes().split(b"\0")
-    return dict(os.fsdecode(line).split("=", 1) for line in lines if b"=" in line)
+    return without_defaults(dict(os.fsdecode(line).split("=", 1) for line in lines if b"=" in line))
 
 
 def environment(switches: Mapping[str, str]) -> dict[str, str]:
