@@ -88,8 +88,9 @@ class StepSpan:
     """Unix time."""
     finished: float
     """Unix time; now if the step still runs."""
-    outcome: Literal["done", "hit", "running", "failed", "lost"]
-    """`hit`: the artifact was found in the store; `lost`: the driver died, and a later attempt repeated the step."""
+    outcome: Literal["done", "hit", "running", "failed", "kept", "lost"]
+    """`hit`: the artifact was found in the store. Of an attempt that a later one continued, `kept` is the time up to its newest
+    checkpoint, and `lost` the time after it."""
 
 
 @dataclass(frozen=True, kw_only=True)

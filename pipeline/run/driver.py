@@ -15,7 +15,7 @@ from pipeline.run import admission
 from pipeline.run.attempt import StepAttempt
 from pipeline.run.lost_work import interrupted, lost_seconds, worker_deaths
 from pipeline.run.machines import Machines
-from pipeline.run.run_directory import Run
+from pipeline.run.run_directory import HEARTBEAT_SECONDS, Run
 from pipeline.run.transfers import Uploads
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import begin_attempt, partial_directory
@@ -69,7 +69,7 @@ class Driver:
 
     def record_start(self) -> None:
         """Record the start of the driver, and the work that was lost with an earlier one."""
-        lost = interrupted(self._record, list(self._pending.values())) if self.owns_run else {}
+        lost, ended = interrupted(self._record, list(self._pending.values())) if self.owns_run else ({}, 0.0)
         self._record.write_event(
             "run_started",
             attempt=self.id,
@@ -77,7 +77,7 @@ class Driver:
             pid=os.getpid(),
             host=socket.gethostname(),
             command=" ".join(sys.argv),
-            **({"lost": lost, "lost_seconds": sum(lost.values())} if lost else {}),
+            **({"lost": lost, "lost_seconds": sum(lost.values()), "ended": ended} if lost else {}),
         )
 
     def execute(self, machines: Machines) -> None:
@@ -117,7 +117,7 @@ class Driver:
         over = threading.Event()
 
         def loop() -> None:
-            while not over.wait(min(5.0, self._config.store.lease_seconds / 5)):
+            while not over.wait(min(HEARTBEAT_SECONDS, self._config.store.lease_seconds / 5)):
                 self.renew_leases()
 
         self._record.heartbeat.touch()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.plan.step import Step
-from pipeline.run.run_directory import Run
+from pipeline.run.run_directory import HEARTBEAT_SECONDS, Run
 from pipeline.store.attempts import partial_directories
 from stages.artifacts import CHECKPOINTS, RECORDS
 from stages.json_lines import read_json_lines
@@ -52,12 +52,18 @@ def _save_times(step: Step) -> Iterator[float]:
             continue
 
 
-def interrupted(run: Run, steps: list[Step]) -> dict[str, float]:
-    """Return the lost seconds of each step that an earlier driver of the run left unfinished when it ended."""
+def interrupted(run: Run, steps: list[Step]) -> tuple[dict[str, float], float]:
+    """Return the lost seconds of each step that an earlier driver of the run left unfinished, and the Unix time when it ended.
+
+    They count from the newest checkpoint. A driver that was asked to stop recorded its end, after its steps had saved their states.
+    One that was killed ended up to `HEARTBEAT_SECONDS` after its last heartbeat, and a checkpoint of that time counts.
+    """
+    state = run.state()
+    running = [step for step in steps if state.steps[step.name].status == "running"]
     try:
-        ended = run.heartbeat.stat().st_mtime
+        heartbeat = run.heartbeat.stat().st_mtime
     except OSError:
-        return {}
-    states = run.state().steps
-    running = [step for step in steps if states[step.name].status == "running"]
-    return {step.name: lost_seconds(step, states[step.name].started or ended, ended) for step in running}
+        return {}, 0.0
+    saved = [moment for step in running for moment in _save_times(step) if moment <= heartbeat + HEARTBEAT_SECONDS]
+    ended = max([heartbeat, *saved, *([] if state.finished is None else [state.finished])])
+    return {step.name: lost_seconds(step, state.steps[step.name].started or ended, ended) for step in running}, ended

@@ -21,7 +21,9 @@ from stages.errors import DataError, suggestion, unwritable
 from stages.json_lines import read_json_lines
 
 DRIVER_SECONDS = 30.0
-"""Age of a run's heartbeat above which its driver counts as gone. A driver renews the heartbeat every few seconds."""
+"""Age of a run's heartbeat above which its driver counts as gone."""
+HEARTBEAT_SECONDS = 5.0
+"""Longest time between two heartbeats of a driver."""
 Status = Literal["pending", "waiting", "running", "hit", "done", "failed", "skipped"]
 
 _STATUS: dict[str, Status] = {
@@ -36,7 +38,7 @@ _STATUS: dict[str, Status] = {
 
 _EVENT: dict[str, Any] = {
     **dict.fromkeys(("event", "step", "step_attempt", "directory", "origin", "error", "status"), str),
-    **dict.fromkeys(("time", "seconds", "lost_seconds"), (int, float)),
+    **dict.fromkeys(("time", "seconds", "lost_seconds", "ended"), (int, float)),
     "deaths": int,
     "lost": dict,
 }

@@ -92,7 +92,8 @@ class RayMachines:
 
     @property
     def max_threads(self) -> int | None:
-        return max_threads() if self._local else None  # elsewhere it is not the user's: Ray and its autoscaler set OMP_NUM_THREADS=1
+        # Elsewhere it is not the user's: Ray sets OMP_NUM_THREADS=1 for jobs, and its autoscaler for nodes.
+        return max_threads() if self._local else None
 
     def _managers(self) -> dict[str, str] | None:
         """Return host:port of the manager of each live node by its id, or None if the head does not answer."""

@@ -26,7 +26,8 @@ def run_timeline(spans: Sequence[StepSpan]) -> Section | None:
     made = sum(span.outcome == "done" for span in spans)
     summary = (
         f"{count(made, 'step')} computed and {count(hits, 'hit')} in {duration(length)}, up to this report. Bars: computed steps "
-        "(misses); diamonds: hits, steps whose artifact was in the store; hatched bars: attempts that failed or were lost."
+        "(misses); diamonds: hits, steps whose artifact was in the store; pale bars: attempts that later ones "
+        "continued, up to their newest checkpoint; hatched bars: attempts that failed, and work that was lost."
     )
     chart = element("div", _axis(length), *rows, class_="gantt", role="list", aria_label="Steps of the run by stage")
     return Section("timeline", "The run in time", [element("figure", chart, element("figcaption", summary))], "Run")

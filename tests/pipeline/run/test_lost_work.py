@@ -60,15 +60,46 @@ def test_steps_of_a_killed_driver_are_found_as_interrupted(tmp_path: Path) -> No
     other = replace(one, name="toy:b")
     run = Run(tmp_path / "store/runs/x")
     run.create(run_spec(plan_entry("toy:a"), plan_entry("toy:b")))
-    assert interrupted(run, [one, other]) == {}
+    assert interrupted(run, [one, other]) == ({}, 0.0)
     run.write_event("run_started", attempt="a")
     run.write_event("step_started", step="toy:a", step_attempt="a-1", directory="x")
-    touch(run.heartbeat, time.time() + 90)
-    assert interrupted(run, [one, other]) == {"toy:a": pytest.approx(90, abs=2)}
+    touch(run.heartbeat, last := time.time() + 90)
+    assert interrupted(run, [one, other]) == ({"toy:a": pytest.approx(90, abs=2)}, pytest.approx(last, abs=0.01))
     run.write_event("run_started", attempt="b", lost={"toy:a": 90.0}, lost_seconds=90.0)
     run.write_event("step_started", step="toy:b", step_attempt="b-1", directory="y")
     run.write_event("step_retried", step="toy:b", step_attempt="b-1", error="", lost_seconds=30.0)
     run.write_event("step_done", step="toy:a", step_attempt="b-1", deaths=2, lost_seconds=6.0)
     state = run.state()
     assert (state.retried, state.deaths, state.lost_seconds) == (2, 2, 126.0)
-    assert interrupted(run, [one, other]) == {}
+    assert interrupted(run, [one, other])[0] == {}
+
+
+@pytest.mark.parametrize(
+    ("end", "saved", "lost", "ended"),
+    [
+        ("killed", [40.0, 70.0], 20.0, 90.0),
+        ("killed", [40.0, 93.0], 0.0, 93.0),  # after the last heartbeat, before the kill
+        ("killed", [40.0, 300.0], 50.0, 90.0),  # of an attempt of another run, later on
+        ("stopped", [40.0, 94.0], 2.0, 96.0),  # asked to stop, it saved its state and then recorded its end
+        ("killed", [], 90.0, 90.0),
+    ],
+)
+def test_lost_work_counts_from_the_newest_checkpoint(
+    tmp_path: Path, end: str, saved: list[float], lost: float, ended: float
+) -> None:
+    one = step(tmp_path / "store", distributes=True, trains=True)
+    run = Run(tmp_path / "store/runs/x")
+    run.create(run_spec(plan_entry("toy:a")))
+    began = 1_700_000_000.0
+    events: list[dict[str, Any]] = [
+        {"time": began, "event": "run_started", "attempt": "a"},
+        {"time": began, "event": "step_started", "step": "toy:a", "step_attempt": "a-1"},
+    ]
+    if end == "stopped":
+        events.append({"time": began + 96, "event": "run_finished", "status": "stopped"})
+    (run.path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    touch(run.heartbeat, began + 90)
+    for number, moment in enumerate(saved):
+        touch(partial_directory(one.directory, "a-1") / f"checkpoints/{number}", began + moment)
+    found, last = interrupted(run, [one])
+    assert (found, last - began) == ({"toy:a": pytest.approx(lost, abs=0.06)}, pytest.approx(ended, abs=0.01))

@@ -56,5 +56,29 @@ def test_an_attempt_ends_when_another_driver_takes_its_step_over() -> None:
     assert found == (StepSpan("train:a", 2, 5, "lost"), StepSpan("train:a", 5, 9, "done"))
 
 
+def test_what_a_later_attempt_continues_is_kept_and_the_rest_lost() -> None:
+    found = spans(
+        [
+            event(0, "run_started", first=True),
+            event(10, "step_started", "train:a", step_attempt="1-1"),
+            event(40, "step_retried", "train:a", step_attempt="1-1", lost_seconds=12.0),
+            event(41, "step_started", "train:a", step_attempt="1-2"),
+            event(41, "step_started", "train:b", step_attempt="1-3"),
+            event(200, "run_started", first=True, lost={"train:a": 5.0, "train:b": 59.0}, ended=100),  # killed long after an event
+            event(201, "step_started", "train:a", step_attempt="2-1"),
+            event(210, "step_retried", "train:a", step_attempt="2-1", lost_seconds=0.0),
+        ],
+        now=300,
+    )
+    assert found == (
+        StepSpan("train:a", 10, 28, "kept"),
+        StepSpan("train:a", 28, 40, "lost"),
+        StepSpan("train:a", 41, 95, "kept"),
+        StepSpan("train:b", 41, 100, "lost"),
+        StepSpan("train:a", 95, 100, "lost"),
+        StepSpan("train:a", 201, 210, "kept"),
+    )
+
+
 def test_a_run_without_events_has_no_spans(tmp_path: Path) -> None:
     assert timeline(Run(tmp_path / "runs" / "none")) == ()
