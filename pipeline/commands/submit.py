@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import socket
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -29,6 +31,7 @@ ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 STOPPED = 130
 """Exit code of a stopped job, the same as that of an interrupted run."""
 POLL_SECONDS = 1.0
+LIST_SECONDS = 10
 STARTING, STARTING_SECONDS = "No available agent", 60.0
 """The error of a head that is still starting, and the seconds for which it is waited out."""
 
@@ -54,7 +57,7 @@ def submit(
 
 
 def run_command(config: Path, overrides: Sequence[str], until: str | None) -> list[str]:
-    """Return the job's command, relative to the working directory that is uploaded.
+    """Return the arguments of the job's Python, relative to the working directory that is uploaded.
 
     Raises DataError for a config outside that directory, and for a directory without the project, whose job could not start.
     """
@@ -69,7 +72,7 @@ def run_command(config: Path, overrides: Sequence[str], until: str | None) -> li
             f"{Path.cwd()}: expected a checkout of fewstep, which is uploaded to the cluster, got a directory without "
             "pipeline/__main__.py; change to the checkout, and put the config below it"
         )
-    command = ["python", "-m", "pipeline", "run", str(inside)]
+    command = ["-m", "pipeline", "run", str(inside)]
     if until is not None:
         command += ["--until", until]
     return [*command, *(part for override in overrides for part in ("--set", override))]
@@ -146,9 +149,11 @@ def _start(client: Any, name: str, command: Sequence[str], with_extension: bool)
             return job
         with tempfile.TemporaryDirectory() as folder:
             environment = _runtime_environment(Path(folder), with_extension)
+            if "py_executable" not in environment and _is_here(client):
+                environment["py_executable"] = sys.executable
             _send(
                 client,
-                entrypoint=shlex.join(command),
+                entrypoint=shlex.join([environment.get("py_executable", "python"), *command]),
                 submission_id=job,
                 metadata={"job_name": name, "run": name, "revision": git_revision()},
                 runtime_env=environment,
@@ -156,6 +161,31 @@ def _start(client: Any, name: str, command: Sequence[str], with_extension: bool)
         return job
     except (RuntimeError, OSError) as error:
         raise _unreachable(client.get_address(), error) from error
+
+
+def _is_here(client: Any) -> bool:
+    """Return whether all machines of a cluster are this one, on which the Python that submits exists.
+
+    A forwarded port has a local address too, so the addresses of the nodes count.
+    """
+    from ray.util.state import list_nodes
+
+    try:
+        nodes = list_nodes(client.get_address(), filters=[("state", "=", "ALIVE")], timeout=LIST_SECONDS)
+    except Exception:  # the answer of other versions; the job then uses the Python of the cluster
+        return False
+    return bool(nodes) and all(_is_own_address(node.node_ip) for node in nodes)
+
+
+def _is_own_address(address: str) -> bool:
+    """Return whether an interface of this machine has this address: only then can a socket be bound to it."""
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind(place)
+        return True
+    except OSError:
+        return False
 
 
 def _send(client: Any, **job: Any) -> None:

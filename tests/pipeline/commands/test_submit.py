@@ -67,6 +67,7 @@ class Jobs:
 def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(submit, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr("ray.util.state.list_nodes", lambda address, **options: [SimpleNamespace(node_ip="192.0.2.7")])
 
     def connect(jobs: Jobs, *arguments: str) -> int:
         monkeypatch.setattr(submit, "_client", lambda address: jobs)
@@ -90,6 +91,37 @@ def test_a_run_is_sent_with_its_id_and_environment(cluster: Any, capsys: pytest.
     assert environment["env_vars"]["FEWSTEP_REVISION"]
     assert "py_modules" not in environment
     assert "one\ntwo\nthree\n" in capsys.readouterr().out  # each part once, though the connection broke
+
+
+@pytest.mark.parametrize(
+    ("nodes", "stated", "python"),
+    [
+        (["127.0.0.1"], None, sys.executable),
+        (["127.0.0.1", "::1"], None, sys.executable),
+        (["127.0.0.1", "192.0.2.7"], None, "python"),  # an address of documentation, which no machine has
+        ([], None, "python"),
+        (None, None, "python"),
+        (["127.0.0.1"], "/shared/venv/bin/python", "/shared/venv/bin/python"),
+        (["192.0.2.7"], "/shared/venv/bin/python", "/shared/venv/bin/python"),
+    ],
+)
+def test_jobs_on_this_machine_use_the_python_that_submits(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch, nodes: list[str] | None, stated: str | None, python: str, tmp_path: Path
+) -> None:
+    def list_nodes(address: str, **options: Any) -> list[Any]:
+        if nodes is None:
+            raise RuntimeError("Failed to make request")
+        return [SimpleNamespace(node_ip=ip) for ip in nodes]
+
+    monkeypatch.setattr("ray.util.state.list_nodes", list_nodes)
+    if stated:
+        (path := tmp_path / "runtime-env.yaml").write_text(f"py_executable: {stated}\n")
+        monkeypatch.setattr(submit, "RUNTIME_ENV", path)
+    jobs = Jobs()
+    assert cluster(jobs, "--no-wait") == 0
+    (sent,) = jobs.sent
+    assert sent["entrypoint"].startswith(f"{python} -m pipeline run configs/demo.yaml ")
+    assert sent["runtime_env"].get("py_executable", "python") == python
 
 
 def test_a_head_that_is_starting_is_waited_for(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
