@@ -16,7 +16,7 @@ CHANGELOG.md docs/methods/parallel.md docs/reference/config.md models/parallel/a
 pipeline/config/checks/evaluation.py pipeline/config/schema.py pipeline/plan/analyses.py stages/lengths/__init__.py
 stages/lengths/report.py stages/lengths/run.py stages/table.py tests/golden/config_keys.txt
 tests/golden/fingerprinted_defaults.json tests/models/parallel/test_analysis.py tests/pipeline/plan/test_wiring.py
-tests/stages/lengths/test_lengths.py tests/stages/report/made_analyses.py tests/stages/report/test_analyses.py
+tests/stages/test_lengths.py tests/stages/report/made_report.py tests/stages/report/test_report.py
 """
 """The analysis of the slots of parallel systems."""
 KERNEL = """

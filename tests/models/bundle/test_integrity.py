@@ -15,7 +15,7 @@ from fewstep.system import integrity
 from fewstep.system.description import read_description
 from fewstep.system.format import BundleError, write_json
 from fewstep.system.integrity import BLOCK, check_parts, measure, seal
-from tests.stages.dag_analysis.test_dag_analysis import make_system
+from tests.stages.test_dag_analysis import make_system
 
 
 @pytest.mark.parametrize("size", [0, 1, BLOCK, 2 * BLOCK + 17])

@@ -20,7 +20,7 @@ from pipeline.run.run_directory import Run
 from stages.benchmark.peak_memory import peak_memory
 from tests.pipeline.run.test_origins import artifact
 from tests.pipeline.run_specs import plan_entry, run_spec
-from tests.stages.dag_analysis.test_dag_analysis import WORDS, make_system
+from tests.stages.test_dag_analysis import WORDS, make_system
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,8 @@ from fewstep.families.dag.config import DagSearch
 from fewstep.system.format import BundleError
 from models.bundle.directory import load_model, load_system
 from pipeline.__main__ import main
-from tests.stages.dag_analysis import test_dag_analysis
-from tests.stages.lattice_analysis import test_lattice_analysis
-from tests.stages.shared.decoding import test_draft_statistics
-from tests.stages.system import test_system
+from tests.stages import test_dag_analysis, test_lattice_analysis, test_system
+from tests.stages.steps import context_in
 
 FLIPS = 200
 LINES = "ein haus am see\nder hund sieht die katze\n"
@@ -33,7 +31,7 @@ def stepwise(root: Path) -> Path:
         test_system.make_trained(root / f"trained{seed}", "stepwise", test_system.NETWORK, vocabulary, seed) for seed in (3, 4)
     )
     inputs = stages.system.SystemInputs(first, vocabulary, members=(second,))
-    stages.system.STAGE.run(inputs, test_system.CONFIG, test_system.make_work(root / "system"))
+    stages.system.STAGE.run(inputs, test_system.CONFIG, context_in(root / "system"))
     return root / "system"
 
 
@@ -41,7 +39,7 @@ def dag(root: Path) -> Path:
     """Return a system with an n-gram model."""
     vocabulary = test_system.make_vocabulary(root / "vocabulary", test_system.WORDS)
     config = replace(test_system.CONFIG, family="dag", searches={"lookahead": DagSearch()})
-    stages.system.STAGE.run(test_system.graph_parts(root, vocabulary), config, test_system.make_work(root / "system"))
+    stages.system.STAGE.run(test_system.graph_parts(root, vocabulary), config, context_in(root / "system"))
     return root / "system"
 
 
@@ -52,10 +50,10 @@ def lattice(root: Path) -> Path:
 
 def aggressive(root: Path) -> Path:
     """Return a system with a verifier and another system that drafts."""
-    _, inputs = test_draft_statistics.build(root)
-    config = test_draft_statistics.config_of("aggressive", test_draft_statistics.GAD)
+    _, inputs = test_system.make_drafting(root)
+    config = test_system.config_of("aggressive", test_system.GAD)
     given = replace(inputs, companions={**inputs.companions, "drafter": inputs.companions["verifier"]})
-    stages.system.STAGE.run(given, config, test_draft_statistics.work_in(root / "both"))
+    stages.system.STAGE.run(given, config, context_in(root / "both"))
     return root / "both"
 
 

@@ -28,7 +28,7 @@ from stages.corpus.phases import Phases
 from stages.errors import DataError, StageError
 from tests.pipeline.data.packing import tarred, zipped
 from tests.pipeline.data.web import Site
-from tests.stages.corpus.texts import context_in
+from tests.stages.steps import context_in
 
 
 def rows(text: PairFiles, access: DataAccess) -> list[tuple[str, ...]]:

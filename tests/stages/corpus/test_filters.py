@@ -2,7 +2,6 @@
 
 import json
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import durable
 from stages.artifacts import ExternalFile
 from stages.corpus import CorpusConfig, CorpusInputs, Filters, TextFiles, duplicates
 from stages.corpus.filters import Cleaner, comparison_keys
@@ -23,7 +21,7 @@ from stages.corpus.similarity import band_hashes
 from stages.errors import DataError
 from stages.shared.shards import read_shards
 from stages.shared.text.normalise import normalise
-from tests.stages.corpus.texts import context_in
+from tests.stages.steps import context_in
 
 # ---- filters
 
@@ -205,14 +203,6 @@ LONG = [
     "until",
     "noon",
 ]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick_disk() -> Iterator[None]:
-    """Leave out the syncs, which many small files would wait for."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(durable.RealDisk, "sync", lambda self, path: None)
-        yield
 
 
 def write(folder: Path, pairs: list[tuple[str, str]], piece_rows: int = 1000, **filters: Any) -> tuple[list[str], dict[str, Any]]:

@@ -1,9 +1,16 @@
-"""Readers: all formats give the same rows, and errors name file, line and byte."""
+"""Readers: all formats give the same rows, errors name file, line and byte, and no file exhausts memory."""
 
 import bz2
 import gzip
+import io
 import lzma
+import os
+import resource
+import subprocess
+import sys
+import tarfile
 import tempfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,14 +20,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fewstep.streams import MAX_LINE_BYTES
 from stages.artifacts import ExternalFile
-from stages.corpus import TextFiles
+from stages.corpus import TextFiles, limits
 from stages.corpus import packed as packed_files
 from stages.corpus.lines import read_lines
+from stages.corpus.readers import parquet as parquet_files
 from stages.errors import DataError
-from tests.stages.corpus.texts import opened, tables
+from stages.shared.text.members import member_names
+from tests.stages.steps import opened, tables
 
 SOURCE = ["A man sleeps.", "Über  den Fluss", "", "日本語 text", "last line"]
+
 TARGET = ["Ein Mann schläft.", "over the river", "x", "y\u2028z", "Ende"]
 
 
@@ -218,3 +229,209 @@ def test_a_text_without_a_side_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match="corpus files"):
             rows(files)
+
+
+MEMBERS = {"README": b"a corpus\n", "de-en/c.de": "Ein Haus\nÜber\n".encode(), "de-en/c.en.gz": gzip.compress(b"a house\nover\n")}
+
+Pack = Callable[[Path, dict[str, bytes]], None]
+
+
+def zipped(path: Path, members: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+
+
+def tarred(mode: str) -> Pack:
+    def pack(path: Path, members: dict[str, bytes]) -> None:
+        with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
+            for name, data in members.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                archive.addfile(info, io.BytesIO(data))
+
+    return pack
+
+
+PACKERS = {"c.zip": zipped, "c.tar": tarred("w"), "c.tgz": tarred("w:gz"), "c.tar.gz": tarred("w:gz")}
+
+
+def pair(path: Path, source: str = "de-en/c.en.gz", target: str = "de-en/c.de") -> TextFiles:
+    return TextFiles(source=(ExternalFile(path, "", source),), target=(ExternalFile(path, "", target),))
+
+
+@pytest.mark.parametrize("name", PACKERS)
+def test_members_are_read_in_place(tmp_path: Path, name: str) -> None:
+    PACKERS[name](tmp_path / name, MEMBERS)
+    assert rows(pair(tmp_path / name)) == [("a house", "Ein Haus"), ("over", "Über")]
+    assert member_names(tmp_path / name) == list(MEMBERS)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", PACKERS)
+def test_a_missing_member_is_named_with_those_in_the_archive(tmp_path: Path, name: str) -> None:
+    PACKERS[name](tmp_path / name, MEMBERS)
+    with pytest.raises(DataError, match=rf"{name}: expected the member de-en/c\.fr in the archive, got de-en/c\.\w+"):
+        rows(pair(tmp_path / name, "de-en/c.fr"))
+
+
+@pytest.mark.parametrize("name", PACKERS)
+def test_a_truncated_archive_is_named(tmp_path: Path, name: str) -> None:
+    text = "".join(f"{number * 7919 % 10007} x\n" for number in range(20_000)).encode()
+    PACKERS[name](tmp_path / name, {"a": text, "b": text})
+    data = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(data[: len(data) * 3 // 4])
+    with pytest.raises(DataError, match=f"{name}: expected an intact archive"):
+        rows(pair(tmp_path / name, "a", "b"))
+
+
+def test_a_text_file_is_no_archive(tmp_path: Path) -> None:
+    (tmp_path / "c.zip").write_text("text\n" * 1000)
+    with pytest.raises(DataError, match=r"c\.zip: expected an intact archive"):
+        rows(pair(tmp_path / "c.zip"))
+
+
+def test_links_in_archives_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret\n")
+    with tarfile.open(tmp_path / "c.tar", "w") as archive:
+        link = tarfile.TarInfo("a")
+        link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path / "secret")
+        archive.addfile(link)
+    with pytest.raises(DataError, match="expected the member a in the archive"):
+        rows(pair(tmp_path / "c.tar", "a", "a"))
+
+
+def test_bad_bytes_are_placed_in_the_member(tmp_path: Path) -> None:
+    zipped(tmp_path / "c.zip", {"a": b"x\ny\n", "b": b"x\n\xff\n"})
+    with pytest.raises(DataError, match=r"c\.zip/b, line 2: expected UTF-8"):
+        rows(pair(tmp_path / "c.zip", "a", "b"))
+
+
+def test_columns_of_lines(tmp_path: Path) -> None:
+    (tmp_path / "c.tsv").write_text("0.9\tEin Haus\ta house\turl\n\n0.1\tÜber\tover\n")
+    file = ExternalFile(tmp_path / "c.tsv", "", columns=(3, 2))
+    assert rows(TextFiles(tsv=(file,))) == [("a house", "Ein Haus"), ("", ""), ("over", "Über")]
+    with pytest.raises(DataError, match=r"c\.tsv, line 3: expected at least 4 columns, got 3"):
+        rows(TextFiles(tsv=(ExternalFile(tmp_path / "c.tsv", "", columns=(4, 2)),)))
+
+
+NESTED = pa.table(
+    {
+        "id": [1, 2, 3],
+        "translation": pa.array([{"de": "Haus", "en": "house"}, None, {"de": None, "en": "over"}]),
+        "a.b": ["p", "q", "r"],
+        "note": ["x", "y", "z"],
+    }
+)
+
+
+def test_columns_inside_structs(tmp_path: Path) -> None:
+    pq.write_table(NESTED, path := tmp_path / "c.parquet")
+    expected = [("house", "Haus"), ("", ""), ("over", "")]
+    assert rows(TextFiles(parquet=(ExternalFile(path, ""),))) == expected
+    assert rows(TextFiles(parquet=(ExternalFile(path, "", columns=("translation.en", "translation.de")),))) == expected
+    assert rows(TextFiles(parquet=(ExternalFile(path, "", columns=("translation.en", "a.b")),))) == [
+        ("house", "p"),
+        ("", "q"),
+        ("over", "r"),
+    ]
+
+
+def test_wrong_columns_are_named_with_those_of_the_file(tmp_path: Path) -> None:
+    pq.write_table(NESTED, path := tmp_path / "c.parquet")
+    with pytest.raises(DataError, match=r"expected columns translation\.fr and note, got id \(int64\), translation\.de \(string\)"):
+        rows(TextFiles(parquet=(ExternalFile(path, "", columns=("translation.fr", "note")),)))
+    with pytest.raises(DataError, match="column id: expected strings, got int64"):
+        rows(TextFiles(parquet=(ExternalFile(path, "", columns=("id", "note")),)))
+
+
+def bomb(path: Path, megabytes: int, unit: bytes) -> None:
+    """Write a compressed file that expands to many times its size."""
+    block = unit * ((1 << 20) // len(unit))
+    if path.suffix == ".gz":
+        with gzip.open(path, "wb", compresslevel=9) as file:
+            for _ in range(megabytes):
+                file.write(block)
+    else:
+        path.write_bytes(bytes(pa.Codec("zstd").compress(block * megabytes, asbytes=True)))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_file_that_expands_without_end_is_refused(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MIN_CHECKED_BYTES", 4 << 20)
+    path = tmp_path / f"bomb.en{suffix}"
+    bomb(path, 24, b"a\n")
+    with pytest.raises(DataError, match=r"bomb.en.*expected at most .* bytes of text from a file of"):
+        for _ in read_lines(path):
+            pass
+
+
+@pytest.mark.parametrize("before", [0, 3])
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_long_line_is_refused_with_its_number(tmp_path: Path, before: int, end: bytes) -> None:
+    path = tmp_path / "text.en"
+    path.write_bytes(b"a\n" * before + b"x" * (MAX_LINE_BYTES + 1) + end)
+    with pytest.raises(DataError, match=rf"text.en, line {before + 1}: expected at most 1,048,576 bytes"):
+        list(read_lines(path))
+
+
+def test_the_longest_valid_line_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "text.en"
+    path.write_bytes(b"x" * (MAX_LINE_BYTES - 1) + b"\n" + b"y" * MAX_LINE_BYTES)
+    assert [len(line) for lines in read_lines(path) for line in lines.to_pylist()] == [MAX_LINE_BYTES] * 2
+
+
+def test_pipes_and_devices_are_no_text(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(DataError, match="pipe, socket or device"):
+            list(read_lines(path))
+
+
+def test_a_bomb_is_refused_in_bounded_memory(tmp_path: Path) -> None:
+    """One line of 200 MB, from a file of 200 kB, in a process of at most 300 MiB of data."""
+    bomb(tmp_path / "bomb.gz", 200, b"x")
+    code = "import sys\nfrom pathlib import Path\nfrom stages.corpus.lines import read_lines\nlist(read_lines(Path(sys.argv[1])))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "bomb.gz")],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (300 << 20, 300 << 20)),
+    )
+    assert "DataError" in done.stderr
+    assert "line 1: expected at most" in done.stderr
+
+
+def parquet(path: Path, sources: pa.Array) -> TextFiles:
+    pq.write_table(pa.table({"source": sources, "target": pa.array(["y"] * len(sources))}), path, compression="zstd")
+    return TextFiles(parquet=(ExternalFile(path, ""),))
+
+
+@pytest.mark.parametrize(
+    ("size", "problem"), [(8 << 20, "line 1: expected at most 1,048,576 bytes"), (1 << 20, "in 16,384 consecutive lines")]
+)
+def test_a_text_that_a_parquet_file_repeats_in_each_row_is_refused_in_bounded_memory(
+    tmp_path: Path, size: int, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_BATCH_BYTES", 100 << 20)
+    repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 4000, pa.int32()), pa.array(["x" * size]))
+    files, before = parquet(tmp_path / "p.parquet", repeated), pa.total_allocated_bytes()
+    allocated: list[int] = []
+    with pytest.raises(DataError, match=problem):
+        allocated.extend(pa.total_allocated_bytes() - before for _ in tables(files, tmp_path))
+    assert files.parquet[0].path.stat().st_size < 5000
+    assert max(allocated, default=0) < 200 << 20
+
+
+def test_a_parquet_file_that_expands_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MIN_CHECKED_BYTES", 4 << 20)
+    files = parquet(tmp_path / "p.parquet", pa.array([f"{n:04}" + "x" * 9000 for n in range(1000)]))
+    with pytest.raises(DataError, match=r"p.parquet: expected at most 4,194,304 bytes of text and"):
+        list(tables(files, tmp_path))
+
+
+def test_rows_of_a_parquet_file_are_the_same_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_files, "PART_BYTES", 64)
+    sources = ["a" * 100, None, "b", *"cde" * 30, "f" * 70, "ß" * 40]
+    found = tables(parquet(tmp_path / "p.parquet", pa.array(sources)), tmp_path)
+    assert [text for table in found for text in table.column("source").to_pylist()] == [text or "" for text in sources]

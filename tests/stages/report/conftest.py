@@ -6,8 +6,8 @@ import pytest
 
 from stages.context import StepContext
 from stages.report import STAGE, ReportInputs
-from tests.stages.report.made_analyses import make_analysed_report
-from tests.stages.report.made_report import CONFIG, Maker, make_work
+from tests.stages.report.made_report import CONFIG, Maker, make_analysed_report
+from tests.stages.steps import context_in
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +17,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> ReportInputs:
 
 @pytest.fixture(scope="session")
 def report(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> StepContext:
-    context = make_work(tmp_path_factory.mktemp("report") / "out")
+    context = context_in(tmp_path_factory.mktemp("report") / "out")
     STAGE.run(inputs, CONFIG, context)
     return context
 

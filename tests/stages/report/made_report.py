@@ -1,8 +1,9 @@
-"""Plausible inputs for a report, and the parts of a page."""
+"""Plausible inputs for a report and for all optional analyses, and the parts of a page."""
 
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 from dataclasses import dataclass, replace
@@ -17,36 +18,32 @@ from stages.benchmark.summary import by_sentence, summarise
 from stages.benchmark.tables import table
 from stages.benchmark.timing import RoundTimings
 from stages.context import StepContext
-from stages.report import Evaluated, ReportConfig, ReportInputs
+from stages.contrastive import Contrasted
+from stages.dag_analysis import DagAnalysis
+from stages.dag_analysis.drawing import Drawing, Vertex, draw
+from stages.likelihood import Likelihood
+from stages.parallel_analysis import ParallelAnalysis
+from stages.report import STAGE, Evaluated, ReportConfig, ReportInputs, SystemPair
 from stages.score import MetricName, ScoreConfig, ScoreInputs
 from stages.score.run import run as score
 from stages.shared.shards import shard_path, write_shard
 from stages.shared.tasks import TRANSLATION, Task
-from stages.workers import LocalWorkers, Resources
+from tests.stages.steps import context_in
 
 ENGLISH = re.split(
     " ", "the old farmer sells a brown horse <b>today</b> because the small market near our village opens again after winter"
 )
+
 GERMAN = re.split(
     " ", "der alte Bauer verkauft heute ein braunes Pferd weil der kleine Markt nahe unserem Dorf nach dem Winter wieder öffnet"
 )
+
 ENTRIES = [
     ("autoregressive", "beam5", 0.1),
     ("autoregressive", "greedy", 0.15),
     ("interleaved", "greedy", 0.3),
     ("graph", "beam5", 0.2),
 ]
-
-
-def make_work(directory: Path) -> StepContext:
-    directory.mkdir(parents=True, exist_ok=True)
-    return StepContext(
-        directory=directory,
-        attempt="a1",
-        workers=LocalWorkers(),
-        resources=Resources(workers=1, cpus=1),
-        shard_cache=directory.parent / "cache",
-    )
 
 
 @dataclass
@@ -61,7 +58,9 @@ class Maker:
         path, draw = self.root / name, random.Random(name)
         sources = [" ".join(draw.sample(ENGLISH, 12)) + "." for _ in range(rows)]
         targets = [" ".join(draw.sample(GERMAN, 12)) + "." for _ in range(rows)]
-        write_shard(shard_path(path, 0), pa.table({"id": list(range(rows)), "source": sources, "target": targets}), make_work(path))
+        write_shard(
+            shard_path(path, 0), pa.table({"id": list(range(rows)), "source": sources, "target": targets}), context_in(path)
+        )
         (path / "text.json").write_text(json.dumps({"rows": rows, "shards": 1, "shard_rows": 4096}))
         if ledger:
             (path / "ledger.json").write_text(json.dumps(ledger))
@@ -72,10 +71,10 @@ class Maker:
         rows = pa.ipc.open_file(pa.memory_map(str(shard_path(text.path, 0)))).read_all().to_pydict()
         texts = [" ".join(w if draw.random() > noise else draw.choice(GERMAN) for w in line.split()) for line in rows["target"]]
         data = {"id": rows["id"], "rank": [0] * len(texts), "text": texts}
-        write_shard(shard_path(path / "decode", 0), pa.table(data), make_work(path / "decode"))
+        write_shard(shard_path(path / "decode", 0), pa.table(data), context_in(path / "decode"))
         hypotheses = Hypotheses(path / "decode", f"decode-{system}-{search}")
         scoring = ScoreConfig(target_language="de", metrics=self.metrics)
-        score(ScoreInputs(hypotheses, text), scoring, make_work(path / "score"))
+        score(ScoreInputs(hypotheses, text), scoring, context_in(path / "score"))
         return Evaluated(system, search, test, hypotheses, Scores(path / "score", f"score-{system}-{search}"))
 
     def timings(self, slow: dict[str, float]) -> Timings:
@@ -107,7 +106,7 @@ class Maker:
             "load_average": [0.1, 0.2],
         }
         figures = summarise(timings, baseline)
-        context = make_work(path)
+        context = context_in(path)
         record = {"protocol": protocol, "environment": where, "entries": figures, "by_sentence": by_sentence(timings, baseline)}
         context.write_json(context.records("benchmark.json"), record)
         context.write_json(context.records("tables", "benchmark.json"), table(500, protocol, figures, self.task))
@@ -115,7 +114,7 @@ class Maker:
 
     def trained(self, name: str, best: float) -> Trained:
         path, draw = self.root / f"train.{name}", random.Random(name)
-        context = make_work(path)
+        context = context_in(path)
         for attempt, first, last in (("a1", 50, 800), ("a2", 600, 1500)):
             replace(context, attempt=attempt).metrics(first - 50, {"cpus": 4})
             for update in range(first, last + 1, 50):
@@ -196,3 +195,97 @@ def outline(context: StepContext) -> Outline:
     parser.feed(page_of(context).replace("<wbr>", ""))
     parser.close()
     return parser
+
+
+def make_analysed_report(root: Path, inputs: ReportInputs) -> StepContext:
+    """Return the report of `inputs` with all optional analyses, made below `root`."""
+
+    def likelihood(system: str, log_probability: float) -> Likelihood:
+        context = context_in(root / f"likelihood.{system}")
+        found = {"rows": 60, "left_out": {"over_long": 2}, "tokens": 1000, "log_probability": log_probability, "vocabulary": "ab12"}
+        context.write_json(context.directory / "likelihood.json", {**found, "perplexity": math.exp(-log_probability / 1000)})
+        return Likelihood(context.directory, f"likelihood-{system}")
+
+    def contrasted(system: str, correct: list[int]) -> Contrasted:
+        context = context_in(root / f"contrastive.{system}")
+        bands = [{"distance": name, "pairs": 20, "correct": n} for name, n in zip(["1", "2", "3-4"], correct, strict=True)]
+        counts = {"pairs": 60, "correct": sum(correct), "correct_by_mean": 30}
+        types = [{"type": "subj_verb_agreement", **counts}, {"type": "compound", "pairs": 4, "correct": 3, "correct_by_mean": 3}]
+        frequencies = [{"frequency": "3-5", "pairs": 8, "correct": 2, "correct_by_mean": 2}]
+        found = {"pairs": 64, "left_out": 0, "correct": sum(correct) + 3, "correct_by_mean": 33, "bands": bands, "types": types}
+        found |= {"distances": bands, "frequencies": frequencies}
+        context.write_json(context.directory / "contrastive.json", found)
+        return Contrasted(context.directory, f"contrastive-{system}")
+
+    def dag_analysis(text: str, drawn: int) -> DagAnalysis:
+        context = context_in(root / f"dag.{text}")
+        one = {
+            "sentences": 60,
+            "impossible": 2,
+            "aligned": 58,
+            "tokens": 1000,
+            "correct": 250,
+            "correct_ends": 100,
+            "spread": 3.456,
+        }
+        vertices = {"vertices": 400, "likely": 80, "confident": 100, "vague": 40, "joint": [[4] * 10] * 10}
+        found = {**one, **vertices, "out_degrees": {"1": 30, "2": 90}}
+        context.write_json(
+            context.directory / "dag_analysis.json", {**found, "left_out": {}, "early": {**found, "correct": 50, "update": 1500}}
+        )
+        for number in range(drawn):
+            drawing = Drawing([Vertex(0, 1.0, [("<s>", 1.0)]), Vertex(3, 1.0, [("</s>", 1.0)])], [(0, 3, 1.0)])
+            context.write_text(context.records("figures", f"0{number}-dag.svg"), draw(drawing))
+            context.write_json(context.records("figures", f"0{number}-dag.json"), {"caption": f"drawing {number} & more"})
+        return DagAnalysis(context.directory, f"dag-{text}")
+
+    def parallel_analysis() -> ParallelAnalysis:
+        context = context_in(root / "slots")
+        found = {"sentences": 60, "impossible": 2, "tokens": 800, "correct": 250.0, "choices": 3.456, "candidates": [1, 2]}
+        recall = {"recall": [0.25, 0.5], "recall_predicted_length": [0.125, 0.375]}
+        context.write_json(context.directory / "parallel_analysis.json", {**found, **recall, "left_out": {}})
+        return ParallelAnalysis(context.directory, "slots")
+
+    evaluated = []
+    for item in inputs.evaluated:
+        context = context_in(root / f"{item.system}.{item.search}")
+        config = ScoreConfig(
+            target_language="de",
+            metrics=("bleu", "otem", "utem"),
+            head_and_tail=True,
+            long_sentences=5,
+            length_bins=(12, 13),
+        )
+        score(ScoreInputs(item.hypotheses, inputs.tests["demo"]), config, context)
+        if item.search == "greedy":
+            found = {
+                "samples": 3,
+                "sentences": 60,
+                "left_out": 0,
+                "bleu_by_rank": [50, 40, 30],
+                "bleu": 40.0,
+                "pairwise_bleu": 71.5,
+                "oracle_bleu": 61.25,
+                "matched": {"references": 2.5, "bleu": 44.75, "covered": 1.5},
+            }
+            context.write_json(context.directory / "diversity.json", found)
+            parts = {"tokens": (3, 400), "words": (2, 300), "reference_tokens": (5, 1250), "reference_words": (1, 1000)}
+            repetition = {unit: {"repeated": part, "total": whole} for unit, (part, whole) in parts.items()}
+            context.write_json(context.directory / "repetition.json", repetition)
+        evaluated.append(replace(item, scores=Scores(context.directory, "again")))
+    systems = {"autoregressive": -1200.0, "interleaved": -1300.0, "graph": -1250.0}
+    asked = replace(
+        inputs,
+        evaluated=tuple(evaluated),
+        analyses={
+            "likelihood": {"demo": {system: likelihood(system, value) for system, value in systems.items()}},
+            "contrastive": {
+                "": {"autoregressive": contrasted("autoregressive", [20, 19, 11]), "graph": contrasted("graph", [18, 13, 9])}
+            },
+            "dag_analysis": {"train": {"graph": dag_analysis("train", 0)}, "demo": {"graph": dag_analysis("demo", 2)}},
+            "parallel_analysis": {"demo": {"graph": parallel_analysis()}},
+        },
+    )
+    pairs = {"l2r": SystemPair(parallel="interleaved", sequential="autoregressive", step_size=2)}
+    STAGE.run(asked, replace(CONFIG, system_pairs=pairs), context := context_in(root / "out"))
+    return context

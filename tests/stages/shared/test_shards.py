@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.context import StepContext
 from stages.errors import ArtifactError, StageError
 from stages.shared.shards import (
     read_shard,
@@ -22,18 +21,7 @@ from stages.shared.shards import (
     write_shard,
     write_shards,
 )
-from stages.workers import LocalWorkers, Resources
-
-
-def work_in(directory: Path) -> StepContext:
-    directory.mkdir(parents=True, exist_ok=True)
-    return StepContext(
-        directory=directory,
-        attempt="a1",
-        workers=LocalWorkers(),
-        resources=Resources(workers=1, cpus=1),
-        shard_cache=directory / "cache",
-    )
+from tests.stages.steps import context_in
 
 
 def table(start: int, rows: int) -> pa.Table:
@@ -54,13 +42,13 @@ def test_bytes_do_not_depend_on_how_the_stream_was_cut(tmp_path: Path) -> None:
     cuts = [[table(0, 10)], [table(0, 3), table(3, 1), table(4, 6)], [table(i, 1) for i in range(10)]]
     written = []
     for number, tables in enumerate(cuts):
-        assert write_shards(tables, tmp_path / str(number), 4, work_in(tmp_path / str(number))) == [4, 4, 2]
+        assert write_shards(tables, tmp_path / str(number), 4, context_in(tmp_path / str(number))) == [4, 4, 2]
         written.append([path.read_bytes() for path in shard_paths(tmp_path / str(number))])
     assert written[0] == written[1] == written[2]
 
 
 def test_shards_of_a_longer_attempt_are_removed(tmp_path: Path) -> None:
-    context = work_in(tmp_path)
+    context = context_in(tmp_path)
     write_shards([table(0, 10)], tmp_path, 2, context)
     write_shards([table(0, 5)], tmp_path, 2, context)
     assert row_counts(tmp_path) == [2, 2, 1]
@@ -69,14 +57,14 @@ def test_shards_of_a_longer_attempt_are_removed(tmp_path: Path) -> None:
 
 def test_a_shard_that_is_truncated_after_reading_does_no_harm(tmp_path: Path) -> None:
     """A shard that was mapped ended the process with SIGBUS."""
-    write_shard(shard_path(tmp_path, 0), table(0, 20_000), work_in(tmp_path))
+    write_shard(shard_path(tmp_path, 0), table(0, 20_000), context_in(tmp_path))
     read = read_shard(shard_path(tmp_path, 0))
     os.truncate(shard_path(tmp_path, 0), 0)
     assert read.equals(table(0, 20_000))
 
 
 def test_counting_rows_reads_no_values(tmp_path: Path) -> None:
-    write_shard(shard_path(tmp_path, 0), table(0, 20_000), work_in(tmp_path))
+    write_shard(shard_path(tmp_path, 0), table(0, 20_000), context_in(tmp_path))
     before = pa.total_allocated_bytes()
     assert rows_of(shard_path(tmp_path, 0)) == 20_000
     assert pa.total_allocated_bytes() - before < 10_000
@@ -87,7 +75,7 @@ def test_offsets_that_lead_out_of_a_shard_are_an_error(tmp_path: Path, value: in
     """Arrow itself follows them: reading such a text ends the process, or gives the text of other rows."""
     lines = [f"line {number}" for number in range(3)]
     path = shard_path(tmp_path, 0)
-    write_shard(path, pa.table({"id": [0, 1, 2], "source": lines}), work_in(tmp_path))
+    write_shard(path, pa.table({"id": [0, 1, 2], "source": lines}), context_in(tmp_path))
     offsets = np.array([0, 6, 12, 18], np.int32)
     content = path.read_bytes()
     assert content.count(offsets.tobytes()) == 1
@@ -101,7 +89,7 @@ def test_offsets_that_lead_out_of_a_shard_are_an_error(tmp_path: Path, value: in
 
 def test_text_of_a_shard_is_unicode(tmp_path: Path) -> None:
     path = shard_path(tmp_path, 0)
-    write_shard(path, pa.table({"id": [0], "source": ["schöne straße"]}), work_in(tmp_path))
+    write_shard(path, pa.table({"id": [0], "source": ["schöne straße"]}), context_in(tmp_path))
     path.write_bytes(path.read_bytes().replace("schö".encode(), b"sch\xff\xfe"))
     with pytest.raises(ArtifactError, match=r"00000\.arrow: .*UTF8"):
         read_shard(path)
@@ -110,22 +98,17 @@ def test_text_of_a_shard_is_unicode(tmp_path: Path) -> None:
 @pytest.mark.parametrize("keep", [0, 5, 200])
 def test_a_cut_off_shard_is_an_error(tmp_path: Path, keep: int) -> None:
     path = shard_path(tmp_path, 0)
-    write_shard(path, table(0, 100), work_in(tmp_path))
+    write_shard(path, table(0, 100), context_in(tmp_path))
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(ArtifactError, match=r"00000\.arrow"):
         read_shard(path)
 
 
 def test_a_gap_is_an_error(tmp_path: Path) -> None:
-    write_shards([table(0, 6)], tmp_path, 2, work_in(tmp_path))
+    write_shards([table(0, 6)], tmp_path, 2, context_in(tmp_path))
     shard_path(tmp_path, 1).unlink()
     with pytest.raises(ArtifactError, match=r"expected shard 00001\.arrow, got 00002\.arrow"):
         shard_paths(tmp_path)
-
-
-def test_shards_are_in_numeric_order_beyond_five_digits(tmp_path: Path) -> None:
-    names = [shard_path(tmp_path, index) for index in (0, 99_999, 100_000)]
-    assert sorted(names, key=lambda path: (len(path.name), path.name)) == names
 
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,5 +119,5 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr("stages.shared.shards.durable.rename", full)
     with pytest.raises(StageError, match="No space left"):
-        write_shard(path, table(0, 3), work_in(tmp_path))
+        write_shard(path, table(0, 3), context_in(tmp_path))
     assert list(path.parent.iterdir()) == []

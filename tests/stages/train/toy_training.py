@@ -1,6 +1,5 @@
 """A training on a toy language that takes a second, and contexts that stop it."""
 
-import json
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ from stages.artifacts import Text
 from stages.context import StepContext
 from stages.shared.shards import write_shards
 from stages.train import TrainConfig
-from stages.workers import LocalWorkers, Resources
+from tests.stages.steps import context_in
 
 NETWORK = StepwiseConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=32, heads=2, dropout=0.1, max_positions=64)
 RECIPE = TrainingConfig(
@@ -26,12 +25,6 @@ RECIPE = TrainingConfig(
     validation_sentences=10,
     num_averaged=2,
 )
-
-
-def make_work(directory, kind=StepContext, **values):
-    directory.mkdir(parents=True, exist_ok=True)
-    defaults = {"attempt": "a1", "workers": LocalWorkers(), "resources": Resources(workers=1, cpus=1)}
-    return kind(directory=directory, shard_cache=directory / "cache", **{**defaults, **values})
 
 
 def sentence(k, words, length):
@@ -49,25 +42,12 @@ def make_text(directory, count, offset=0):
             "target": [sentence(k + offset, german, n) for k, n in enumerate(lengths)],
         }
     )
-    write_shards([table], directory, 32, make_work(directory))
+    write_shards([table], directory, 32, context_in(directory))
     return Text(directory, directory.name)
 
 
 def config_of(network=NETWORK, **recipe):
     return TrainConfig(family="stepwise", network=network, training=replace(RECIPE, **recipe))
-
-
-def results(directory):
-    """Return every result file with its bytes."""
-    return {
-        str(path.relative_to(directory)): path.read_bytes()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and path.relative_to(directory).parts[0] not in ("records", "checkpoints")
-    }
-
-
-def metrics(directory):
-    return [json.loads(line) for path in sorted((directory / "records").glob("metrics.*")) for line in path.open()]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,147 @@
+"""Token shards hold the ids of each row, whatever the workers and attempts."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import stages.encode.run
+from stages.artifacts import Vocabulary
+from stages.encode import EncodeConfig, EncodeInputs
+from stages.encode.run import encode_lines, run
+from stages.errors import ArtifactError, StageError
+from stages.shared.embedded import pairs
+from stages.shared.shards import read_shard, row_counts, shard_path, shard_paths, write_shard
+from stages.shared.vocabulary.processor import processor
+from stages.vocabulary import VocabularyConfig, VocabularyInputs
+from stages.vocabulary.run import run as train_vocabulary
+from stages.workers import LocalWorkers
+from tests.stages.steps import ShuffledWorkers, context_in, read_json, results, rows_of, write_text
+
+PAIRS = [*pairs("train", 0, 449), ("", "")]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> EncodeInputs:
+    text = write_text(tmp_path_factory.mktemp("text"), PAIRS)
+    directory = tmp_path_factory.mktemp("vocabulary")
+    train_vocabulary(VocabularyInputs(text), VocabularyConfig(size=300, joint=False), context_in(directory))
+    return EncodeInputs(text, Vocabulary(directory, "vocabulary"))
+
+
+def test_every_row_has_its_ids(tmp_path: Path, inputs: EncodeInputs) -> None:
+    run(inputs, EncodeConfig(), context_in(tmp_path))
+    assert row_counts(tmp_path) == [100, 100, 100, 100, 50]
+    rows = rows_of(tmp_path)
+    assert [row["id"] for row in rows] == list(range(450))
+    counts = {}
+    for side, column in (("source", 0), ("target", 1)):
+        pieces = processor(inputs.vocabulary.path, side)
+        assert [row[side] for row in rows] == [pieces.encode(pair[column]) for pair in PAIRS]
+        assert [pieces.decode(row[side]) for row in rows] == [pair[column] for pair in PAIRS]
+        counts[f"{side}_tokens"] = sum(len(row[side]) for row in rows)
+    assert rows[-1] == {"id": 449, "source": [], "target": []}
+    said = read_json(tmp_path / "tokens.json")
+    assert said == {"rows": 450, "shards": 5, "source_size": 300, "target_size": 300, **counts}
+    assert read_json(tmp_path / "records" / "progress.json")["done"] == 450
+
+
+def test_long_sources_are_truncated_and_counted(tmp_path: Path, inputs: EncodeInputs) -> None:
+    pieces = processor(inputs.vocabulary.path, "source")
+    lengths = sorted(len(pieces.encode(source)) for source, _ in PAIRS)
+    limit = lengths[len(lengths) // 2]
+    run(inputs, EncodeConfig(max_source_tokens=limit), context_in(tmp_path / "cut"))
+    rows = rows_of(tmp_path / "cut")
+    assert [row["source"] for row in rows] == [pieces.encode(source)[:limit] for source, _ in PAIRS]
+    assert [row["target"] for row in rows] == [processor(inputs.vocabulary.path, "target").encode(target) for _, target in PAIRS]
+    said = read_json(tmp_path / "cut" / "tokens.json")
+    cut = sum(length > limit for length in lengths)
+    assert 100 < cut < 350
+    assert (said["max_source_tokens"], said["sources_cut"], said["rows"]) == (limit, cut, 450)
+    assert said["source_tokens"] == sum(min(length, limit) for length in lengths)
+
+
+def test_sources_truncated_before_a_kill_are_counted(tmp_path: Path, inputs: EncodeInputs) -> None:
+    config = EncodeConfig(max_source_tokens=9)
+    run(inputs, config, context_in(tmp_path))
+    whole = results(tmp_path)
+    (tmp_path / "tokens.json").unlink()
+    shard_path(tmp_path, 1).unlink()
+    run(inputs, config, context_in(tmp_path))
+    assert results(tmp_path) == whole
+
+
+def test_ids_take_16_bits_where_they_fit(inputs: EncodeInputs) -> None:
+    pieces = processor(inputs.vocabulary.path, "source")
+
+    class Larger:
+        def __init__(self, size: int) -> None:
+            self.size = size
+
+        def get_piece_size(self) -> int:
+            return self.size
+
+        def encode(self, lines: list[str], num_threads: int) -> list[list[int]]:
+            return [[self.size - 1]] * len(lines)
+
+    assert encode_lines(["a", ""], pieces).type == pa.list_(pa.uint16())
+    for size, width in ((65535, pa.uint16()), (65536, pa.uint32()), (250_000, pa.uint32())):
+        assert encode_lines(["a"], Larger(size)) == pa.array([[size - 1]], pa.list_(width))  # type: ignore[arg-type]
+
+
+def test_the_result_does_not_depend_on_workers_and_their_order(tmp_path: Path, inputs: EncodeInputs) -> None:
+    workers = ShuffledWorkers()
+    run(inputs, EncodeConfig(), context_in(tmp_path / "one"))
+    run(inputs, EncodeConfig(), context_in(tmp_path / "two", workers=workers))
+    assert len(workers.done) == 5
+    assert results(tmp_path / "one") == results(tmp_path / "two")
+
+
+def test_a_rerun_keeps_whole_shards(tmp_path: Path, inputs: EncodeInputs, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(inputs, EncodeConfig(), context_in(tmp_path / "whole"))
+    directory = tmp_path / "again"
+    run(inputs, EncodeConfig(), context_in(directory))
+    (directory / "tokens.json").unlink()
+    shard_path(directory, 1).unlink()
+    write_shard(shard_path(directory, 3), read_shard(shard_path(directory, 3)).slice(0, 7), context_in(directory))
+    write_shard(shard_path(directory, 5), read_shard(shard_path(directory, 4)), context_in(directory))
+    kept = shard_path(directory, 2).stat()
+    encoded: list[int] = []
+    original = encode_lines
+
+    def counted(lines: list[str], pieces: Any) -> Any:
+        encoded.append(len(lines))
+        return original(lines, pieces)
+
+    monkeypatch.setattr(stages.encode.run, "encode_lines", counted)
+    run(inputs, EncodeConfig(), context_in(directory))
+    assert encoded == [100] * 4
+    assert shard_path(directory, 2).stat().st_mtime_ns == kept.st_mtime_ns
+    assert results(directory) == results(tmp_path / "whole")
+
+
+def test_appended_text_leaves_earlier_shards_as_they_are(tmp_path: Path, inputs: EncodeInputs) -> None:
+    longer = write_text(tmp_path / "longer", [*PAIRS, *pairs("more", 0, 100)])
+    run(inputs, EncodeConfig(), context_in(tmp_path / "one"))
+    run(EncodeInputs(longer, inputs.vocabulary), EncodeConfig(), context_in(tmp_path / "two"))
+    first, second = ([path.read_bytes() for path in shard_paths(tmp_path / name)[:4]] for name in ("one", "two"))
+    assert first == second
+
+
+def test_a_lost_shard_is_an_error(tmp_path: Path, inputs: EncodeInputs) -> None:
+    class Forgetful(LocalWorkers):
+        def map(self, make: Any, argument: Any, shards: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+            yield from super().map(make, argument, shards[:-1])
+
+    with pytest.raises(StageError, match="expected token shards of"):
+        run(inputs, EncodeConfig(), context_in(tmp_path, workers=Forgetful()))
+    assert not (tmp_path / "tokens.json").exists()
+
+
+def test_a_damaged_text_shard_ends_the_step(tmp_path: Path, inputs: EncodeInputs) -> None:
+    text = write_text(tmp_path / "text", PAIRS)
+    shard_path(text.path, 2).write_bytes(b"ARROW1")
+    with pytest.raises(ArtifactError, match=r"00002\.arrow"):
+        run(EncodeInputs(text, inputs.vocabulary), EncodeConfig(), context_in(tmp_path / "tokens"))

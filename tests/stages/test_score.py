@@ -1,0 +1,289 @@
+"""The score stage: scores of the best hypotheses, breakdowns on request, and COMET by its package's interface."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis.strategies import lists, sampled_from
+from sacrebleu.metrics import BLEU
+
+import fewstep
+from fewstep.families.dag.config import DagSearch
+from fewstep.families.stepwise.config import StepwiseSearch
+from stages.artifacts import ExternalFile, Hypotheses, System, Text
+from stages.errors import ArtifactError, DataError
+from stages.score import STAGE, ScoreConfig, ScoreInputs
+from stages.score.breakdown import by_length, diversity, oracle
+from stages.score.comet import comet
+from stages.score.repetition import repeated
+from stages.shared.decoding.sentences import Sentence
+from stages.shared.scoring.metrics import Comparison
+from stages.shared.shards import shard_path, write_shard
+from tests.stages.steps import context_in
+
+
+def make_text(path: Path, rows: list[tuple[int, list[str]]]) -> Text:
+    ids, references = [id_ for id_, _ in rows], [texts for _, texts in rows]
+    table = pa.table(
+        {"id": ids, "source": ["x"] * len(ids), "target": [texts[0] for texts in references], "references": references}
+    )
+    write_shard(shard_path(path, 0), table, context_in(path))
+    return Text(path, "text")
+
+
+def make_hypotheses(path: Path, rows: list[tuple[int, int, str]]) -> Hypotheses:
+    table = pa.table({"id": [row[0] for row in rows], "rank": [row[1] for row in rows], "text": [row[2] for row in rows]})
+    write_shard(shard_path(path, 0), table, context_in(path))
+    return Hypotheses(path, "hypotheses")
+
+
+def test_scores_use_the_best_hypothesis_and_every_reference(tmp_path: Path) -> None:
+    text = make_text(tmp_path / "text", [(7, ["unrelated", "ein Haus am See ."]), (9, ["es regnet heute hier .", "nie"])])
+    hypotheses = make_hypotheses(
+        tmp_path / "hypotheses", [(9, 0, "es regnet heute hier ."), (9, 1, "falsch"), (7, 0, "ein Haus am See ."), (7, 1, "falsch")]
+    )
+    context = context_in(tmp_path / "scores")
+    STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de"), context)
+    scores = json.loads((context.directory / "scores.json").read_text())
+    assert set(scores) == {"bleu", "chrf", "ter", "tokenized_bleu"}
+    assert scores["bleu"]["score"] == 100.0
+    assert scores["bleu"]["signature"].startswith("nrefs:2|case:mixed|eff:no|tok:13a|smooth:exp")
+    assert scores["ter"]["score"] == 0.0
+
+
+def test_entities_are_decoded_on_request(tmp_path: Path) -> None:
+    text = make_text(tmp_path / "text", [(7, ["it &apos;s late ."])])
+    hypotheses = make_hypotheses(tmp_path / "hypotheses", [(7, 0, "it 's late .")])
+    for decode, score in ((False, 50.0), (True, 100.0)):
+        context = context_in(tmp_path / str(decode))
+        config = ScoreConfig(target_language="en", tokenizer="none", metrics=("bleu",), decode_entities=decode)
+        STAGE.run(ScoreInputs(hypotheses, text), config, context)
+        found = json.loads((context.directory / "scores.json").read_text())["bleu"]["score"]
+        assert (found == score) if decode else (found < score)
+
+
+def test_scores_repeat_bit_for_bit(tmp_path: Path) -> None:
+    text = make_text(tmp_path / "text", [(7, ["ein Haus am See ."]), (9, ["es regnet heute ."])])
+    hypotheses = make_hypotheses(tmp_path / "hypotheses", [(7, 0, "ein Haus an See ."), (9, 0, "")])
+    written = []
+    for name in ("a", "b"):
+        context = context_in(tmp_path / name)
+        STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de", lowercase=True), context)
+        written.append((context.directory / "scores.json").read_bytes())
+    assert written[0] == written[1]
+    assert b"case:lc" in written[0]
+
+
+@pytest.mark.parametrize("rows", [[(7, 0, "a")], [(7, 0, "a"), (9, 0, "b"), (10, 0, "c")], [(7, 0, "a"), (8, 0, "b")]])
+def test_hypotheses_of_other_sentences_are_refused(tmp_path: Path, rows: list[tuple[int, int, str]]) -> None:
+    text = make_text(tmp_path / "text", [(7, ["a"]), (9, ["b"])])
+    hypotheses = make_hypotheses(tmp_path / "hypotheses", rows)
+    with pytest.raises(ArtifactError, match="expected the hypotheses of 2 sentences"):
+        STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de"), context_in(tmp_path / "scores"))
+
+
+def test_a_repeated_hypothesis_is_refused(tmp_path: Path) -> None:
+    text = make_text(tmp_path / "text", [(7, ["a"])])
+    hypotheses = make_hypotheses(tmp_path / "hypotheses", [(7, 0, "a"), (7, 0, "b")])
+    with pytest.raises(ArtifactError, match="two for id 7"):
+        STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de"), context_in(tmp_path / "scores"))
+
+
+def test_precision_of_head_and_tail_is_written_on_request(tmp_path: Path) -> None:
+    text = make_text(tmp_path / "text", [(7, ["Es regnet, sagt sie."]), (9, ["Nein."])])
+    hypotheses = make_hypotheses(tmp_path / "hypotheses", [(7, 0, "es regnet, sagt er."), (9, 0, "Nein.")])
+    context = context_in(tmp_path / "plain")
+    STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de", metrics=("bleu",)), context)
+    assert not (context.directory / "head_and_tail.json").exists()
+    context = context_in(tmp_path / "asked")
+    config = ScoreConfig(target_language="de", metrics=("otem",), lowercase=True, head_and_tail=True, long_sentences=5)
+    STAGE.run(ScoreInputs(hypotheses, text), config, context)
+    found = json.loads((context.directory / "head_and_tail.json").read_text())
+    assert (found["sentences"], found["longer_than"]) == (1, 5)
+    assert found["precision"]["1"]["all"] == pytest.approx(100 * 5 / 6, abs=1e-3)  # es regnet , sagt er .
+    assert json.loads((context.directory / "scores.json").read_text())["otem"]["score"] == 0.0
+
+
+HOW = Comparison(language="de", tokenizer="13a", lowercase=False)
+
+
+def bleu(pairs: list[tuple[str, str]]) -> float:
+    """Return sacreBLEU's score of pairs (hypothesis, its only reference)."""
+    return float(BLEU(force=True).corpus_score([one for one, _ in pairs], [[other for _, other in pairs]]).score)
+
+
+def test_bins_hold_the_sentences_of_their_lengths() -> None:
+    references = [["a b c d"], ["a b c d e", "a"], ["a b c d e f"], ["a b c d e f g h i"], [""]]
+    hypotheses = ["a b c d", "a b c x e", "x", "a b c d e f g h", "y"]
+    found = by_length(hypotheses, references, [4, 5, 6, 9, 0], (4, 6, 7), HOW)["bins"]
+    assert [(part["longer_than"], part["up_to"], part["sentences"]) for part in found] == [
+        (0, 4, 2), (4, 6, 2), (6, 7, 0), (7, None, 1),
+    ]  # fmt: skip
+    assert found[2]["bleu"] is None
+    assert found[3]["bleu"] == pytest.approx(bleu([("a b c d e f g h", "a b c d e f g h i")]), abs=1e-4)
+    several = BLEU(force=True).corpus_score(["a b c x e", "x"], [["a b c d e", "a b c d e f"], ["a", None]]).score
+    assert found[1]["bleu"] == pytest.approx(several, abs=1e-4)
+
+
+def test_samples_are_compared_with_references_and_with_each_other() -> None:
+    one, two, three = "der Hund läuft heute schnell", "der Hund läuft heute langsam", "ein Hund rennt heute im Garten"
+    samples = [[one, two, three], [two, one, one], ["blank"]]
+    references = [[one], [three], ["nichts"]]
+    found = diversity(samples, references, HOW)
+    assert (found["samples"], found["sentences"], found["left_out"]) == (3, 2, 1)
+    ranks = [bleu([(one, one), (two, three)]), bleu([(two, one), (one, three)]), bleu([(three, one), (one, three)])]
+    assert found["bleu_by_rank"] == pytest.approx(ranks, abs=1e-3)
+    assert found["bleu"] == pytest.approx(sum(ranks) / 3, abs=1e-3)
+    pairs = [(a, b) for texts in samples[:2] for i, a in enumerate(texts) for j, b in enumerate(texts) if i != j]
+    assert len(pairs) == 12
+    assert found["pairwise_bleu"] == pytest.approx(bleu(pairs), abs=1e-3)
+
+
+def test_the_oracle_is_the_best_sample_against_all_references() -> None:
+    """Scores of whole and of unrelated sentences are known; a sample matches one of its references, and two the same one."""
+    first, second, other = "der Hund läuft heute schnell weg", "ein Tier rennt am Abend fort", "niemand weiß davon etwas Neues"
+    samples = [[other, first, first], [other, second, first]]
+    references = [[first, second], [first, second, "ja"]]
+    found = diversity(samples, references, HOW)
+    assert found["oracle_bleu"] == 100.0
+    assert oracle(samples, references, HOW) == [first, second]
+    unrelated = [BLEU(effective_order=True).sentence_score(other, [text]).score for text in (first, second)]
+    assert found["matched"]["references"] == 2.5
+    assert found["matched"]["bleu"] == pytest.approx((2 * max(unrelated) + 4 * 100) / 6, abs=1e-3)
+    closest = [{int(unrelated[1] > unrelated[0]), 0}, {int(unrelated[1] > unrelated[0]), 1, 0}]
+    assert found["matched"]["covered"] == pytest.approx(sum(map(len, closest)) / 2)
+
+
+@given(lists(lists(sampled_from(["a b c d e", "a b x d e", "v w x y z", "a b c"]), min_size=2, max_size=2), min_size=1, max_size=4))
+def test_no_choice_of_samples_is_better_than_the_oracle_by_sentence(samples: list[list[str]]) -> None:
+    references = [["a b c d e", "v w x y"]] * len(samples)
+    metric = BLEU(effective_order=True)
+
+    def total(chosen: list[str]) -> float:
+        return sum(float(metric.sentence_score(text, known).score) for text, known in zip(chosen, references, strict=True))
+
+    assert total(oracle(samples, references, HOW)) == max(total(list(chosen)) for chosen in product(*samples))
+
+
+def test_a_single_reference_is_not_matched() -> None:
+    assert "matched" not in diversity([["a b", "c d"]], [["a b"]], HOW)
+
+
+def test_equal_samples_have_a_pairwise_bleu_of_100_and_a_single_sample_has_none() -> None:
+    text = "der Hund läuft heute schnell"
+    assert diversity([[text, text]], [[text]], HOW)["pairwise_bleu"] == 100.0
+    assert diversity([[text]], [[text]], HOW)["pairwise_bleu"] is None
+
+
+def test_repetition_is_the_share_of_tokens_and_words_like_the_one_before(tmp_path: Path, systems: dict[str, Path]) -> None:
+    assert repeated([[1, 1, 2, 2, 2]]) == {"repeated": 3, "total": 5}
+    assert repeated([]) == repeated([[]]) == {"repeated": 0, "total": 0}
+    assert repeated([[1], [1], [1, 2, 1]]) == {"repeated": 0, "total": 5}, "rows are apart"
+
+    text = make_text(tmp_path / "text", [(7, ["ja ja, nein"]), (9, ["es regnet", "ja ja ja"])])
+    rows = [(9, 1, "nie nie nie", [8, 8, 8]), (9, 0, "es es regnet", [11, 12, 12, 12]), (7, 0, "", [])]
+    columns = {name: [row[index] for row in rows] for index, name in enumerate(("id", "rank", "text", "ids"))}
+    table = pa.table({**columns, "ids": pa.array(columns["ids"], pa.list_(pa.uint32()))})
+    write_shard(shard_path(tmp_path / "hypotheses", 0), table, context_in(tmp_path / "hypotheses"))
+    hypotheses = Hypotheses(tmp_path / "hypotheses", "hypotheses")
+    for asked in (True, False):
+        context = context_in(tmp_path / f"scores.{asked}")
+        scored = ScoreInputs(hypotheses, text, system=System(systems["autoregressive"], "system"))
+        STAGE.run(scored, ScoreConfig(target_language="de", repetition=asked), context)
+        assert (context.directory / "repetition.json").is_file() == asked
+    pieces = fewstep.load(systems["autoregressive"]).target_pieces
+    tokens = [pieces.encode(reference) for reference in ("ja ja, nein", "es regnet")]
+    assert json.loads((tmp_path / "scores.True" / "repetition.json").read_text()) == {
+        "tokens": {"repeated": 2, "total": 4},
+        "words": {"repeated": 1, "total": 3},
+        "reference_words": {"repeated": 1, "total": 6},
+        "reference_tokens": repeated(tokens),
+    }
+
+
+def test_breakdowns_are_written_on_request(tmp_path: Path) -> None:
+    text = make_text(tmp_path / "text", [(7, ["Es regnet hier, heute."]), (9, ["Ja, ja, das ist so."])])
+    rows = [(9, 1, "Ja ja ja ja ja"), (9, 0, "Ja, ja, das ist so."), (7, 0, "Es regnet hier, heute."), (7, 1, "Nein")]
+    hypotheses = make_hypotheses(tmp_path / "hypotheses", rows)
+    context = context_in(tmp_path / "scores")
+    config = ScoreConfig(target_language="de", length_bins=(6,), diversity=True)
+    STAGE.run(ScoreInputs(hypotheses, text), config, context)
+    bins = json.loads((context.directory / "by_length.json").read_text())["bins"]
+    assert [(part["sentences"], part["bleu"]) for part in bins] == [(1, 100.0), (1, 100.0)], "punctuation counts as words"
+    reported = json.loads((context.directory / "diversity.json").read_text())
+    assert reported["bleu_by_rank"][0] == 100.0
+    assert reported["bleu_by_rank"][1] < 20
+    plain = context_in(tmp_path / "plain")
+    STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de"), plain)
+    assert {path.name for path in plain.directory.glob("*.json")} == {"scores.json"}
+    assert (plain.directory / "scores.json").read_bytes() == (context.directory / "scores.json").read_bytes()
+
+
+@pytest.mark.parametrize("search", [DagSearch, StepwiseSearch])
+def test_samples_of_different_temperatures_have_different_labels(search: type[DagSearch] | type[StepwiseSearch]) -> None:
+    assert search(strategy="sample").label == "sample"
+    options = search().sampling
+    assert search(strategy="sample", sampling=replace(options, temperature=0.4)).label == "sample-temperature0.4"
+
+
+PACKAGE = """
+import json
+from types import SimpleNamespace
+
+class Model:
+    def predict(self, data, batch_size, gpus, progress_bar):
+        assert gpus == 0 and not progress_bar
+        words = [{name: set(text.split()) for name, text in row.items()} for row in data]
+        return SimpleNamespace(scores=[len(row["mt"] & row["ref"]) / len(row["src"]) for row in words])
+
+def load_from_checkpoint(path, local_files_only=False):
+    assert local_files_only, "a download"
+    json.load(open(path))
+    return Model()
+"""
+
+SENTENCES = [Sentence(0, "a b", ("x y", "other")), Sentence(1, "c", ("z",))]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> ExternalFile:
+    path = tmp_path / "model.ckpt"
+    path.write_text(json.dumps({}))
+    return ExternalFile(path, "0123456789abcdef0123")
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "comet").mkdir()
+    (tmp_path / "comet" / "__init__.py").write_text(PACKAGE)
+    (tmp_path / "unbabel_comet-2.2.dist-info").mkdir()
+    (tmp_path / "unbabel_comet-2.2.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: unbabel-comet\nVersion: 2.2\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "comet", raising=False)
+
+
+@pytest.mark.usefixtures("package")
+def test_the_score_is_the_mean_over_sentences_with_the_first_reference(checkpoint: ExternalFile) -> None:
+    found = comet(checkpoint, SENTENCES, ["x w", "z"], gpus=False)
+    assert found["score"] == pytest.approx(100 * (0.5 + 1) / 2)
+    assert found["signature"] == "model:model|digest:0123456789abcdef|ref:first|version:2.2"
+
+
+@pytest.mark.usefixtures("package")
+def test_an_invalid_checkpoint_is_named(checkpoint: ExternalFile) -> None:
+    checkpoint.path.write_text("no checkpoint")
+    with pytest.raises(DataError, match=r"evaluation\.comet: expected a checkpoint of COMET .*model\.ckpt: "):
+        comet(checkpoint, SENTENCES, ["x", "z"], gpus=False)
+
+
+def test_a_missing_package_is_named(checkpoint: ExternalFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stages.score.comet.find_spec", lambda name: None)
+    with pytest.raises(DataError, match=r"evaluation\.comet: expected the package unbabel-comet .*, found no such package"):
+        comet(checkpoint, SENTENCES, ["x", "z"], gpus=False)
