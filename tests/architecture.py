@@ -1,7 +1,6 @@
 """Measurements of the source tree: its packages, imports and import circles.
 
-`tests/test_architecture.py` and `tests/test_house.py` hold the tree to limits on these numbers; `python -m tests.house_sizes`
-prints them.
+`tests/test_architecture.py` holds the tree to limits on these numbers; `python -m tests.house_sizes` prints them.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.prose_rules import Finding, check
-from tests.prose_texts import Passage, of_lines, of_markdown, of_python, passages
+from tests.prose_rules import Finding, Passage, check, of_lines, of_markdown, of_python, passages
 
 
 def test_texts_keep_the_rules_of_prose() -> None:

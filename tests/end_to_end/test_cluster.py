@@ -1,7 +1,9 @@
-"""Workers on Ray: their errors, their deaths, and clusters that cannot be reached."""
+"""Runs on a Ray cluster of several workers and machines, with and without a shared disk."""
 
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -22,7 +24,9 @@ from stages.errors import ArtifactError, StageError
 from stages.stage import Stage
 from stages.workers import Resources
 from stages.workers.ray_workers import RayWorkers
-from tests.end_to_end.nodes import patience
+from tests.end_to_end.nodes import Nodes, cluster, patience
+from tests.end_to_end.object_storage import S3
+from tests.end_to_end.runs import ALONE, Watched, end
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
@@ -118,3 +122,80 @@ def test_a_step_whose_process_dies_twice_is_made_the_third_time(
     state = report.run.state()
     assert (state.status, state.retried, len(state.steps["toy:a"].attempts)) == ("done", 2, 3)
     assert next(store.root.glob("toy/*/text")).read_text() == "made"
+
+
+UNTIL = ("--until", "train:teacher", "--set", "defaults.dropout=0", "--set", "cluster.resources.train.cpus=1")
+
+TWO = (*UNTIL, "--set", "cluster.resources.train.workers=2")
+
+
+def losses(run: Watched) -> dict[int, float]:
+    """Return the validation loss by update."""
+    report = json.loads(next((run.store / "train").glob("*/training.json")).read_text())
+    return {validation["update"]: validation["loss"] for validation in report["validations"]}
+
+
+def model(run: Watched) -> bytes:
+    return next((run.store / "train").glob("*/model.safetensors")).read_bytes()
+
+
+@pytest.mark.exhaustive
+def test_two_workers_learn_what_one_learns_and_survive_the_death_of_one(tmp_path: Path) -> None:
+    alone, together, disturbed = (
+        Watched(tmp_path / "1", *ALONE, *UNTIL),
+        Watched(tmp_path / "2", *TWO),
+        Watched(tmp_path / "3", *TWO),
+    )
+    alone.finish()
+    together.finish()
+    assert len(losses(together)) > 1
+    assert losses(together) == pytest.approx(losses(alone), rel=0.03)
+
+    process = disturbed.start()
+    try:
+        disturbed.wait(lambda: disturbed.progress("train:teacher") >= 60, process)
+        _, *workers = dict.fromkeys(int(pid) for pid in re.findall(r" \[(\d+)\] ", disturbed.log("train:teacher")))
+        assert len(workers) == 2
+        os.kill(workers[1], signal.SIGKILL)
+        disturbed.ends(process)
+    finally:
+        end(process)
+    assert [e["step"] for e in disturbed.events("step_retried")] == ["train:teacher"]
+    assert model(disturbed) == model(together)
+
+
+SLOWLY = ("--set", "defaults.training.updates=600", "--until", "encode:distilled")
+
+
+@pytest.fixture
+def nodes(s3: S3) -> Iterator[Nodes]:
+    with cluster() as nodes:  # its processes find the object storage by their environment
+        yield nodes
+
+
+def test_machines_without_a_shared_disk_make_the_same_artifacts(nodes: Nodes, s3: S3, tmp_path: Path) -> None:
+    """The first machine is lost with its disk in a training; the second one continues from the checkpoint in the mirror."""
+    undisturbed = Watched(tmp_path / "undisturbed", *ALONE, *SLOWLY)
+    undisturbed.finish()
+    one, two = tmp_path / "one", tmp_path / "two"
+    apart = ("cluster.node_store=$NODE_STORE", "store.mirror=s3://fewstep/apart", f"cluster.address={nodes.address}")
+    run = Watched(tmp_path / "driver", *SLOWLY, *(part for value in apart for part in ("--set", value)))
+    alive = [nodes.add(1, environment={"NODE_STORE": str(one)})]
+    process = run.start()
+    try:
+        run.wait(lambda: any(name.endswith(".partial/index.json") for name in s3.objects("apart/train/")), process)
+        nodes.kill(alive.pop())
+        shutil.rmtree(one)
+        alive.append(nodes.add(1, environment={"NODE_STORE": str(two)}))
+        run.ends(process)
+    finally:
+        end(process)
+        for node in alive:
+            nodes.kill(node)
+    assert run.agrees_with(undisturbed)
+    assert [e["step"] for e in run.events("step_retried")] == ["train:teacher"]
+    assert "training from update 0 of" not in run.log("train:teacher")
+    made = {directory.parent.name for directory, problem in Store(two).verify_all() if not problem}
+    assert {"train", "distill", "encode", "corpus"} <= made
+    assert not list(run.store.glob("*/*.partial*"))
+    assert s3.check() == len(undisturbed.files())

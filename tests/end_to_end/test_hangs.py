@@ -1,20 +1,32 @@
-"""Processes that hang rather than die, nodes that are lost, and processes that are asked to end."""
+"""Processes, workers and heads that are stopped, hang or are silent."""
 
 import os
+import queue
 import re
 import signal
+import socket
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from fewstep import local_ray
+from pipeline.run.ray_cluster import head as ray_head
+from stages.errors import StageError
+from tests.end_to_end.nodes import cluster
 from tests.end_to_end.runs import ALONE, SLOWLY, Watched, end
 from tests.processes import command_of, descendants, wait_for_end
+from tests.waiting import FAST_SECONDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
+
 TRAINED = ("--until", "train:teacher", "--set", "cluster.silence_seconds=30")
+
 UNTIL = (*SLOWLY, "--until", "distill:train")
+
 DISTILLED = (*UNTIL, "--set", "cluster.silence_seconds=30", "--set", "cluster.resources.distill.workers=2")
 
 TWO = ("--until", "train:teacher", "--set", "cluster.resources.train.workers=2")
@@ -188,3 +200,53 @@ def test_another_driver_goes_on_after_one_that_is_asked_to_end(undisturbed: Watc
         end(first)
     assert int(re.findall(r"training from update (\d+) of 200", run.log("train:teacher"))[-1]) >= 20
     assert run.agrees_with(undisturbed)
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_driver_whose_head_stops_answering_ends_with_words(tmp_path: Path) -> None:
+    """Ray ends it too, some minutes later and without these words."""
+    with cluster() as nodes:
+        nodes.add(1)
+        address = nodes.address
+        run = Watched(tmp_path / "store", "--set", f"cluster.address={address}", "--until", "train:teacher")
+        process = run.start()
+        try:
+            run.wait(lambda: bool(run.events("step_started")), process)
+            with stopped(nodes.head_process()):
+                run.ends(process, 1)
+        finally:
+            end(process)
+    output = " ".join(run.output_file.read_text().split())
+    assert f"the Ray cluster at {address}: expected an answer" in output, output[-4000:]
+    assert "start the cluster again and repeat the command" in output
+    assert "Traceback" not in output
+
+
+def test_a_port_that_accepts_and_does_not_answer_is_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel accepts connections for a process that does not. A driver that is stuck in a call of Ray is ended."""
+    monkeypatch.setattr(local_ray, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(ray_head, "HEAD_SECONDS", 1.0)
+    monkeypatch.setattr(ray_head, "STUCK_SECONDS", 1.0)
+    ended: queue.Queue[int] = queue.Queue()
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(TimeoutError):
+            local_ray.check_answers(address)
+        head = ray_head.Head(address, address, end=ended.put)
+        try:
+            assert ended.get(timeout=FAST_SECONDS) == 1
+            assert head.is_lost()
+            with pytest.raises(StageError, match=f"expected an answer from {address}"):
+                head.check()
+        finally:
+            head.close()

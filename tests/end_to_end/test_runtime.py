@@ -1,8 +1,10 @@
-"""The runtime translates the test set of the demo, trained briefly, as the demo's decode stage did: all systems and searches."""
+"""The systems of a run in the runtime, and a local Ray that listens on the loopback interface alone."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,17 +17,23 @@ import fewstep
 from fewstep.families.table import family_named
 from stages.shared.shards import read_shards
 from tests.architecture import ROOT
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+from tests.processes import descendants
+from tests.waiting import SLOW_SECONDS, until
 
 TRAINED = ("shallow", "dag", "distilled", "interleaved", "interleaved-sa", "lattice", "aggressive")
+
 BRIEFLY = ["defaults.training.updates=60", "defaults.training.warmup_updates=10", "defaults.training.validate_every=20"]
+
 BRIEFLY += [
     f"systems.{name}.training.{key}={value}" for name in TRAINED for key, value in (("updates", 40), ("warmup_updates", 10))
 ]
+
 SMALL = ["corpus.train.embedded=1500", "corpus.validation.embedded=60", "corpus.test.demo.embedded=60", "vocabulary.size=300"]
+
 RAW = ["lattice.data=raw", *(f"systems.{name}.data=raw" for name in TRAINED if name != "shallow")]
+
 """A teacher that was trained briefly produces no text that a student could learn from."""
+
 REDUCED = ["benchmark.enabled=false", "tracking.enabled=false", "evaluation.min_bleu=0", "evaluation.lattice_analysis=0"]
 
 
@@ -71,6 +79,8 @@ def compare(store: Path, test: str) -> dict[str, bool]:
     return compared
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
 @pytest.mark.exhaustive
 def test_every_system_of_the_demo(tmp_path: Path) -> None:
     run(tmp_path, "configs/demo.yaml", *BRIEFLY, *SMALL, *RAW, *REDUCED)
@@ -79,6 +89,8 @@ def test_every_system_of_the_demo(tmp_path: Path) -> None:
     assert all(compared.values())
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
 @pytest.mark.exhaustive
 def test_every_objective_of_networks_that_write_all_slots(tmp_path: Path) -> None:
     """From text to report. The runtime has all searches but that with another system's scores."""
@@ -93,3 +105,69 @@ def test_every_objective_of_networks_that_write_all_slots(tmp_path: Path) -> Non
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         losses = [line["loss"] for line in lines if "loss" in line]
         assert losses[-1] < losses[0]
+
+
+PROGRAM = """
+import sys
+from pipeline.config.schema import Cluster
+from pipeline.run.ray_cluster.connection import connect_ray
+
+machines = connect_ray(Cluster(cpus=1))
+print("ready", flush=True)
+sys.stdin.read()
+machines.close()
+"""
+
+LISTENING = "0A"
+
+LOOPBACK = re.compile(r"0100007F|0000000000000000FFFF00000100007F|0{24}01000000")
+
+"""127.0.0.1, the same as an IPv6 address, and ::1, as in /proc/net/tcp."""
+
+
+def sockets(pid: int) -> set[str]:
+    """Return the inodes of a process's sockets."""
+    found = set()
+    for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+        try:
+            found |= set(re.findall(r"socket:\[(\d+)\]", os.readlink(descriptor)))
+        except OSError:
+            continue
+    return found
+
+
+def listening(inodes: set[str]) -> list[str]:
+    """Return the addresses, in hexadecimal, at which these sockets listen."""
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
+    return [line[1].partition(":")[0] for line in lines if line[3] == LISTENING and line[9] in inodes]
+
+
+def addresses_of(pid: int) -> list[str]:
+    """Return the addresses at which a process and its descendants listen."""
+    return listening(set().union(*(sockets(found) for found in descendants(pid))))
+
+
+def is_ready(process: subprocess.Popen[str], sign: str) -> bool:
+    """Wait for a line that begins with `sign`. Return False if the process ends before."""
+    assert process.stdout is not None
+    return any(line.startswith(sign) for line in process.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("program", ["pipeline", "serve"])
+def test_local_ray_listens_on_loopback_alone(program: str, systems: dict[str, Path]) -> None:
+    serve = ["-m", "fewstep", "serve", str(systems["autoregressive"]), "--ray", "--port", "0", "--cpus", "0.5"]
+    arguments, sign = {"pipeline": (["-c", PROGRAM], "ready"), "serve": (serve, "serving ")}[program]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen([sys.executable, *arguments], env=environment, text=True, **pipes) as process:
+        try:
+            assert is_ready(process, sign)
+            until(lambda: len(addresses_of(process.pid)) > 5, SLOW_SECONDS)
+            addresses = addresses_of(process.pid)
+        finally:
+            process.terminate()
+            process.wait(SLOW_SECONDS)
+    assert [address for address in addresses if not LOOPBACK.fullmatch(address)] == []

@@ -1,4 +1,4 @@
-"""Stores on object storage and on two machines, killed transfers, and full disks."""
+"""Stores that are mirrored to object storage."""
 
 import json
 import os
@@ -27,7 +27,10 @@ from tests.pipeline.run_specs import plan_entry, run_spec
 from tests.shared import rest_exhaustive
 
 pytestmark = [pytest.mark.slow]
+
+
 FAST = ("--in-process", "--set", "defaults.training.updates=600")
+
 """Options for the shortest run whose checkpoints can be seen: fifty updates a second, and a look at them every five seconds."""
 
 

@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 from pipeline.config.load import load_config
-from tests.images.dockerfile import instructions, outside, stages
-from tests.images.scratch_image import built
+from tests.images.dockerfile import built, instructions, outside, stages
 
 # ---- images
 

@@ -13,8 +13,7 @@ import pytest
 
 import fewstep
 from benchmarks.serving.servers import free_port
-from tests.images.dockerfile import instructions, stages
-from tests.images.scratch_image import built
+from tests.images.dockerfile import built, instructions, stages
 from tests.images.test_images import tool
 from tests.waiting import SLOW_SECONDS, until
 

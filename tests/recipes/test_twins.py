@@ -1,7 +1,4 @@
-"""Every recipe runs from text to report, as a tiny twin with all its systems, searches and analyses.
-
-Tests of the slow tier run one recipe of each kind, the exhaustive ones all.
-"""
+"""Every recipe runs from text to report, as a tiny twin with all its systems, searches and analyses, and fits its clusters."""
 
 import json
 import os
@@ -14,15 +11,20 @@ import yaml
 from models.aggressive.system import AggressiveSystem
 from pipeline.config.load import load_config
 from pipeline.config.schema import network_of
+from pipeline.data.pin import unpinned
+from pipeline.plan.step import Plan
 from pipeline.plan.wiring import build_plan
+from pipeline.run.shortages import shortages
 from pipeline.store.artifacts import Store
 from pipeline.store.downloads import RemoteFile
+from stages.workers import Resources
 from tests.recipes import page
-from tests.recipes.twins import KINDS, PAPERS, RECIPES, RESULTS, VARIANTS, Twin, run_twin, twin
+from tests.recipes.twins import KINDS, PAPERS, RECIPES, RESULTS, VARIANTS, Twin, run_twin, twin, write_text
 from tests.shared import rest_exhaustive
 from tests.synthetic_text import LETTERS
 
 SCRIPTS = {language: LETTERS[language] for language in ("ja", "zh", "ru")}
+
 ANALYSES = {
     "likelihood": "likelihood",
     "contrastive": "contrastive",
@@ -31,14 +33,8 @@ ANALYSES = {
     "parallel_analysis": "parallel_analysis",
     "lattice_analysis": "lattice_analysis",
 }
+
 """Keys of `evaluation`, and the stages that they add."""
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    before = Path.cwd()
-    yield tmp_path
-    os.chdir(before)
 
 
 @pytest.mark.slow
@@ -126,3 +122,60 @@ def test_the_drafter_of_the_paper_is_trained_by_the_recipe_and_by_its_twin(name:
         assert layers[0] == layers[1]
     assert layers[0] == (6, 6)
     assert drafter.glancing_updates == drafter.training.updates
+
+
+CLUSTERS = {"one-gpu": [1], "one-node": [8], "two-nodes": [8, 8]}
+
+"""GPUs of the machines of each cluster."""
+
+ON_GPUS = {"train", "distill", "decode", "tune", "benchmark"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    before = Path.cwd()
+    os.chdir(tmp_path)
+    yield tmp_path
+    os.chdir(before)
+
+
+def machines(gpus: list[int]) -> dict[str, dict[str, float]]:
+    return {f"machine {number}": {"CPU": 64.0, "GPU": float(count)} for number, count in enumerate(gpus)}
+
+
+def plan_of(name: str, folder: Path) -> Plan:
+    values = twin(name)
+    write_text(values)
+    path = folder / "twin.yaml"
+    path.write_text(yaml.safe_dump(values, sort_keys=False))
+    return build_plan(load_config(path), Store(folder / "store"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", rest_exhaustive([*RECIPES, *VARIANTS], KINDS))
+def test_a_recipe_fits_every_cluster_and_no_smaller_one(name: str, folder: Path) -> None:
+    steps = plan_of(name, folder).steps
+    for cluster, gpus in CLUSTERS.items():
+        mine = folder / f"{cluster}.yaml"
+        mine.write_text(f"base: [{PAPERS / name}.yaml, {PAPERS.parent / 'cluster' / cluster}.yaml]\n")
+        requests: dict[str, Resources] = {str(key): value for key, value in load_config(mine).cluster.resources.items()}
+        assert shortages(steps, requests, machines(gpus)) == {}
+        short = shortages(steps, requests, machines([*gpus[:-1], gpus[-1] - 1]))
+        trainings = [step.name for step in steps if step.stage.name == "train"]
+        assert trainings
+        assert next(names for reason, names in short.items() if reason.startswith("cluster.resources.train:")) == trainings
+        without = shortages(steps, requests, machines([0]))
+        assert sorted(name for names in without.values() for name in names) == sorted(
+            step.name for step in steps if step.stage.name in ON_GPUS
+        )
+
+
+COMMIT = "b4b2c429240018a0f6c44cf1040e0223c4936e48"
+
+"""Commit of LingEval97, which its address names; no digest of its file has been published."""
+
+
+@pytest.mark.parametrize("name", [*RECIPES, *VARIANTS])
+def test_downloads_are_pinned(name: str) -> None:
+    found = unpinned(load_config(PAPERS / f"{name}.yaml"))
+    assert not {one for names in found.values() for one in names if COMMIT not in one}

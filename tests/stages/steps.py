@@ -1,4 +1,4 @@
-"""What tests of all stages share: the context of a step, workers in another order, texts, and the files of a result."""
+"""Contexts of steps, workers in another order, texts, and files of results, which tests of all stages share."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The command line: its options, its exit codes, what each command prints, and that planning stays light."""
+"""The command line: its options, its exit codes, what each command prints, text from elsewhere in it, and light planning."""
 
+import json
+import logging
 import os
 import signal
 import subprocess
@@ -10,8 +12,10 @@ from typing import Any
 import pytest
 
 from fewstep.commands.serve import OPTIONS as SERVER_OPTIONS
+from fewstep.text.escape import EscapingFormatter
 from pipeline.__main__ import main
 from pipeline.commands.app import COMMANDS, load_command
+from pipeline.commands.output import print_json, print_table
 from pipeline.config.load import load_config, resolved
 from pipeline.errors import ArtifactError, ConfigError, DataError, StageError, exit_code
 from pipeline.run.execute import RunReport
@@ -19,6 +23,7 @@ from pipeline.run.run_directory import Run
 from tests.pipeline.run_specs import plan_entry, run_spec
 
 ROOT = Path(__file__).resolve().parents[3]
+
 DEMO = str(ROOT / "configs/demo.yaml")
 
 
@@ -272,3 +277,50 @@ def test_publish_uses_the_tracking_section_of_the_run(
     assert main(["publish", "--store", str(tmp_path)]) == 0
     assert calls == [(run.path, "demo")]
     assert "published to a place" in capsys.readouterr().out
+
+
+HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b31m\r\x08\u202egnp.exe\udcff\x00"
+
+
+def test_hostile_text_is_escaped_in_each_place_that_shows_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    print_json({"a": HOSTILE, "b": "ä"})
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == {"a": HOSTILE, "b": "ä"}
+    print_table(("a",), [(HOSTILE,)])
+    for error in (DataError(HOSTILE), OSError(5, HOSTILE), ValueError(HOSTILE)):
+
+        def fail(*arguments: object, error: Exception = error, **options: object) -> None:
+            raise error
+
+        monkeypatch.setattr("pipeline.commands.runs.all_runs", fail)
+        assert main(["runs"]) in (1, 2)
+    shown = "".join(capsys.readouterr())
+    assert shown.count(r"\x1b]0;title") >= 4
+    for text in (printed, shown):
+        assert not any(character in text for character in "\x1b\x9b\r\x08\u202e\udcff\x00")
+
+
+def test_logs_are_escaped() -> None:
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        record = logging.LogRecord("fewstep", logging.WARNING, "x", 1, "got %s", (HOSTILE,), sys.exc_info())
+    shown = EscapingFormatter("%(message)s").format(record)
+    assert shown.count(r"\x1b]0;title") == 2
+    assert "\x1b" not in shown
+
+
+def test_a_name_that_the_locale_cannot_write_ends_in_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        "данные".encode("iso8859-1")
+
+    monkeypatch.setattr("pipeline.commands.runs.all_runs", fail)
+    assert main(["runs"]) == 2
+    assert (
+        r"expected text in the encoding of the locale, latin-1, got '\u0434'; set LC_ALL=C.UTF-8"
+        in capsys.readouterr().err.replace("iso8859-1", "latin-1")
+    )

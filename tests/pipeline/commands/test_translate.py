@@ -1,4 +1,4 @@
-"""Translation of a stream: one line for each line, in order, each as soon as no more input is ready."""
+"""Translation of a stream, one line for each line, and the systems of runs that translate and serve."""
 
 import bz2
 import gzip
@@ -26,8 +26,10 @@ from fewstep.config.options import NucleusSampling, Shortlist
 from fewstep.config.problems import Problem
 from fewstep.config.search import SystemParts
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.serve.systems import Place
 from fewstep.translation import SourceTooLongError
-from pipeline.commands import translate
+from pipeline.__main__ import main
+from pipeline.commands import serve, translate
 from pipeline.errors import ArtifactError, ConfigError, DataError
 from pipeline.run.run_directory import Run
 from stages.errors import StageError
@@ -383,3 +385,53 @@ def test_errors_while_translating_are_explained(
     (tmp_path / "in").write_text("a\n")
     with pytest.raises(raised, match=str(error)):
         translated(tmp_path, tmp_path / "in", tmp_path / "out")
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Path:
+    """A store with a run of two systems, of which one is pinned, and a run that has not finished."""
+    served, pinned = tmp_path / "store", tmp_path / "pinned"
+    for directory in (served / "system/11", pinned):
+        directory.mkdir(parents=True)
+        (directory / "system.json").write_text("{}")
+    (served / "system/11/manifest.json").write_text("{}")
+    systems = {"made": {}, "teacher": {"use": "teacher"}}
+    config = {"systems": systems, "teacher": {"from": str(pinned)}}
+    Run(served / "runs/demo-1").create(run_spec(plan_entry("system:made", fingerprint="11"), config=config, store=str(served)))
+    return served
+
+
+def test_a_run_stands_for_its_systems(served: Path) -> None:
+    made, pinned = served / "system/11", served.parent / "pinned"
+    for name in ("latest", "demo-1", str(served / "runs/demo-1")):
+        assert list(serve.located(served, name)) == [Place(made, "made"), Place(pinned, "teacher")]
+        assert list(serve.located(served, f"{name}:teacher")) == [Place(pinned, "teacher")]
+    assert list(serve.located(served, str(pinned))) == [Place(pinned)]
+    assert list(serve.located(served, f"mine={pinned}")) == [Place(pinned, "mine")]
+
+
+def test_unknown_runs_and_systems_are_refused(served: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"demo-2: expected a run of .*; the directory of a system has a file system\.json"):
+        list(serve.located(served, "demo-2"))
+    with pytest.raises(DataError, match=r"expected RUN and one of its systems \(made, teacher\), got mad"):
+        list(serve.located(served, "demo-1:mad"))
+    with pytest.raises(DataError, match="expected a run"):
+        list(serve.located(served, f"mine={tmp_path}"))
+
+
+def test_options_reach_the_server(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+
+    def start(places: list[Place], values: dict[str, Any]) -> int:
+        given.append((places, values))
+        return 2
+
+    monkeypatch.setattr(serve, "serve_places", start)
+    arguments = ["serve", "demo-1:made", f"b={served.parent / 'pinned'}", "--port", "0", "--ray", "--store", str(served)]
+    assert main(arguments) == 2
+    ((places, values),) = given
+    assert places == [Place(served / "system/11", "made"), Place(served.parent / "pinned", "b")]
+    assert set(values) == {option.name for option in serve.OPTIONS}
+    assert (values["port"], values["ray"], values["max_batch"], values["token_file"]) == (0, True, 32, None)
+    assert main([*arguments, "--port", "many"]) == 2
+    assert len(given) == 1

@@ -1,6 +1,7 @@
-"""Every short form of a config has the meaning of the long form."""
+"""Every short form of a config has the meaning of the long form, and the resolved config states every value."""
 
 import dataclasses
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,12 +9,15 @@ from typing import Any, get_type_hints
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fewstep.config.network import SIZES
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.system import StepwiseSystem
 from models.training.config import TrainingConfig
-from pipeline.config.load import parse_search, resolved
+from pipeline.config.derived.seeds import replicas
+from pipeline.config.load import load_config, parse_search, resolved
 from pipeline.config.schema import Benchmark, Evaluation, Pinned, RunConfig
 from pipeline.config.systems import UsedSystem
 from pipeline.errors import ConfigError
@@ -294,3 +298,151 @@ def test_importing_and_loading_needs_no_heavy_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+TRAINING = st.fixed_dictionaries(
+    {},
+    optional={
+        "updates": st.integers(1, 10**6),
+        "learning_rate": st.floats(1e-9, 1e3) | st.integers(1, 5),
+        "schedule": st.sampled_from(["inverse_sqrt", "constant"]),
+        "precision": st.sampled_from(["float32", "bfloat16", "float16"]),
+        "label_smoothing": st.floats(0, 0.99),
+    },
+)
+
+BEAM = st.fixed_dictionaries(
+    {}, optional={"length_penalty": st.floats(0, 9), "output_limits": st.fixed_dictionaries({"allow_unknown": st.booleans()})}
+)
+
+SEARCH = st.sampled_from(["greedy", "beam"]) | BEAM.map(lambda options: {"beam": {"beam_size": 3, **options}})
+
+NETWORK = {
+    "size": st.sampled_from(["tiny", "base", "big"]),
+    "width": st.integers(1, 9).map(lambda n: 144 * n),
+    "heads": st.sampled_from([1, 2, 3, 4, 6, 8, 16]).filter(lambda h: 144 % h == 0 and 128 % h == 0),
+    "decoder_layers": st.integers(1, 9),
+    "dropout": st.floats(0, 0.99),
+    "training": TRAINING,
+}
+
+SEARCHES = SEARCH | st.lists(SEARCH, min_size=1, unique_by=lambda s: str(s) if isinstance(s, str) else "beam3", max_size=3)
+
+SYSTEM = st.fixed_dictionaries({}, optional={**NETWORK, "data": st.sampled_from(["raw", "distilled", "mixed"]), "search": SEARCHES})
+
+PATHS = st.text("abc/. ", min_size=1, max_size=5)
+
+FILES = PATHS | st.lists(PATHS, min_size=1, max_size=2)
+
+TEXT = (
+    st.integers(1, 99).map(lambda n: {"embedded": n})
+    | FILES.map(lambda f: {"tsv": f})
+    | st.fixed_dictionaries({"source": FILES, "target": FILES})
+)
+
+SYSTEM_NAMES = st.text("abz09_-", min_size=1, max_size=6)
+
+WRITTEN = st.fixed_dictionaries(
+    {"teacher": st.fixed_dictionaries({}, optional=NETWORK) | PATHS.map(lambda p: {"from": p})},
+    optional={
+        "name": SYSTEM_NAMES,
+        "defaults": SYSTEM,
+        "systems": st.dictionaries(SYSTEM_NAMES, SYSTEM | st.just({"use": "teacher"}), min_size=1, max_size=3),
+        "corpus": st.fixed_dictionaries(
+            {"train": TEXT, "validation": TEXT, "test": st.dictionaries(SYSTEM_NAMES, TEXT, min_size=1, max_size=2)}
+        ),
+        "vocabulary": PATHS.map(lambda p: {"from": p}) | st.fixed_dictionaries({}, optional={"size": st.integers(9, 10**6)}),
+        "distillation": PATHS.map(lambda p: {"from": p}) | BEAM,
+        "cluster": st.fixed_dictionaries(
+            {}, optional={"resources": st.just({"train": {"cpus": 1, "custom": {"big": 1}}}), "cpus": st.none()}
+        ),
+        "evaluation": st.fixed_dictionaries({}, optional={"min_bleu": st.floats(0, 99), "metrics": st.just(["bleu"])}),
+    },
+)
+
+
+@given(written=WRITTEN)
+def test_the_resolved_config_loads_back_to_an_equal_one(tmp_path_factory: pytest.TempPathFactory, written: dict[str, Any]) -> None:
+    tmp_path = tmp_path_factory.mktemp("config")
+    config = load(tmp_path, yaml.safe_dump(written))
+    again = json.loads(json.dumps(resolved(config)))
+    assert load(tmp_path, yaml.safe_dump(again)) == config
+    assert resolved(load(tmp_path, yaml.safe_dump(again))) == again
+
+
+def test_the_resolved_config_leaves_nothing_open(tmp_path: Path) -> None:
+    config = load(tmp_path, TEACHER + "defaults: {size: base}\nsystems: {a: {}, b: {use: teacher}}")
+    for model in (resolved(config)["teacher"], resolved(config)["systems"]["a"]):
+        assert {f.name for f in dataclasses.fields(StepwiseConfig)} <= set(model)
+        assert model["width"] == 512
+    assert set(resolved(config)) == {f.name for f in dataclasses.fields(RunConfig)}
+
+
+def test_a_config_of_another_version_is_refused(tmp_path: Path) -> None:
+    older = {**resolved(load(tmp_path, "")), "ensembles": {}}
+    with pytest.raises(ConfigError, match=r"ensembles: expected one of the keys "):
+        load(tmp_path, yaml.safe_dump(older))
+
+
+SEEDS = """\
+corpus: {train: {embedded: 50}}
+seeds: [7, 8, 9]
+defaults: {width: 16, search: [greedy]}
+teacher: {heads: 2, ensemble: 2}
+systems:
+  auto: {use: teacher}
+  both: {use: ensemble}
+  student: {data: distilled}
+  drafts: {family: aggressive, verifier: auto, heads: 2}
+"""
+
+
+def load_seeds(tmp_path: Path, text: str = SEEDS) -> Any:
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    return load_config(path)
+
+
+def test_every_system_is_trained_with_each_seed_and_works_with_systems_of_its_seed(tmp_path: Path) -> None:
+    config = load_seeds(tmp_path, SEEDS)
+    systems = config.systems
+    assert list(systems) == [
+        *("auto", "both", "student", "drafts"),
+        *(f"{name}-seed{seed}" for seed in (8, 9) for name in ("auto", "student", "drafts")),
+    ]
+    assert config.teacher.training.seed == 7
+    assert [systems[name].training.seed for name in ("student", "student-seed8", "drafts-seed9")] == [7, 8, 9]
+    assert (systems["auto-seed8"].heads, systems["auto-seed8"].data, systems["auto-seed8"].training.seed) == (2, "raw", 8)
+    assert list(systems["auto-seed8"].search) == ["greedy"]
+    assert [systems[name].verifier for name in ("drafts", "drafts-seed8")] == ["auto", "auto-seed8"]
+    assert replicas(config.seeds, systems)["drafts"] == ["drafts", "drafts-seed8", "drafts-seed9"]
+    assert "both" not in replicas(config.seeds, systems)
+
+
+def test_a_resolved_config_loads_back_to_itself(tmp_path: Path) -> None:
+    config = load_seeds(tmp_path, SEEDS)
+    assert load_seeds(tmp_path, yaml.safe_dump(resolved(config))) == config
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("  student-seed8: {width: 32, data: distilled}\n", "systems.student-seed8.width: expected 16 as 'student' has"),
+        ("  student-seed8: {search: [beam]}\n", "systems.student-seed8.search: expected the searches of 'student'"),
+    ],
+)
+def test_seeds_that_disagree_in_shape_are_refused(tmp_path: Path, change: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_seeds(tmp_path, SEEDS + change)
+    assert problem in str(error.value)
+
+
+@pytest.mark.parametrize("seeds", ["[3, 3]", "[-1]", "[one]", "5"])
+def test_wrong_seeds_are_refused(tmp_path: Path, seeds: str) -> None:
+    with pytest.raises(ConfigError, match="seeds"):
+        load_seeds(tmp_path, SEEDS.replace("[7, 8, 9]", seeds))
+
+
+def test_one_seed_is_the_seed_of_all(tmp_path: Path) -> None:
+    config = load_seeds(tmp_path, SEEDS.replace("[7, 8, 9]", "[7]"))
+    assert (len(config.systems), config.systems["student"].training.seed) == (4, 7)

@@ -1,24 +1,29 @@
-"""Systems of several families in one config."""
+"""Systems of several families in one config, and the labels of their searches."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fewstep.config.options import OutputLimits, Shortlist
 from fewstep.families.dag.config import DagConfig, DagSearch
 from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
+from fewstep.families.parallel.config import ParallelConfig, ParallelSearch
 from fewstep.families.stepwise.config import StepwiseSearch
 from models.dag.system import DagSystem
 from models.lattice.system import LatticeSystem
+from models.parallel.system import ParallelSystem
 from models.stepwise.system import StepwiseSystem
 from pipeline.config.load import load_config, parse_search, resolved
 from pipeline.config.schema import RunConfig
 from pipeline.errors import ConfigError
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
-from tests.pipeline.config.config_text import load
+from tests.pipeline.config.config_text import ROOT, load, wrong
 
 GRAPH = "systems: {one: {}, graph: {family: dag"
+
 SCORER = "systems: {one: {}, scorer: {family: lattice"
 
 
@@ -269,3 +274,171 @@ def test_systems_without_lattices_need_no_tables(tmp_path: Path) -> None:
     counted = planned(tmp_path, "lattice: {}\nsystems: {one: {}}")
     assert set(counted) - set(plain) == {"align:raw", "lattice:raw"}
     assert counted["train:one"] == plain["train:one"]
+
+
+SYSTEMS = "teacher: {}\nsystems: {plain: {}, short: {max_positions: 64}, graph: {family: dag}, slots: {family: parallel"
+
+
+def test_the_resolved_config_of_slots_loads_back(tmp_path: Path) -> None:
+    search = "[greedy, {prefix-beam: {beam_size: 5, token_bonus: 0.5}}]"
+    config = load(tmp_path, f"{SYSTEMS}, objective: ctc, slot_input: gaussian, upsampling: 2.5, search: {search}}}}}")
+    system = config.systems["slots"]
+    assert isinstance(system, ParallelSystem)
+    assert system.network.max_slots == 2560
+    assert list(system.search.values()) == [ParallelSearch(), ParallelSearch(strategy="prefix-beam", beam_size=5, token_bonus=0.5)]
+    (tmp_path / "again.json").write_text(json.dumps(resolved(config)), encoding="utf-8")
+    assert load_config(tmp_path / "again.json") == config
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            ", slot_input: uniform}}",
+            "systems.slots.slot_input: expected repeat or gaussian with objective ctc-glat, got uniform",
+        ),
+        (", objective: cmlm, slot_input: soft}}", "systems.slots.slot_input: expected mask with objective cmlm, got soft"),
+        (", upsampling: 9}}", "systems.slots.upsampling: expected at most 8, got 9"),
+        (", rescorer: none}}", "systems.slots.rescorer: expected one of plain, short, graph, got 'none'"),
+        (", rescorer: graph}}", "systems.slots.rescorer: expected a system of family stepwise, got 'graph' of family dag"),
+        (", rescorer: short}}", "systems.slots.max_positions: expected at most 64, as 'short' has, to score all outputs, got 1024"),
+        (", search: mask-predict}}", "expected a strategy other than mask-predict with objective ctc-glat"),
+        (
+            ", objective: nat, search: {greedy: {rescoring: system, length_candidates: 2}}}}",
+            "rescoring: expected self for a system without a `rescorer`",
+        ),
+        (", search: {prefix-beam: {ngram_weight: 0.1}}}}", "expected 0 for a system without an n-gram model"),
+        (", search: {greedy: {shortlist: {}}}}}", "search.greedy.shortlist: expected tokens or recall, got neither"),
+        (
+            ", search: {greedy: {shortlist: {tokens: 50, recall: 0.9}}}}}",
+            "search.greedy.shortlist.recall: expected empty where tokens states the size, got 0.9",
+        ),
+    ],
+)
+def test_what_does_not_go_together_in_slots_is_named(tmp_path: Path, text: str, problem: str) -> None:
+    problems = wrong(tmp_path, SYSTEMS + text)
+    assert len(problems) == 1
+    assert problem in problems[0]
+
+
+def test_validation_decodes_with_the_search_that_the_objective_needs() -> None:
+    for objective, strategy in (("nat", "greedy"), ("ctc", "greedy"), ("cmlm", "mask-predict")):
+        network = ParallelConfig(objective=objective)  # type: ignore[arg-type]
+        assert ParallelSearch.for_network(network).strategy == strategy
+
+
+def test_a_system_is_planned_behind_its_rescorer(tmp_path: Path) -> None:
+    text = (
+        f"store: {{path: {tmp_path}/store}}\nteacher: {{}}\nsystems: {{slots: {{family: parallel, rescorer: plain}}, plain: {{}}}}"
+    )
+    steps = {step.name: step for step in build_plan(load(tmp_path, text), Store(tmp_path / "store")).steps}
+    needs = {need.partition("/")[0] for need in steps["system:slots"].needs}
+    assert {"system:plain", "train:slots"} <= needs
+
+
+def test_the_recipe_differs_by_the_objective_alone(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a\n")
+    sets = [
+        f"corpus.{part}.{side}={tmp_path / 'text'}"
+        for part in ("train", "validation", "test.test_2016")
+        for side in ("source", "target")
+    ]
+    config = load_config(ROOT / "configs/multi30k/parallel.yaml", [*sets, "seeds=[1]"])
+    systems = {name: system for name, system in config.systems.items() if isinstance(system, ParallelSystem)}
+    for suffix, data in (("", "raw"), ("-distilled", "distilled")):
+        mine = {name: system for name, system in systems.items() if name.endswith("-distilled") == bool(suffix)}
+        assert sorted(system.objective for system in mine.values()) == ["cmlm", "ctc", "ctc-glat", "glat", "nat"]
+        assert {system.data for system in mine.values()} == {data}
+        graph = config.systems[f"dag{suffix}"]
+        assert isinstance(graph, DagSystem)
+        # Graphs are trained without label smoothing, as their paper does.
+        assert {system.training for system in mine.values()} == {replace(graph.training, label_smoothing=0.1)}
+        assert len({(system.dropout, system.width, system.decoder_layers) for system in mine.values()}) == 1
+        assert all(system.glancing_updates == system.training.updates for system in mine.values() if system.glances)
+
+
+BEAM = StepwiseSearch(strategy="beam", beam_size=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("greedy", {"greedy": StepwiseSearch()}),
+        ("beam-beam_size2", {"beam-beam_size2": BEAM}),
+        ("[greedy, beam-beam_size2]", {"greedy": StepwiseSearch(), "beam-beam_size2": BEAM}),
+        ("{fast: {strategy: beam, beam_size: 2}}", {"fast": BEAM}),
+        ("{fast: {beam: {beam_size: 2}}}", {"fast": BEAM}),
+        ("{fast: greedy, v1.0: beam-beam_size2}", {"fast": StepwiseSearch(), "v1.0": BEAM}),
+        ("{beam: {beam_size: 2}}", {"beam-beam_size2": BEAM}),
+        ("{precision: int8}", {"greedy-int8": StepwiseSearch(precision="int8")}),
+        (
+            "[{greedy: {shortlist: {tokens: 50}, output_limits: {min_tokens: 2}}}]",
+            {
+                "greedy-min_tokens2-shortlist50x16": StepwiseSearch(
+                    shortlist=Shortlist(tokens=50), output_limits=OutputLimits(min_tokens=2)
+                )
+            },
+        ),
+    ],
+)
+def test_searches_have_labels_of_the_users_or_derived_ones(tmp_path: Path, text: str, expected: dict[str, StepwiseSearch]) -> None:
+    found = load(tmp_path, f"systems: {{a: {{search: {text}}}}}").systems["a"].search
+    assert list(found.items()) == list(expected.items())
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[beam, {beam: {beam_size: 5}}]", "systems.a.search[1]: expected searches that differ, got 'beam' again"),
+        ("{one: beam, two: {beam: {}}}", "systems.a.search.two: expected searches that differ, got 'one' again"),
+        ("{greedy: beam}", "systems.a.search.greedy: expected a label that does not stand for another search, got 'greedy'"),
+        ("{beam-beam_size9: {beam: {beam_size: 8}}}", "expected a label that does not stand for another search"),
+        ("{a/b: greedy}", "systems.a.search.a/b: expected a label of letters, digits, _, . and -, which begins with"),
+        (
+            "{fast: greedy, best: {beam_size: 3}}",
+            "systems.a.search.best.strategy: expected 'greedy', 'beam' or 'sample', got nothing",
+        ),
+        ("{fast: greedy, best: 3}", "systems.a.search.best: expected a map of keys, got 3"),
+        (
+            "{beem: {beam_size: 4}}",
+            "systems.a.search.beem: expected 'greedy', 'beam' or 'sample', got 'beem'; did you mean 'beam'?",
+        ),
+        ("beam-beam_size0", "systems.a.search.beam_size: expected at least 1, got 0"),
+    ],
+)
+def test_wrong_labels_are_named(tmp_path: Path, text: str, problem: str) -> None:
+    (found,) = wrong(tmp_path, f"systems: {{a: {{search: {text}}}}}")
+    assert problem in found
+
+
+def test_searches_of_a_system_replace_those_of_the_defaults(tmp_path: Path) -> None:
+    text = "defaults: {search: {fast: greedy, best: beam}}\nsystems: {a: {}, b: {search: {own: greedy}}}"
+    systems = load(tmp_path, text).systems
+    assert [list(systems[name].search) for name in "ab"] == [["fast", "best"], ["own"]]
+
+
+def test_an_override_changes_the_searches_that_it_names_and_else_replaces_all(tmp_path: Path) -> None:
+    text = "systems: {a: {search: {fast: greedy, best: {strategy: beam}}}}"
+    changed = load(tmp_path, text, "systems.a.search.best.beam_size=2").systems["a"].search
+    assert changed == {"fast": StepwiseSearch(), "best": BEAM}
+    assert list(load(tmp_path, text, "systems.a.search={beam: {beam_size: 3}}").systems["a"].search) == ["beam-beam_size3"]
+
+
+def test_a_label_names_steps_and_the_baseline(tmp_path: Path) -> None:
+    text = f"store: {{path: {tmp_path}/store}}\nsystems: {{a: {{}}, b: {{search: {{fast: greedy, best: beam}}}}}}\n"
+    config = load(tmp_path, f"{text}evaluation: {{baseline: b/best}}")
+    steps = {step.name: step for step in build_plan(config, Store(config.store.path)).steps}
+    assert {"decode:b/fast:test", "decode:b/best:test", "score:b/best:test"} <= set(steps)
+    assert steps["report:run"].config.baseline == steps["benchmark:all:test"].config.baseline == "b/best"
+    assert {"b/fast", "b/best"} <= set(steps["benchmark:all:test"].config.searches)
+    assert (steps["system:b"].config.default, set(steps["system:b"].config.searches)) == ("fast", {"fast", "best"})
+    plain = load(tmp_path, f"{text}evaluation: {{baseline: b}}")
+    assert build_plan(plain, Store(plain.store.path)).steps[-1].config.baseline == "b/fast"
+    (problem,) = wrong(tmp_path, f"{text}evaluation: {{baseline: b/bes}}")
+    assert problem.endswith("evaluation.baseline: expected one of b/fast, b/best, got 'b/bes'; did you mean 'b/best'?")
+
+
+def test_a_rule_that_rests_on_a_value_that_is_wrong_by_itself_is_silent(tmp_path: Path) -> None:
+    text = "ngram: {order: 0}\nsystems: {a: {order: semi-autoregressive, search: {greedy: {ngram_weight: 0.3}}}}"
+    (problem,) = wrong(tmp_path, text)
+    assert problem.startswith("c.yaml:1: ngram.order")

@@ -1,19 +1,32 @@
-"""The files of configs/, their schema, and the pages that are generated from the config's classes."""
+"""The files of configs/: they load and suit their schema, and recipes ask for what the papers state, and for GPUs."""
+
+from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from sacrebleu.dataset import DATASETS
 
+from models.training.config import TrainingConfig
 from pipeline.config import docs as config_docs
+from pipeline.config.docs import schema
+from pipeline.config.files.yaml import read_config
 from pipeline.config.load import load_config
+from pipeline.config.schema import RunConfig
+from pipeline.data.mtdata_sets import look_up
+from tests.docs.test_contents import properties
 from tests.pipeline.config.config_text import ROOT
 
 PARTS = ("cluster", "corpora", "settings", "systems")
+
 """Folders of files that others extend."""
+
 FILES = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.name != "runtime-env.yaml")
+
 SHIPPED = [path for path in FILES if path.parent.name not in PARTS]
 
 
@@ -59,3 +72,166 @@ def test_headings_distinguish_the_forms_of_a_key() -> None:
 def test_generated_pages_are_up_to_date() -> None:
     """`make docs` writes them."""
     assert (ROOT / "docs/reference/config.md").read_text(encoding="utf-8") == config_docs.documentation()
+
+
+LIST = ROOT / "tests" / "golden" / "config_keys.txt"
+
+KEYS = set(properties(json.loads(schema())))
+
+
+def test_the_list_of_keys_is_closed() -> None:
+    listed = set(LIST.read_text(encoding="utf-8").split())
+    assert sorted(KEYS - listed) == [], (
+        f"expected the keys of {LIST.name}, found others; a key needs a user who asked for it: name the reason in the commit, and "
+        "add it there"
+    )
+    assert sorted(listed - KEYS) == [], f"{LIST.name} names keys that no section has; remove them"
+
+
+def test_each_key_is_shown() -> None:
+    files = [*(ROOT / "configs").rglob("*.yaml"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "tests").rglob("*.py")]
+    texts = [path.read_text(encoding="utf-8") for path in files if "reference" not in path.parts and path != Path(__file__)]
+    shown = {word for text in texts for word in re.findall(r"""([\w+-]+)["'}]?\s?[:=]""", text)}
+    assert sorted(KEYS - shown) == [], "expected a recipe, an example or a test of each key; add one, or remove the key"
+
+
+PAPERS = Path(__file__).resolve().parents[3] / "configs/papers"
+
+RECIPES = sorted(path.stem for path in PAPERS.glob("*.yaml"))
+
+GPUS = {"dag": 16, "parallel": 16, "interleaved": 8, "shallow": 8, "aggressive": 8, "lattice": 3, "double-token": 1}
+
+"""GPUs of a training by method."""
+
+SHARED = {"corpora", "systems", "settings", "cluster"}
+
+
+def recipe(name: str) -> RunConfig:
+    return load_config(PAPERS / f"{name}.yaml", ())
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_asks_for_gpus(name: str) -> None:
+    resources = recipe(name).cluster.resources
+    train = resources["train"]
+    expected = 1 if name.startswith("iwslt14") else next(count for method, count in GPUS.items() if f"-{method}" in name)
+    assert (train.workers or 1) * train.gpus == expected
+    assert all(resources[stage].gpus == 1 for stage in ("distill", "decode", "tune", "benchmark"))
+    assert recipe(name).cluster.microbatch_tokens
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_text_and_systems_of_a_recipe_each_stand_in_one_file(name: str) -> None:
+    root, problems = read_config(PAPERS / f"{name}.yaml", ())
+    assert not problems
+    systems = {node.where.rpartition(":")[0] for node in root.map["systems"].map.values()}
+    assert len(systems) == 1
+    texts = {text.where.rpartition(":")[0] for text in (root.map["corpus"].map[part] for part in ("train", "validation"))}
+    assert [Path(file).parent.name for file in texts] == ["corpora"]
+    written = yaml.safe_load((PAPERS / f"{name}.yaml").read_text())
+    assert {Path(base).parent.name for base in written["base"]} <= SHARED
+    assert written["name"] == recipe(name).name == name
+
+
+@pytest.mark.parametrize(("overlay", "gpus"), [("one-gpu", 1), ("one-node", 8), ("two-nodes", 16)])
+def test_another_cluster_is_laid_over_a_recipe(overlay: str, gpus: int, tmp_path: Path) -> None:
+    for name in ("wmt14-en-de-dag", "wmt14-en-de-lattice"):
+        mine = tmp_path / "mine.yaml"
+        mine.write_text(f"base: [{PAPERS / name}.yaml, {PAPERS.parent / 'cluster' / overlay}.yaml]\n")
+        found, before = load_config(mine, ()), recipe(name)
+        assert found.cluster.resources["train"].workers == gpus
+        assert found.systems == before.systems
+
+
+def test_directions_of_a_corpus_read_the_same_files() -> None:
+    for one, other in (("wmt14-en-de", "wmt14-de-en"), ("wmt17-zh-en", "wmt17-en-zh"), ("wmt16-ro-en", "wmt16-en-ro")):
+        method = "lattice" if one.startswith("wmt16") else "dag"
+        forth, back = recipe(f"{one}-{method}"), recipe(f"{other}-{method}")
+        assert (forth.languages.source, forth.languages.target) == (back.languages.target, back.languages.source)
+        assert (forth.corpus.train.source, forth.corpus.train.target) == (back.corpus.train.target, back.corpus.train.source)
+        assert (forth.corpus.train.mtdata, forth.corpus.train.opus) == (back.corpus.train.mtdata, back.corpus.train.opus)
+        assert (forth.corpus.validation, forth.corpus.test) == (back.corpus.validation, back.corpus.test)
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name.startswith("wmt")])
+def test_named_test_sets_have_the_languages_of_their_recipe(name: str) -> None:
+    config = recipe(name)
+    pair = f"{config.languages.source}-{config.languages.target}"
+    named = [text.sacrebleu.name for text in (config.corpus.validation, *config.corpus.test.values()) if text.sacrebleu]
+    assert named
+    assert all(pair in DATASETS[one].langpairs for one in named)
+
+
+@pytest.mark.slow  # mtdata builds its index for each look-up
+def test_named_training_sets_are_in_the_index_of_mtdata() -> None:
+    pytest.importorskip("mtdata")
+    names = {(name, recipe(each).languages.target) for each in RECIPES for name in recipe(each).corpus.train.mtdata}
+    pairs = {"de": ("en", "de"), "en": ("de", "en"), "fr": ("en", "fr"), "ru": ("en", "ru")}
+    for target in {target for _, target in names}:
+        found = look_up([name for name, other in sorted(names) if other == target], pairs[target])
+        assert all(entry["format"] == "tgz" and len(entry["members"]) == 2 for entry in found)
+
+
+def test_test_sets_are_joined_as_in_the_paper() -> None:
+    wmt = recipe("wmt14-en-de-double-token").corpus
+    assert [str(file)[-7:-3] for file in wmt.test["newstest2010-2016"].source] == [str(year) for year in range(2010, 2017)]
+    assert wmt.validation.sacrebleu is not None
+    assert wmt.validation.sacrebleu.name == "wmt09"
+    assert len(recipe("aspec-ja-en-double-token").corpus.test["aspec"].source) == 2
+
+
+def test_aggressive_decoding_has_the_papers_batches_and_ends() -> None:
+    config = recipe("wmt14-en-de-aggressive")
+    systems: dict[str, Any] = config.systems
+    assert systems["verifier"].training.batch_tokens == 8 * 20_000 * 4  # devices, tokens, update frequency (Xia et al., appendix)
+    for name in ("aggressive", "aggressive-big"):
+        searches = [search for search in systems[name].search.values() if search.strategy == "gad++"]
+        assert len(searches) == 2
+        assert not any(search.require_top1_eos for search in searches)
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name.endswith("-lattice")])
+def test_lattices_drop_out_and_choose_checkpoints_as_the_authors_program(name: str) -> None:
+    systems: dict[str, Any] = recipe(name).systems
+    for system in (systems["lattice"], systems["lattice-raw"]):
+        assert (system.attention_dropout, system.feed_forward_dropout) == (0, 0)
+        assert (system.training.average, system.training.num_averaged) == ("best", 1)
+        assert system.training.validation_sentences == 3000
+
+
+def test_text_that_is_tokenised_is_scored_as_it_is() -> None:
+    evaluation = recipe("iwslt14-de-en-lattice").evaluation
+    assert (evaluation.tokenizer, evaluation.decode_entities) == ("none", True)
+    assert recipe("wmt14-de-en-lattice").evaluation.tokenizer == "auto"
+
+
+def test_graphs_are_chosen_on_the_whole_validation_text_and_alpha_is_tuned() -> None:
+    config = recipe("wmt14-en-de-dag")
+    systems: dict[str, Any] = config.systems
+    assert systems["dag"].training.validation_sentences >= 3000  # newstest2013
+    for system in (systems["dag"], systems["dag-distilled"]):
+        assert (system.conventions, system.initialisation, system.source_bos) == ("paper", "normal", True)
+        assert (system.glancing, system.pinning, system.max_positions) == ("number-random", "column", 128)
+        assert system.training.max_tokens + 2 >= 8 * 127  # as many target tokens as the largest graph has vertices
+    assert (min(config.evaluation.length_penalties), max(config.evaluation.length_penalties)) == (1.0, 1.4)
+
+
+def test_aspec_has_bpe_joined_test_sets_and_patience_in_epochs() -> None:
+    config = recipe("aspec-ja-en-double-token")
+    vocabulary: Any = config.vocabulary
+    assert vocabulary.model == "bpe"
+    assert [str(path).rpartition("/")[2] for path in config.corpus.test["aspec"].source] == ["devtest.ja", "test.ja"]  # type: ignore[arg-type]
+    for system in config.systems.values():
+        recipe_of: TrainingConfig = system.training  # type: ignore[union-attr]
+        assert (recipe_of.patience_epochs, recipe_of.patience) == (10, 0)
+
+
+def test_automatic_passes_are_the_whole_share_of_a_batch() -> None:
+    path = PAPERS / "wmt14-en-de-interleaved.yaml"
+    assert load_config(path, ["cluster.microbatch_tokens=auto"]).cluster.microbatch_tokens == 0
+
+
+def test_parallel_drafters_start_from_encoder_and_embeddings() -> None:
+    systems: dict[str, Any] = recipe("wmt14-en-de-aggressive").systems
+    for name in ("aggressive", "aggressive-big"):
+        assert systems[name].network.copied_weights == "encoder"

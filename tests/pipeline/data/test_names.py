@@ -1,4 +1,4 @@
-"""Data sets of OPUS, mtdata and the Hugging Face Hub: from their names to files of one commit and one digest."""
+"""Data sets of OPUS, mtdata and the Hugging Face Hub: from their names to files of one commit and one digest, and licences."""
 
 import hashlib
 import io
@@ -18,6 +18,7 @@ import pytest
 from pipeline.config.texts import PairFiles, TextConfig
 from pipeline.data import mtdata_index, mtdata_sets, opus
 from pipeline.data.access import DataAccess
+from pipeline.data.licences import licence_of_test_set, stated
 from pipeline.data.mtdata_index import describe
 from pipeline.data.names import hub_name, is_mtdata_id, opus_name
 from pipeline.data.resolve import resolved_text
@@ -26,8 +27,7 @@ from pipeline.store.downloads import RemoteFile
 from stages.corpus.indexed_text import open_text
 from stages.corpus.phases import Phases
 from stages.errors import DataError, StageError
-from tests.pipeline.data.packing import tarred, zipped
-from tests.pipeline.data.web import Site
+from tests.pipeline.data.web import Site, tarred, zipped
 from tests.stages.steps import context_in
 
 
@@ -338,3 +338,21 @@ def test_forms_of_names() -> None:
     assert [opus_name(text) for text in ("News/latest", "News", "../v1", "a/b/c/d", "a/v1/en", "a b/v1")] == [None] * 6
     assert is_mtdata_id("Statmt-news_commentary-18.1-deu-eng")
     assert not any(map(is_mtdata_id, ("europarl", "Statmt-mono-1-deu", "a-b-c-d-e-f", "a/../b-1-2-3-4")))
+
+
+def test_wmt_states_the_licence_of_its_news_test_sets() -> None:
+    assert licence_of_test_set("wmt17/dev") == "research use, see statmt.org/wmt17/translation-task.html"
+    assert "wmt20" in licence_of_test_set("wmt20")
+
+
+@pytest.mark.parametrize("name", ["wmt17/ms", "wmt16", "wmt24", "wmt08", "mtnt1.1/test", "wmt170", "iwslt17", "wmt19/google/ar"])
+def test_other_sets_have_no_known_licence(name: str) -> None:
+    assert licence_of_test_set(name) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "licence"),
+    [("cc-by-4.0", "cc-by-4.0"), (["mit", "unknown", "cc0-1.0"], "mit, cc0-1.0"), ("unknown", ""), (None, ""), ([], ""), ({}, "")],
+)
+def test_metadata_that_states_no_licence_gives_none(value: object, licence: str) -> None:
+    assert stated(value) == licence

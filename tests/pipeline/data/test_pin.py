@@ -1,6 +1,7 @@
-"""`fewstep data`: everything is downloaded, and what it prints is a config of the same steps."""
+"""The command `data`, whose output is a config of the same steps, and text that was distilled elsewhere."""
 
 import hashlib
+import json
 from io import BytesIO
 from pathlib import Path
 
@@ -12,11 +13,15 @@ from pipeline.__main__ import main
 from pipeline.config.load import load_config
 from pipeline.data import opus
 from pipeline.data.pin import unpinned
+from pipeline.errors import ConfigError
+from pipeline.plan.step import Step
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
+from stages.context import StepContext
 from stages.shared.embedded import pairs
-from tests.pipeline.data.packing import tarred, zipped
-from tests.pipeline.data.web import Site
+from stages.shared.shards import read_shards
+from stages.workers import LocalWorkers, Resources
+from tests.pipeline.data.web import Site, tarred, zipped
 
 CONFIG = """
 languages: {{source: en, target: de}}
@@ -133,3 +138,94 @@ def test_a_fetched_config_needs_no_network(config: Path, site: Site, capsys: pyt
     asked = len(site.requests)
     assert main(["plan", str(config), "--set", "store.offline=true"]) == 0
     assert len(site.requests) == asked
+
+
+DISTILLED = """
+corpus:
+  train: {{source: {folder}/train.en, target: {folder}/train.de}}
+  validation: {{source: {folder}/valid.en, target: {folder}/valid.de}}
+  test: {{t: {{source: {folder}/test.en, target: {folder}/test.de}}}}
+  filters: {{max_length: 8}}
+distillation: {{source: [{folder}/distilled.en], target: {folder}/distilled.de}}
+systems:
+  raw: {{}}
+  distilled: {{data: distilled}}
+store: {{path: {folder}/store}}
+"""
+
+TEXTS = {
+    "train": [("This house is old.", "Dieses Haus ist alt."), ("That tree is tall.", "Jener Baum ist hoch.")],
+    "valid": [("We validate this.", "Wir prüfen dies.")],
+    "test": [("We test this.", "Wir testen dies.")],
+    "distilled": [
+        ("A source of another text.", "Eine Quelle aus einem anderen Text."),
+        ("We test this.", "Wir versuchen es."),
+        ("Another source.", "Wir prüfen dies."),
+        ("Far too many words stand in this one sentence here.", "Zu viele Wörter."),
+        ("That tree is tall.", "Jener Baum ist groß."),
+    ],
+}
+
+
+@pytest.fixture
+def distilled(tmp_path: Path) -> Path:
+    for name, rows in TEXTS.items():
+        for side, language in enumerate(("en", "de")):
+            (tmp_path / f"{name}.{language}").write_text("".join(pair[side] + "\n" for pair in rows))
+    (tmp_path / "c.yaml").write_text(DISTILLED.format(folder=tmp_path))
+    return tmp_path / "c.yaml"
+
+
+def planned(path: Path, *overrides: str) -> dict[str, Step]:
+    distilled = load_config(path, overrides)
+    return {step.name: step for step in build_plan(distilled, Store(distilled.store.path)).steps}
+
+
+def run(step: Step) -> None:
+    step.directory.mkdir(parents=True)
+    resources = Resources(workers=1, cpus=1)
+    context = StepContext(
+        directory=step.directory, attempt="a", workers=LocalWorkers(), resources=resources, shard_cache=step.directory / "cache"
+    )
+    step.stage.run(step.inputs, step.config, context)
+
+
+def test_distilled_text_is_trained_on_without_a_teacher(distilled: Path) -> None:
+    steps = planned(distilled)
+    assert not any(step.stage.name in ("distill", "system:teacher") for step in steps.values())
+    assert steps["encode:distilled"].needs[0] == "corpus:train/distilled"
+    assert "encode:distilled" in steps["train:distilled"].needs
+    assert "encode:raw" in steps["train:raw"].needs
+    assert steps["corpus:train/distilled"].config == steps["corpus:train"].config
+    assert steps["corpus:train/distilled"].inputs.exclude == steps["corpus:train"].inputs.exclude
+
+
+def test_filters_and_the_removal_of_test_sentences_apply(distilled: Path) -> None:
+    steps = planned(distilled)
+    for name in ("validation", "t", "train/distilled"):
+        run(steps[f"corpus:{name}"])
+    directory = steps["corpus:train/distilled"].directory
+    kept = [(row["source"], row["target"]) for table in read_shards(directory) for row in table.to_pylist()]
+    assert kept == [TEXTS["distilled"][0], TEXTS["distilled"][4]]
+    ledger = json.loads((directory / "ledger.json").read_text())
+    assert (ledger["pairs_in"], ledger["pairs_out"]) == (5, 2)
+
+
+def test_candidate_tables_are_counted_from_it(distilled: Path) -> None:
+    steps = planned(distilled, "lattice={data: distilled}", "alignment={unit: pieces}")
+    assert steps["align:distilled"].needs == ("encode:distilled",)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("distillation={source: a, target: b, batch_tokens: 4}", "distillation.batch_tokens: expected one of"),
+        ("distillation={source: a}", "distillation.target: expected files of both sides, got no target"),
+        ("distillation={target: a, source: 'ftp://x/y'}", "distillation.source: expected a URL of the form"),
+    ],
+)
+def test_mistakes_are_named(distilled: Path, override: str, message: str) -> None:
+    distilled.write_text("corpus: {train: {embedded: 10}}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(distilled, [override])
+    assert message in str(caught.value)

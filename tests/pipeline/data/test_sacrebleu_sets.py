@@ -19,8 +19,7 @@ from pipeline.data.access import DataAccess
 from pipeline.data.resolve import resolved_text
 from pipeline.plan import text_files
 from stages.errors import DataError, StageError
-from tests.pipeline.data.packing import tarred
-from tests.pipeline.data.web import Site
+from tests.pipeline.data.web import Site, tarred
 
 SGM = '<srcset setid="t" srclang="any">\n<doc docid="d" genre="news" origlang="en">\n<p>\n{}</p>\n</doc>\n</srcset>\n'
 

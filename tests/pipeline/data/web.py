@@ -1,9 +1,12 @@
-"""A web server on this machine for tests: files with ETags and ranges, and faults in the order of the requests."""
+"""A web server on this machine for tests, archives in memory that it serves, and faults in the order of the requests."""
 
 import hashlib
 import http.server
+import io
 import re
+import tarfile
 import threading
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -80,3 +83,21 @@ def serving() -> Iterator[Site]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def zipped(members: dict[str, str]) -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in members.items():
+            archive.writestr(name, text)
+    return data.getvalue()
+
+
+def tarred(members: dict[str, str]) -> bytes:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz") as archive:
+        for name, text in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(text.encode())
+            archive.addfile(info, io.BytesIO(text.encode()))
+    return data.getvalue()

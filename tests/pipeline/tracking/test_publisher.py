@@ -1,4 +1,7 @@
+"""The publisher of a run in MLflow: its tags, its parameters and its tracker."""
+
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +10,8 @@ import yaml
 
 from pipeline.run.run_directory import Run
 from pipeline.tracking.publisher import Publisher, publish, tracking_uri
+from pipeline.tracking.tags_and_params import parameters
+from pipeline.tracking.tracker import Tracker
 from stages.errors import StageError
 from tests.pipeline.tracking.recorded_run import (
     CORPUS,
@@ -22,6 +27,7 @@ from tests.pipeline.tracking.recorded_run import (
     start,
     whole_run,
 )
+from tests.waiting import until
 
 
 def test_publishing_a_finished_run_again_changes_nothing(store: Path, settings: Settings) -> None:
@@ -207,3 +213,53 @@ def test_artifacts_are_never_written_into_another_store(tmp_path: Path, settings
     with pytest.raises(StageError, match=rf"got {other}, which belongs to another store; name another experiment in tracking"):
         publish(run.path, there)
     assert not other.exists()
+
+
+def test_an_unreachable_server_causes_one_warning_and_publishing_works_later(
+    store: Path, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(store)
+    with Tracker(run.path, Settings(DEAD), seconds=0.05):
+        whole_run(run)
+        time.sleep(0.5)  # several attempts
+    warning = capsys.readouterr().err
+    assert warning.count("warning:") == 1
+    assert f"fewstep publish {run.path}" in warning
+    with pytest.raises(StageError, match=r"127\.0\.0\.1:9.*MLFLOW_TRACKING_URI"):
+        publish(run.path, Settings(DEAD))
+    assert "hunter2" not in warning + (run.path / "mlflow.json").read_text()
+    assert "MLflow" in warning
+    publish(run.path, settings)
+    seen = Browser(settings.uri, run)
+    assert seen.count == 5
+    assert len(seen.points(TRAIN, "loss")) == 10
+
+
+def test_the_tracker_publishes_during_the_run(store: Path, settings: Settings) -> None:
+    run = make_run(store)
+    run.write_event("run_started", attempt="a")
+    with Tracker(run.path, settings, seconds=0.05):
+        log(start(run, TRAIN), range(1, 4))
+        until(lambda: _has_points(run, settings.uri))
+        assert Browser(settings.uri, run).statuses() == {"run": "RUNNING", TRAIN: "RUNNING"}
+        run.write_event("run_finished", status="stopped")
+    assert Browser(settings.uri, run).statuses() == {"run": "KILLED", TRAIN: "KILLED"}
+
+
+def _has_points(run: Run, uri: str) -> bool:
+    if not (run.path / "mlflow.json").exists():
+        return False
+    seen = Browser(uri, run)
+    return TRAIN in seen.runs and len(seen.points(TRAIN, "loss")) == 3
+
+
+def test_a_disabled_tracker_does_nothing(store: Path) -> None:
+    run = make_run(store)
+    with Tracker(run.path, Settings(DEAD, enabled=False)):
+        pass
+    assert not (run.path / "mlflow.json").exists()
+
+
+def test_parameters_are_flat_and_masked() -> None:
+    config = {"a": {"b": 1, "c": None, "d": {}}, "e": ["http://u:p@h", 2], "n+": True}
+    assert parameters(config) == {"a.b": "1", "a.c": "null", "a.d": "{}", "e": '["http://***@h", 2]', "n_": "true"}

@@ -1,19 +1,29 @@
-"""Plans with teachers from elsewhere: programs, models of CTranslate2, and imported networks."""
+"""Plans with teachers from elsewhere, pinned artifacts and optional packages."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 import yaml
 
 from pipeline.config.load import load_config
+from pipeline.config.schema import RunConfig
+from pipeline.config.systems import BartTeacher
 from pipeline.errors import ConfigError
+from pipeline.plan import packages
 from pipeline.plan.packages import check_packages
+from pipeline.store.artifacts import Store
+from pipeline.store.attempts import partial_directory
+from pipeline.store.manifest import Manifest
 from stages.errors import DataError
 from tests.models.imports.fairseq_reference import SHARED, Reference
-from tests.pipeline.plan.toy_plans import fingerprint, needs, planned
+from tests.pipeline.plan.toy_plans import CONFIG, fingerprint, needs, planned
 
 COMMAND = {"command": ["cat"], "version": "1"}
+
 MODEL = {"ctranslate2": "model"}
+
 STUDENT = {"systems": {"student": {"data": "distilled"}}, "evaluation": {}, "lattice": None}
 
 
@@ -132,3 +142,132 @@ def test_an_imported_bart_names_its_kind_and_depends_on_its_merges(tmp_path: Pat
     before = fingerprint(plan, "import_network:teacher")
     (directory / "merges.txt").write_text("changed")
     assert fingerprint(planned(tmp_path, **changes), "import_network:teacher") != before
+
+
+def made(tmp_path: Path, stage: str, **inputs: str) -> Path:
+    """Write a finished artifact into another store and return its directory."""
+    store = Store(tmp_path / "earlier")
+    directory = store.directory(stage, "e" * 32)
+    partial_directory(directory, "1").mkdir(parents=True)
+    facts: dict[str, Any] = {
+        "environment": {},
+        "code_digest": "",
+        "git_revision": "",
+        "run_id": "",
+        "attempt": "1",
+        "seconds": 0.0,
+        "finished": 0.0,
+    }
+    step: dict[str, Any] = {"stage": stage, "version": 1, "step": f"{stage}:x", "fingerprint": "e" * 32, "config": {}}
+    store.commit(directory, Manifest(**step, inputs=inputs, **facts))
+    return directory
+
+
+def test_a_pinned_language_model_is_not_estimated(tmp_path: Path) -> None:
+    plan = planned(tmp_path, ngram={"from": str(made(tmp_path, "ngram"))})
+    assert not [step for step in plan.steps if step.stage.name == "ngram"]
+    with pytest.raises(DataError, match=r"ngram.from: expected a model over this run's vocabulary .*got one over ffffffff"):
+        planned(tmp_path, ngram={"from": str(made(tmp_path / "other", "ngram", vocabulary="f" * 32))})
+
+
+def test_a_pinned_training_must_have_the_runs_vocabulary(tmp_path: Path) -> None:
+    vocabulary = fingerprint(planned(tmp_path), "vocabulary:joint")
+    plan = planned(tmp_path, teacher={"from": str(made(tmp_path, "train", vocabulary=vocabulary))})
+    assert "train:teacher" not in [step.name for step in plan.steps]
+    assert needs(plan, "system:teacher") == {"vocabulary:joint"}
+    with pytest.raises(DataError, match=r"teacher\.from: expected a network trained on this run's vocabulary"):
+        planned(tmp_path, teacher={"from": str(tmp_path / "earlier/train" / ("e" * 32))}, vocabulary={"size": 120})
+
+
+def test_a_pinned_teacher_must_be_a_training_a_system_or_an_import(tmp_path: Path) -> None:
+    plan = planned(tmp_path, teacher={"from": str(made(tmp_path, "system"))})
+    assert needs(plan, "distill:train") == {"corpus:train"}
+    expected = r"teacher\.from: expected an artifact of stage system, train or import_network, got one of stage encode"
+    with pytest.raises(DataError, match=expected):
+        planned(tmp_path, teacher={"from": str(made(tmp_path, "encode"))})
+
+
+def test_pinned_distilled_text_must_belong_to_the_runs_training_text(tmp_path: Path) -> None:
+    """Otherwise it could contain sentences of a test set that was added later."""
+    text = fingerprint(planned(tmp_path), "corpus:train")
+    pin = {"from": str(made(tmp_path, "distill", text=text))}
+    plan = planned(tmp_path, distillation=pin)
+    assert "distill:train" not in [step.name for step in plan.steps]
+    more = {**CONFIG["corpus"], "test": {"toy": {"embedded": 5}, "more": {"embedded": 9}}}  # type: ignore[dict-item]
+    with pytest.raises(DataError, match=r"distillation\.from: expected outputs for this run's training text"):
+        planned(tmp_path, distillation=pin, corpus=more, benchmark={"test": "toy"})
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> RunConfig:
+    """A config with a Japanese target, two searches of CTranslate2 and one of the native engine."""
+    values = {
+        "languages": {"source": "en", "target": "ja"},
+        "corpus": {name: {"source": "a.en", "target": "a.ja"} for name in ("train", "validation")}
+        | {"test": {"test": {"source": "a.en", "target": "a.ja"}}},
+        "teacher": {},
+        "distillation": {"engine": "ctranslate2"},
+        "systems": {"small": {"data": "distilled", "search": ["greedy", {"greedy": {"engine": "ctranslate2"}}]}},
+    }
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    return load_config(path, ())
+
+
+def test_a_missing_tokeniser_is_found(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
+    with pytest.raises(DataError, match=r'tokeniser ja-mecab .* pip install "sacrebleu\[ja\]"'):
+        check_packages(config)
+
+
+def test_a_missing_engine_is_found_in_every_search(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "bleu_metric", lambda *_: None)
+    monkeypatch.setattr(packages, "find_spec", lambda name: None)
+    with pytest.raises(DataError) as caught:
+        check_packages(config)
+    lines = str(caught.value).splitlines()
+    assert [line.split(" needs ")[0] for line in lines] == ["distillation", "systems.small.search: greedy-ctranslate2"]
+    assert all("pip install ctranslate2" in line for line in lines)
+
+
+def test_nothing_is_asked_of_a_whole_environment(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "bleu_metric", lambda *_: None)
+    monkeypatch.setattr(packages, "find_spec", lambda name: object())
+    check_packages(config)
+
+
+def test_packages_of_optional_filters_are_looked_for(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "bleu_metric", lambda *_: None)
+    for module in ("language", "similarity"):
+        monkeypatch.setattr(f"stages.corpus.{module}.find_spec", lambda name: None)
+    filters = replace(config.corpus.filters, max_similarity=0.8, max_other_language=0.8)
+    with pytest.raises(DataError) as caught:
+        check_packages(replace(config, corpus=replace(config.corpus, filters=filters)))
+    lines = [line for line in str(caught.value).splitlines() if line.startswith("corpus")]
+    assert [line.split(" needs ")[0] for line in lines] == [
+        "corpus.filters.max_similarity",
+        "corpus.filters.max_other_language",
+    ]
+    assert "pip install datasketch" in lines[0]
+    assert "pip install py3langid" in lines[1]
+
+
+@pytest.mark.parametrize("tokenizer", ["char", "ko-mecab"])
+def test_the_tokeniser_of_the_language_validates_trainings_whatever_is_stated(
+    config: RunConfig, tokenizer: Literal["char", "ko-mecab"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
+    with pytest.raises(DataError, match="tokeniser ja-mecab "):
+        check_packages(replace(config, evaluation=replace(config.evaluation, tokenizer=tokenizer)))
+
+
+def test_packages_of_comet_and_of_an_imported_bart_are_looked_for(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "bleu_metric", lambda *_: None)
+    monkeypatch.setattr(packages, "find_spec", lambda name: None if name in ("comet", "tokenizers") else object())
+    compared = replace(config.evaluation, comet=Path("model.ckpt"))
+    with pytest.raises(DataError) as caught:
+        check_packages(replace(config, evaluation=compared, teacher=BartTeacher(bart=Path("bart"))))
+    lines = str(caught.value).splitlines()
+    assert [line.split(" needs ")[0] for line in lines] == ["evaluation.comet", "teacher.bart"]
+    assert "pip install unbabel-comet" in lines[0]
+    assert "pip install tokenizers" in lines[1]

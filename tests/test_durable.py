@@ -1,4 +1,4 @@
-"""Whatever has its final name is whole, wherever the power is cut."""
+"""Files and directories survive a power cut at any moment."""
 
 import errno
 import os
