@@ -22,8 +22,8 @@ from pipeline.config.schema import RunConfig
 from pipeline.errors import DataError
 from pipeline.plan.code_digest import git_revision
 from pipeline.plan.fingerprint import digest
-from pipeline.run.extension_wheel import write_extension_wheel
 from pipeline.run.ray_cluster.connection import token_source
+from pipeline.wheels import write_extension_wheel
 from stages.errors import StageError
 
 RUNTIME_ENV = Path("configs/cluster/runtime-env.yaml")

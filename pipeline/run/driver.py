@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from pipeline.config.schema import RunConfig
+from pipeline.plan.code_digest import git_revision
 from pipeline.plan.step import Step
 from pipeline.run import admission
 from pipeline.run.attempt import StepAttempt
@@ -74,8 +77,7 @@ class Driver:
             "run_started",
             attempt=self.id,
             first=self.owns_run,
-            pid=os.getpid(),
-            host=socket.gethostname(),
+            **process_facts(),
             command=" ".join(sys.argv),
             **({"lost": lost, "lost_seconds": sum(lost.values()), "ended": ended} if lost else {}),
         )
@@ -331,6 +333,15 @@ class Driver:
 def _described(lease: Lease) -> str:
     holder = lease.holder() or {}
     return f"attempt {holder.get('owner')}, process {holder.get('pid')} of {holder.get('host')}"
+
+
+def process_facts() -> dict[str, Any]:
+    """Return what a run records about the process that starts it: its id, host, user and code."""
+    try:
+        user = getpass.getuser()
+    except (ImportError, KeyError, OSError):  # a container whose user has no name
+        user = str(os.getuid())
+    return {"pid": os.getpid(), "host": socket.gethostname(), "user": user, "revision": git_revision()}
 
 
 def record_hit(record: Run, store: Store, step: Step) -> None:

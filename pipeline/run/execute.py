@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import signal
-import socket
 from collections.abc import Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +14,7 @@ from pipeline.config.schema import RunConfig
 from pipeline.plan.fingerprint import canonical, digest
 from pipeline.plan.step import Plan, Step
 from pipeline.run.display import LiveDisplay
-from pipeline.run.driver import Driver, record_hit
+from pipeline.run.driver import Driver, process_facts, record_hit
 from pipeline.run.machines import InProcess
 from pipeline.run.ray_cluster.connection import connect_ray
 from pipeline.run.run_directory import Run
@@ -120,7 +118,7 @@ def _record_complete(record: Run, found: list[Step], store: Store) -> None:
     """Record a run whose steps are all in the store, unless an earlier command has done so."""
     if record.state().status == "done":
         return
-    record.write_event("run_started", attempt=secrets.token_hex(4), first=True, pid=os.getpid(), host=socket.gethostname())
+    record.write_event("run_started", attempt=secrets.token_hex(4), first=True, **process_facts())
     for step in found:
         record_hit(record, store, step)
     record.write_event("run_finished", status="done", first=True)

@@ -42,8 +42,8 @@ class Entry:
 
     system: str
     search: str
-    options: Mapping[str, Any]
-    """Options of the search."""
+    parameters: Mapping[str, Any]
+    """The options of the `search`, and those of the `system` with its training."""
     tags: dict[str, str]
     values: list[Value] = field(default_factory=list)
     """Metrics of finished steps; those of the main test set come first."""
@@ -106,7 +106,14 @@ class Entries:
         planned = [step for step in steps if step in self.plan]
         wanted = [*planned, *(f"benchmark:all:{test}" for test in self.timings)]
         values = [value for step in planned if step in self.finished for value in self._values(step, f"{system}/{label}")]
-        return Entry(system, label, options, self._tags(system, label, options), values, set(wanted) <= self.finished)
+        trained = {key: value for key, value in self._trained(system).items() if key != "search"}
+        parameters = {"search": options, "system": trained}
+        return Entry(system, label, parameters, self._tags(system, label, options), values, set(wanted) <= self.finished)
+
+    def _trained(self, system: str) -> Mapping[str, Any]:
+        """Return the options of a system, or those of the teacher that it uses."""
+        settings: Mapping[str, Any] = self.config["systems"][system]
+        return (self.config.get("teacher") or {}) | {"use": settings["use"]} if "use" in settings else settings
 
     def _values(self, step: str, name: str) -> Iterator[Value]:
         directory, test = step_directory(self.run.store, self.plan[step]), step.rpartition(":")[2]
@@ -128,7 +135,7 @@ class Entries:
 
     def _tags(self, system: str, label: str, options: Mapping[str, Any]) -> dict[str, str]:
         settings, languages = self.config["systems"][system], self.config.get("languages", {})
-        used = (self.config.get("teacher") or {}) if settings.get("use") == "teacher" else settings
+        used = self._trained(system)
         baseline = str(self.config.get("evaluation", {}).get("baseline", ""))
         first = next(iter(settings["search"]))
         tags = {

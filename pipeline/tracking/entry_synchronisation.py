@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from pipeline.run.run_directory import Run, RunState
@@ -11,7 +13,7 @@ from pipeline.tracking.datasets import Text, texts_of
 from pipeline.tracking.descriptions import entry_note, version_note
 from pipeline.tracking.entries import Entries, Entry
 from pipeline.tracking.mlflow_server import MlflowRun, Server
-from pipeline.tracking.models import Candidate
+from pipeline.tracking.models import Candidate, ModelKey
 from pipeline.tracking.sync_state import SyncState
 from pipeline.tracking.tags_and_params import allowed_name
 from stages.shared.tasks import TASKS
@@ -22,8 +24,9 @@ Point = tuple[str, float, float, int]
 class EntrySynchronisation:
     """One pass that sends what is new of the entries of a run."""
 
-    def __init__(self, run: Run, state: RunState, server: Server, sent: SyncState) -> None:
-        self.run, self.server, self.sent = run, server, sent
+    def __init__(self, run: Run, state: RunState, server: Server, sent: SyncState, source: Mapping[str, str]) -> None:
+        """`source`: the tags of the run's source and user."""
+        self.run, self.server, self.sent, self.source = run, server, sent, source
         self.spec: Mapping[str, Any] = run.spec
         self.entries = Entries(run, state)
         self.texts = texts_of(run.store, self.entries.plan, self.entries.finished, self.sent.current["experiment"])
@@ -46,13 +49,14 @@ class EntrySynchronisation:
     def _entry(self, entry: Entry, mlflow_run: MlflowRun, parent: MlflowRun, status: str) -> None:
         tags = {
             **entry.tags,
+            **self.source,
             "fewstep.kind": "entry",
             "fewstep.run": self.spec["run_id"],
             "mlflow.parentRunId": parent.run_id,
             "mlflow.note.content": entry_note(entry),
         }
         self.server.set_tags(mlflow_run, tags)
-        self.server.add_params(mlflow_run, {"search": entry.options})
+        self.server.add_params(mlflow_run, entry.parameters)
         for test, points in self._points(entry).items():
             text = self.texts.get(test)
             self.server.add_texts(mlflow_run, [text] if text else [])
@@ -80,52 +84,58 @@ class EntrySynchronisation:
         by_system: dict[str, list[Entry]] = {}
         for entry in self.found:
             by_system.setdefault(entry.system, []).append(entry)
-        models = {system: found for system, entries in by_system.items() if (found := self._model(system, entries))}
-        if done and models:
-            self._register(models)
+        logged = {system for system, entries in by_system.items() if self._default_model(system, entries)}
+        if done and logged:
+            self._register(logged)
 
-    def _model(self, system: str, entries: list[Entry]) -> str | None:
-        """Log a system unless its model exists, link it with its entries, and return the id of the model."""
-        directory, example = self.entries.directory(f"system:{system}"), self._example()
-        if directory is None or example is None:
-            return None
-        fingerprint = directory.name
-        if not self.server.models.holds(fingerprint):
-            run_id = self.server.runs[_key(entries[0])].run_id
-            self.server.models.log(directory, fingerprint, run_id, entries[0].tags, example)
-        model_id = str(self.server.models.logged[fingerprint].model_id)
-        default = read_json(directory / "system.json")["search"]
+    def _default_model(self, system: str, entries: list[Entry]) -> bool:
+        """Log a system with its default search unless its model exists, link it with its entries, and return whether it has one."""
+        directory = self.entries.directory(f"system:{system}")
+        if directory is None or self._example is None:
+            return False
+        default = str(read_json(directory / "system.json")["search"])
+        first = next((entry for entry in entries if entry.search == default), entries[0])
+        model_id = self._model(directory, default, first)
         for entry in entries:
             self._link(entry, model_id, is_default=entry.search == default)
-        return model_id
+        return True
+
+    def _model(self, directory: Path, search: str, entry: Entry) -> str:
+        """Log a system that searches by `search` unless its model exists, as the output of an entry, and return its id."""
+        key = ModelKey(directory.name, search)
+        assert self._example is not None
+        if not self.server.models.holds(key):
+            self.server.models.log(directory, key, self.server.runs[_key(entry)].run_id, entry.tags, self._example)
+        return str(self.server.models.logged[key].model_id)
 
     def _link(self, entry: Entry, model_id: str, *, is_default: bool) -> None:
         """Show the model among the outputs of an entry; the model gets the metrics of its default search."""
         mlflow_run = self.server.runs[_key(entry)]
-        notes = self.sent.step(_key(entry))
-        linked = [model_id, len(entry.values)]
-        if notes.get("linked") == linked:
+        linked = self.sent.step(_key(entry)).setdefault("models", {})
+        if linked.get(model_id) == len(entry.values):
             return
         self.server.models.link(mlflow_run.run_id, model_id)
         for test, points in self._points(entry).items() if is_default else ():
             self.server.add_points(mlflow_run, points, model_id, self.texts.get(test))
-        notes["linked"] = linked
+        linked[model_id] = len(entry.values)
         self.sent.save()
 
+    @cached_property
     def _example(self) -> str | None:
-        """Return a source of the main test set; None if the set is not finished."""
+        """Return a source of the main test set; None if the set is not finished or empty."""
         from stages.shared.decoding.sentences import read_sentences
 
         directory = self.entries.directory(f"corpus:{self.entries.tests[0]}") if self.entries.tests else None
         return next((sentence.source for sentence in read_sentences(directory)), None) if directory else None
 
-    def _register(self, models: Mapping[str, str]) -> None:
+    def _register(self, logged: Collection[str]) -> None:
+        """Register the best entry of the `logged` systems: its system with its search."""
         metric, test = TASKS[self.spec["config"].get("task", "translation")].metric, self.entries.tests[0]
         scores = [
             (value.value, entry)
             for entry in self.found
             for value in entry.values
-            if (value.test, value.metric) == (test, metric) and entry.system in models
+            if (value.test, value.metric) == (test, metric) and entry.system in logged
         ]
         if not scores:
             return
@@ -134,7 +144,11 @@ class EntrySynchronisation:
         tags = {**best.tags, "fewstep.run": self.spec["run_id"], "fewstep.metric": metric}
         tags |= {"fewstep.test_digest": text.digest} if text else {}
         note = version_note(best, metric, score, test)
-        candidate = Candidate(models[best.system], self.server.runs[_key(best)].run_id, score, tags, note)
+        directory = self.entries.directory(f"system:{best.system}")
+        assert directory is not None
+        model_id = self._model(directory, best.search, best)
+        self._link(best, model_id, is_default=True)
+        candidate = Candidate(model_id, self.server.runs[_key(best)].run_id, score, tags, note)
         notes = self.sent.step("registered")
         if notes.get("published") != (published := [candidate.model_id, round(score, 4)]):
             self.server.models.register(_registered_name(self.sent.current["experiment"]), candidate)

@@ -22,6 +22,9 @@ POINTS_BATCH = 1000
 """Largest number of points in a request."""
 PARAMS_BATCH = 100
 """Largest number of parameters in a request."""
+KIND = {"mlflow.experimentKind": "custom_model_development"}
+"""The tag by which MLflow's pages open an experiment with its runs and models, in place of a question about its kind. A kind that a
+user has chosen stays."""
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -71,13 +74,15 @@ class Server:
         found = self.client.get_experiment_by_name(name)
         if found is None:
             location = folders[0].as_uri() if folders else None
-            return str(self.client.create_experiment(name, location, tags={"mlflow.note.content": EXPERIMENT}))
+            return str(self.client.create_experiment(name, location, tags={"mlflow.note.content": EXPERIMENT, **KIND}))
         path = local_path(found.artifact_location)
         if folders and path is not None and path.name == ARTIFACTS and path not in folders:
             raise StageError(
                 f"experiment {name}: expected its artifacts in {folders[0]}, got {path}, which belongs to another store; "
                 "name another experiment in tracking.experiment, or publish to an MLflow server"
             )
+        for tag in KIND.keys() - found.tags.keys():
+            self.client.set_experiment_tag(found.experiment_id, tag, KIND[tag])
         return str(found.experiment_id)
 
     def _find(self) -> dict[str, MlflowRun]:

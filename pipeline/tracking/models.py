@@ -1,4 +1,4 @@
-"""Systems as models of MLflow: logged once for each artifact, and registered if they are the best."""
+"""Systems as models of MLflow: logged once for each artifact and default search, and registered if they are the best."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fewstep.system.format import MERGES
 from pipeline.store.files import read_json
 from pipeline.tracking.artifacts import folder_at
+from pipeline.wheels import write_runtime_wheel
 
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel
@@ -20,6 +22,19 @@ if TYPE_CHECKING:
 CODE = Path(__file__).with_name("served_system.py")
 BEST = "best"
 """Alias of the registered version with the best score on its test set."""
+WHEELS = "wheels"
+"""The folder of a model that holds the runtime: no index has it. MLflow installs requirements from the folder of the model."""
+REQUIRED = ("mlflow", "numpy", "safetensors", "sentencepiece", "sentencex")
+"""What a server of a model installs from an index, in the versions that logged the model."""
+
+
+class ModelKey(NamedTuple):
+    """What tells the models of an experiment apart."""
+
+    fingerprint: str
+    """That of the artifact of the system."""
+    search: str
+    """The label of the search that the model uses if no other is given."""
 
 
 @dataclass(frozen=True)
@@ -35,55 +50,54 @@ class Candidate:
 
 
 class Models:
-    """The models of an experiment. A model is found again by the fingerprint of its artifact."""
+    """The models of an experiment. A model is found again by the tags of its key."""
 
     def __init__(self, client: MlflowClient, uri: str, experiment_id: str) -> None:
         self.client, self.uri, self.experiment_id = client, uri, experiment_id
-        self.logged = self._find()
-        """Complete models by the fingerprint of their artifact, and incomplete ones, which a crash left."""
-        self._seen: set[str] = set()
-        """Fingerprints of the models whose files are known to exist."""
+        self.logged: dict[ModelKey, LoggedModel] = self._find()
+        """Complete models, and incomplete ones, which a crash left."""
+        self._seen: set[ModelKey] = set()
+        """Keys of the models whose files are known to exist."""
 
-    def _find(self) -> dict[str, LoggedModel]:
-        found: dict[str, LoggedModel] = {}
+    def _find(self) -> dict[ModelKey, LoggedModel]:
+        found: dict[ModelKey, LoggedModel] = {}
         token = None
         while True:
             page = self.client.search_logged_models([self.experiment_id], page_token=token)
             for model in page:
                 if fingerprint := model.tags.get("fewstep.fingerprint"):
-                    found.setdefault(fingerprint, model)
+                    found.setdefault(ModelKey(fingerprint, model.tags.get("fewstep.search", "")), model)
             token = page.token
             if not token:
                 return found
 
-    def holds(self, fingerprint: str) -> bool:
-        """Return whether the system of an artifact was logged completely and still has its files, which users may remove."""
-        if fingerprint in self._seen:
+    def holds(self, key: ModelKey) -> bool:
+        """Return whether a model was logged completely and still has its files, which users may remove."""
+        if key in self._seen:
             return True
-        model = self.logged.get(fingerprint)
+        model = self.logged.get(key)
         if model is None or str(model.status) != "READY":
             return False
         # As in `RunArtifacts`: MLflow's client caches the folders of models by id alone.
         listed = folder_at(model.artifact_location, self.uri).list_artifacts()
         if any(file.path == "MLmodel" for file in listed):
-            self._seen.add(fingerprint)
-        return fingerprint in self._seen
+            self._seen.add(key)
+        return key in self._seen
 
-    def log(self, directory: Path, fingerprint: str, run_id: str, tags: Mapping[str, str], example: str) -> str:
-        """Log the system in `directory` as the output of an MLflow run, and return the id of the model. `example` is a source."""
+    def log(self, directory: Path, key: ModelKey, run_id: str, tags: Mapping[str, str], example: str) -> None:
+        """Log the system in `directory` as the output of an MLflow run. `example` is a source."""
         description = read_json(directory / "system.json")
-        model = self.logged.get(fingerprint)
+        model = self.logged.get(key)
         if model is None:
-            tags = {**tags, "fewstep.fingerprint": fingerprint}
+            tags = {**tags, "fewstep.fingerprint": key.fingerprint, "fewstep.search": key.search}
             name, kind = str(description["name"]), str(description["family"])
             model = self.client.create_logged_model(self.experiment_id, name, run_id, dict(tags), model_type=kind)
         with tempfile.TemporaryDirectory() as temporary:
             path = Path(temporary) / "model"
-            save(path, directory, example, model_id=model.model_id, run_id=run_id)
+            save(path, directory, example, search=key.search, model_id=model.model_id, run_id=run_id)
             folder_at(model.artifact_location, self.uri).log_artifacts(str(path))
-        self._seen.add(fingerprint)
-        self.logged[fingerprint] = self.client.finalize_logged_model(model.model_id, "READY")
-        return str(model.model_id)
+        self._seen.add(key)
+        self.logged[key] = self.client.finalize_logged_model(model.model_id, "READY")
 
     def link(self, run_id: str, model_id: str) -> None:
         """Show a model among the outputs of an MLflow run."""
@@ -121,10 +135,19 @@ class Models:
         return list(self.client.search_model_versions(f"name='{name}'"))
 
 
-def save(path: Path, directory: Path, example: str, *, model_id: str | None = None, run_id: str | None = None) -> None:
+def save(
+    path: Path,
+    directory: Path,
+    example: str,
+    *,
+    search: str | None = None,
+    model_id: str | None = None,
+    run_id: str | None = None,
+) -> None:
     """Write the system in `directory` as an MLflow model made from code (`served_system.py`) to the folder `path`.
 
-    `example` is a source, which the page of the model shows as an input.
+    `example` is a source, which the page of the model shows as an input. `search` is the label of the search that the model uses if
+    no other is given; None: the default search of the system.
     """
     from mlflow import pyfunc
     from mlflow.models import Model, ModelSignature
@@ -132,28 +155,29 @@ def save(path: Path, directory: Path, example: str, *, model_id: str | None = No
     from pandas import DataFrame
 
     description = read_json(directory / "system.json")
-    search = ParamSpec("search", "string", str(description["search"]))
+    default = str(description["search"]) if search is None else search
     signature = ModelSignature(
-        inputs=Schema([ColSpec("string", "source")]), outputs=Schema([ColSpec("string")]), params=ParamSchema([search])
+        inputs=Schema([ColSpec("string", "source")]),
+        outputs=Schema([ColSpec("string")]),
+        params=ParamSchema([ParamSpec("search", "string", default)]),
     )
-    facts = {name: description[name] for name in ("family", "format", "languages", "name", "search", "task")}
+    facts = {name: description[name] for name in ("family", "format", "languages", "name", "task")} | {"search": default}
+    wheel = write_runtime_wheel(path.parent)
     pyfunc.save_model(
         path=str(path),
         python_model=str(CODE),
         artifacts={"system": directory.as_uri()},
         signature=signature,
         input_example=DataFrame({"source": [example]}),
-        pip_requirements=requirements(),
+        pip_requirements=[f"{WHEELS}/{wheel.name}", *requirements(description)],
         metadata={"fewstep": json.dumps({**facts, "searches": list(description["searches"])})},
         mlflow_model=Model(model_id=model_id, model_uuid=model_id, run_id=run_id),
     )
+    (path / WHEELS).mkdir()
+    wheel.rename(path / WHEELS / wheel.name)
 
 
-def requirements() -> list[str]:
-    """Return what a server of a model installs: the runtime and MLflow, in the versions that logged it."""
-    return [f"{package}=={metadata.version(package)}" if _installed(package) else package for package in ("fewstep", "mlflow")]
-
-
-def _installed(package: str) -> bool:
-    """Return whether a package is installed; a checkout may be used as it is."""
-    return any(True for _ in metadata.distributions(name=package))
+def requirements(description: Mapping[str, Any]) -> list[str]:
+    """Return what a server of the described system installs from an index."""
+    byte_level = ("tokenizers",) if MERGES in description["parts"] else ()
+    return [f"{package}=={metadata.version(package)}" for package in (*REQUIRED, *byte_level)]

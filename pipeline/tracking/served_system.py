@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import mlflow
@@ -18,8 +19,12 @@ class ServedSystem(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
         self.system = fewstep.load(context.artifacts["system"])
 
     def predict(self, context: Any, model_input: DataFrame, params: dict[str, Any] | None = None) -> list[str]:
-        """Return the translation of each text in `source`. The parameter `search` names another search than the default one."""
-        return self.system.translate([str(line) for line in model_input["source"]], (params or {}).get("search") or None)
+        """Return the translation of each text in `source`. The parameter `search` names another search than that of the model.
+
+        Native code does a search that the run did by another engine, with the same options; outputs may differ in near-ties.
+        """
+        search = self.system.chosen_search((params or {}).get("search") or None)
+        return self.system.translate([str(line) for line in model_input["source"]], replace(search, engine="auto"))
 
 
 mlflow.models.set_model(ServedSystem())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from pipeline.tracking.descriptions import run_note
 from pipeline.tracking.entry_synchronisation import EntrySynchronisation
 from pipeline.tracking.mlflow_server import POINTS_BATCH, MlflowRun, Server
 from pipeline.tracking.sync_state import RUN, SyncState, run_of_artifact
-from pipeline.tracking.tags_and_params import allowed_name, step_tags
+from pipeline.tracking.tags_and_params import allowed_name, source_tags, step_tags
 from stages.artifacts import MANIFEST, RECORDS
 from stages.table import STAGES
 
@@ -45,6 +46,11 @@ class Synchronisation:
         self.events = run.events()
         self.times = {event["step"]: event["time"] for event in self.events if "step" in event}
         """Time of the latest event of each step."""
+        starts = [event for event in self.events if event["event"] == "run_started" and event.get("first", True)]
+        start: dict[str, Any] = starts[-1] if starts else {}
+        self.source = partial(source_tags, self.spec["config_file"], start.get("user"))
+        """The tags of the run's source and user for a revision of the code."""
+        self.revision: str | None = start.get("revision")
         self.models = models
         self.over = final or self.state.status in ("done", "failed", "stopped") or run.driver_gone(self.state)
 
@@ -53,7 +59,7 @@ class Synchronisation:
         parent = self._parent()
         for entry in self.spec["plan"]:
             self._step(entry, self.state.steps[entry["step"]], parent)
-        entries = EntrySynchronisation(self.run, self.state, self.server, self.sent)
+        entries = EntrySynchronisation(self.run, self.state, self.server, self.sent, self.source(self.revision))
         entries.send(parent, over=self.over)
         if self.over:
             self.server.set_status(parent, self._status(self.state.status), self.state.finished)
@@ -84,6 +90,7 @@ class Synchronisation:
             "fewstep.attempt": str(sum(event["event"] == "run_started" for event in self.events)),
             "fewstep.kind": "run",
             "mlflow.note.content": run_note(self.spec),
+            **self.source(self.revision),
             **({"fewstep.error": "; ".join(errors)} if errors else {}),
             **({"fewstep.isa": ", ".join(levels)} if (levels := self._isa_levels()) else {}),
         }
@@ -120,6 +127,7 @@ class Synchronisation:
         directory = step_directory(self.run.store, entry)
         manifest = read_json(directory / MANIFEST)
         tags = step_tags(entry, step, manifest, directory, hit=hit, source=source)
+        tags |= self.source(manifest.get("git_revision") or self.revision)
         self.server.set_tags(mlflow_run, tags | {"fewstep.run": self.spec["run_id"], "mlflow.parentRunId": parent.run_id})
         self.server.add_params(mlflow_run, manifest.get("config") or entry.get("config") or {})
         if not hit:

@@ -35,6 +35,18 @@ def allowed_name(name: str) -> str:
     return re.sub(r"[^\w\-./: ]", "_", name, flags=re.ASCII)
 
 
+def source_tags(config_file: str, user: str | None, revision: str | None) -> dict[str, str]:
+    """Return MLflow's tags of a run's source, the config, of its `user`, and of the commit of the code, where they are known."""
+    commit = (revision or "").removesuffix("+")
+    tags = {
+        "source.name": config_file,
+        "source.type": "LOCAL",
+        "source.git.commit": commit if re.fullmatch(r"[0-9a-f]+", commit) else None,
+        "user": user,
+    }
+    return {f"mlflow.{name}": value for name, value in tags.items() if value}
+
+
 def step_tags(
     entry: Mapping[str, Any], step: StepState, manifest: Mapping[str, Any], directory: Path, *, hit: bool, source: str | None
 ) -> dict[str, str]:

@@ -15,7 +15,7 @@ from pipeline.__main__ import main
 from pipeline.commands import submit
 from pipeline.config.load import load_config
 from pipeline.errors import DataError, StageError
-from pipeline.run.extension_wheel import write_extension_wheel
+from pipeline.wheels import write_extension_wheel
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = ROOT / "configs/demo.yaml"

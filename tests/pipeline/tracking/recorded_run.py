@@ -70,7 +70,7 @@ def log(path: Path, steps: range, attempt: str = "a-1", origin: float = 100.0) -
 
 def whole_run(run: Run) -> None:
     """Write a run with every kind of record."""
-    run.write_event("run_started", attempt="a")
+    run.write_event("run_started", attempt="a", user="anna", revision="0123456789ab+")
     (start(run, CORPUS) / "ledger.json").write_text('{"in": 3}')
     finish(run, CORPUS)
     training = start(run, TRAIN)

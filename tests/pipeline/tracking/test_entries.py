@@ -16,12 +16,13 @@ CONFIG: dict[str, Any] = {
     "name": "demo",
     "languages": {"source": "en", "target": "de"},
     "corpus": {"test": {"one": {}, "two": {}}},
-    "teacher": {"family": "stepwise", "data": "raw"},
+    "teacher": {"family": "stepwise", "data": "raw", "encoder_layers": 6, "training": {"updates": 700}},
     "systems": {
         "auto": {"use": "teacher", "search": {"greedy": {"strategy": "greedy", "engine": "auto", "precision": "int8"}}},
         "graph": {
             "family": "dag",
             "data": "distilled",
+            "graph_factor": 4,
             "search": {"beam-beam_size9": {"strategy": "beam", "engine": "torch", "precision": "float32"}},
         },
     },
@@ -96,7 +97,11 @@ def test_an_entry_holds_scores_and_speed_with_comparable_names(run: Run, setting
     }
     assert graph.data.metrics["latency_ms"] == 3.5
     assert set(graph.data.metrics) == set(auto.data.metrics)
-    assert auto.data.params["search.precision"] == "int8"
+    search = {"search.strategy": "greedy", "search.engine": "auto", "search.precision": "int8"}
+    teacher = {"use": "teacher", "family": "stepwise", "data": "raw", "encoder_layers": "6", "training.updates": "700"}
+    assert auto.data.params == {**search, **{f"system.{name}": value for name, value in teacher.items()}}
+    graphs = {name: value for name, value in graph.data.params.items() if name.startswith("system.")}
+    assert graphs == {"system.family": "dag", "system.data": "distilled", "system.graph_factor": "4"}
     expected = {
         "kind": "entry", "system": "auto", "family": "stepwise", "search": "greedy", "strategy": "greedy", "engine": "native",
         "precision": "int8", "data": "raw", "source_language": "en", "target_language": "de", "language_pair": "en-de",

@@ -10,7 +10,7 @@ import yaml
 
 from pipeline.run.run_directory import Run
 from pipeline.tracking.publisher import Publisher, publish, tracking_uri
-from pipeline.tracking.tags_and_params import parameters
+from pipeline.tracking.tags_and_params import parameters, source_tags
 from pipeline.tracking.tracker import Tracker
 from stages.errors import StageError
 from tests.pipeline.tracking.recorded_run import (
@@ -42,6 +42,11 @@ def test_publishing_a_finished_run_again_changes_nothing(store: Path, settings: 
     assert parent.data.params == {"name": "demo", "seed": "1"}  # the place of a run is not a parameter
     assert parent.data.metrics == {"teacher/beam5/demo/bleu": 41.5, "teacher/beam5/demo/chrf": 60.0}
     assert parent.data.tags["fewstep.isa"] == "x86-64-v3"
+    for seen_run in seen.runs.values():
+        expected = {"user": "anna", "source.name": "c.yaml", "source.type": "LOCAL"}
+        assert {f"mlflow.{name}": value for name, value in expected.items()}.items() <= seen_run.data.tags.items()
+    assert parent.data.tags["mlflow.source.git.commit"] == "0123456789ab"
+    assert seen.runs[TRAIN].data.tags["mlflow.source.git.commit"] == "abc", "the code that made the artifact"
     assert seen.files("run") == {"config.yaml", "plan.json", "ledger.json", "report.md", "report.html"}
 
     training = seen.runs[TRAIN]
@@ -68,6 +73,23 @@ def test_publishing_a_finished_run_again_changes_nothing(store: Path, settings: 
     again = Browser(settings.uri, run)
     assert again.everything() == before
     assert again.count == 5
+
+
+@pytest.mark.parametrize("chosen", [None, "genai_development"])
+def test_an_experiment_opens_as_model_development_unless_the_user_chose_otherwise(
+    store: Path, settings: Settings, chosen: str | None
+) -> None:
+    from mlflow.tracking import MlflowClient
+
+    client, name = MlflowClient(tracking_uri=settings.uri), f"kind-{chosen}"
+    run = make_run(store)
+    if chosen:
+        client.create_experiment(name, (store / "mlflow-artifacts").as_uri(), tags={"mlflow.experimentKind": chosen})
+    for _ in range(2):
+        publish(run.path, replace(settings, experiment=name, uri=settings.uri))
+        assert client.get_experiment_by_name(name).tags["mlflow.experimentKind"] == (chosen or "custom_model_development")
+        if not chosen:  # an experiment that an earlier version made
+            client.delete_experiment_tag(client.get_experiment_by_name(name).experiment_id, "mlflow.experimentKind")
 
 
 def _without_positions(run: Run) -> str:
@@ -263,3 +285,11 @@ def test_a_disabled_tracker_does_nothing(store: Path) -> None:
 def test_parameters_are_flat_and_masked() -> None:
     config = {"a": {"b": 1, "c": None, "d": {}}, "e": ["http://u:p@h", 2], "n+": True}
     assert parameters(config) == {"a.b": "1", "a.c": "null", "a.d": "{}", "e": '["http://***@h", 2]', "n_": "true"}
+
+
+@pytest.mark.parametrize(("revision", "commit"), [("0123456789ab+", "0123456789ab"), ("unknown", None), (None, None)])
+def test_the_commit_of_a_source_is_stated_where_there_is_one(revision: str | None, commit: str | None) -> None:
+    tags = source_tags("configs/demo.yaml", None, revision)
+    assert tags.get("mlflow.source.git.commit") == commit
+    assert tags["mlflow.source.name"] == "configs/demo.yaml"
+    assert "mlflow.user" not in tags
