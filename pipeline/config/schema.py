@@ -121,8 +121,9 @@ class Evaluation(ScoreOptions):
     """Result that the others are compared with: a system with its default search, or `system/label` with another of its searches.
     Empty: the first system."""
     comet: Path | None = None
-    """Checkpoint file of a COMET model on this machine, which adds the metric `comet` (package unbabel-comet). Nothing is
-    downloaded. Empty: no COMET."""
+    """Checkpoint file of a COMET model on this machine, which adds the metric `comet`. Nothing is downloaded. Empty: no COMET."""
+    comet_program: str = "comet-score"
+    """The program `comet-score` of unbabel-comet, in an environment of its own: its path, or its name on PATH."""
     likelihood: bool = False
     """Also compute the perplexity of the references under each system, per subword, comparable over one vocabulary."""
     mutual_information: dict[Name, MutualInformation] = field(default_factory=dict)

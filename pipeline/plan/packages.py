@@ -1,4 +1,4 @@
-"""Optional packages that a config needs, found before the first step rather than after hours."""
+"""Optional packages and programs that a config needs, found before the first step rather than after hours."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from importlib.util import find_spec
 from pipeline.config.schema import RunConfig
 from pipeline.config.systems import BartTeacher, CTranslate2Teacher, Distillation
 from stages.errors import DataError
+from stages.score.comet import comet_score
 from stages.shared.scoring.tokenizers import EXTRAS, bleu_metric, tokenizer_for, tokenizer_of
 
 
 def check_packages(config: RunConfig) -> None:
-    """Raise DataError, one line for each optional package that a step of `config` would not find."""
+    """Raise DataError, one line for each optional package or program that a step of `config` would not find."""
     if missing := list(_missing(config)):
         raise DataError("\n".join(missing))
 
 
 def _missing(config: RunConfig) -> Iterator[str]:
     yield from _tokenizers(config)
-    if config.evaluation.comet is not None and find_spec("comet") is None:
-        yield "evaluation.comet needs the package unbabel-comet, which is not installed; run: pip install unbabel-comet"
+    if config.evaluation.comet is not None and (problem := comet_score(config.evaluation.comet_program).problem()):
+        yield problem
     yield from _filters(config)
     if isinstance(config.teacher, BartTeacher) and find_spec("tokenizers") is None:
         yield "teacher.bart needs the package tokenizers, which is not installed; run: pip install tokenizers"

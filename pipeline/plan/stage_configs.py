@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import fields, replace
 
@@ -133,7 +134,10 @@ def tune_config(config: RunConfig, search: SearchConfig) -> TuneConfig:
 def score_config(config: RunConfig, search: SearchConfig) -> ScoreConfig:
     """Return how hypotheses of `search` are scored."""
     chosen = vars(part(config.evaluation, ScoreOptions))
-    return ScoreConfig(target_language=config.languages.target, diversity=search.n_best > 1, **chosen)
+    name = config.evaluation.comet_program
+    program = os.path.abspath(name) if os.sep in name else name
+    language = config.languages.target
+    return ScoreConfig(target_language=language, diversity=search.n_best > 1, comet_program=program, **chosen)
 
 
 def contrastive_config(config: RunConfig) -> ContrastiveConfig:

@@ -16,9 +16,8 @@ from threading import Thread
 from typing import IO
 
 from stages.errors import DataError, TransientError
+from stages.shared.programs import PASSED
 
-PASSED = ("PATH", "HOME", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-"""Variables that every program sees, with LANG, TMPDIR and those that the config names."""
 STDERR_LINES = 20
 STDERR_BYTES = 500
 """Bytes of a line of the error stream. A progress bar writes one line without end."""
@@ -54,7 +53,7 @@ class Translator:
                 _end(process)
 
     def _start(self, scratch: str) -> subprocess.Popen[bytes]:
-        names = {*PASSED, *self._environment}
+        names = {*PASSED, *self._environment}  # besides LANG and TMPDIR
         variables = {name: value for name, value in os.environ.items() if name in names}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         variables |= {"LANG": "C.UTF-8", "TMPDIR": scratch}

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from kernels import NgramModel
 from stages.context import Context
-from stages.errors import DataError, StageError, TransientError
+from stages.errors import DataError, StageError
 from stages.ngram.counting import explained, open_groups
 from stages.ngram.job import Job
 from stages.ngram.text import Lines, training_shards
+from stages.shared.programs import Program
 
 if TYPE_CHECKING:
     from stages.ngram import NgramConfig
@@ -67,14 +65,9 @@ def _natively(estimated: Callable[[], NgramModel]) -> tuple[NgramModel, dict[str
     }
 
 
-def find_executable(name: str) -> str:
-    """Return the path of the program. Raises StageError if it is not found."""
-    if found := shutil.which(name):
-        return found
-    raise StageError(
-        f"ngram.executable: expected KenLM's program lmplz as {name}, found no such program; install it and give its path, "
-        "or set ngram.engine to native"
-    )
+def lmplz(executable: str) -> Program:
+    """Return the program that a config names as lmplz."""
+    return Program(executable, "lmplz", "KenLM", "ngram.executable", "install it and give its path, or set ngram.engine to native")
 
 
 def _memory_gib(context: Context) -> float:
@@ -82,10 +75,10 @@ def _memory_gib(context: Context) -> float:
     return context.resources.memory_gib or MEMORY_GIB
 
 
-def command(executable: str, config: NgramConfig, folder: Path, memory_gib: float) -> list[str]:
+def arguments_of(config: NgramConfig, folder: Path, memory_gib: float) -> list[str]:
     """Return the arguments of lmplz, which reads the text from stdin and writes a model in the ARPA format to stdout."""
     memory = f"{max(1, int(memory_gib * 1024))}M"
-    arguments = [executable, "-o", str(config.order), "-S", memory, "-T", f"{folder}/lmplz.", "--skip_symbols"]
+    arguments = ["-o", str(config.order), "-S", memory, "-T", f"{folder}/lmplz.", "--skip_symbols"]
     arguments += ["--prune", *map(str, config.prune[: config.order])]
     if config.discount_fallback:
         arguments += ["--discount_fallback", *map(str, config.discount_fallback)]
@@ -93,44 +86,19 @@ def command(executable: str, config: NgramConfig, folder: Path, memory_gib: floa
 
 
 def _by_lmplz(training: Path, config: NgramConfig, context: Context) -> tuple[NgramModel, dict[str, Any]]:
-    executable = find_executable(config.executable)
+    program = lmplz(config.executable)
     arpa, log = training.with_name("lmplz.arpa"), context.records("logs", "lmplz.txt")
-    _run(command(executable, config, training.parent, _memory_gib(context)), training, arpa, log, context)
+    program.run(arguments_of(config, training.parent, _memory_gib(context)), log, context, stdin=training, stdout=arpa)
     try:
         model = NgramModel.load(arpa)
     except ValueError as error:
         raise StageError(
-            f"{executable}: expected a model in the ARPA format, got: {error} ({log}); check that ngram.executable is lmplz"
+            f"{config.executable}: expected a model in the ARPA format, got: {error} ({log}); check that ngram.executable is lmplz"
         ) from error
     if model.order != config.order:
         raise StageError(
-            f"{executable}: expected a model of order {config.order}, got order {model.order} ({log}); "
+            f"{config.executable}: expected a model of order {config.order}, got order {model.order} ({log}); "
             "check that ngram.executable is lmplz"
         )
     found = DISCOUNTS.findall(log.read_text(encoding="utf-8", errors="replace"))
     return model, {"discounts": [[float(value) for value in values] for _, *values in found]}
-
-
-def _run(arguments: list[str], stdin: Path, stdout: Path, log: Path, context: Context) -> None:
-    """Run the program. Raises StageError when it fails, TransientError when the step is asked to stop."""
-    try:
-        with stdin.open("rb") as source, stdout.open("wb") as out, log.open("wb") as messages:
-            process = subprocess.Popen(arguments, stdin=source, stdout=out, stderr=messages)
-    except OSError as error:
-        raise StageError(
-            f"{arguments[0]}: expected KenLM's program lmplz, but it cannot be run: {error}; check ngram.executable"
-        ) from error
-    try:
-        while process.poll() is None:
-            if context.stop_requested():
-                raise TransientError("asked to stop while lmplz was running; it starts again from the beginning")
-            time.sleep(0.02)
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-    if process.returncode:
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        code = process.returncode
-        ended = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-        raise StageError(f"{arguments[0]}: {ended}; its last messages: {' '.join(lines[-2:]) or 'none'} ({log})")

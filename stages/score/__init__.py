@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from fewstep.config.bounds import Ge, MinLen
 from stages.artifacts import ExternalFile, Hypotheses, Scores, System, Text
 from stages.shared.scoring.options import ComparisonOptions
-from stages.stage import Implementation, Stage
+from stages.stage import OPERATIONAL, Implementation, Stage
 
 MetricName = Literal[
     "bleu",
@@ -60,6 +60,8 @@ class ScoreConfig(ScoreOptions):
     """Language code of the hypotheses; determines the tokeniser."""
     diversity: bool = False
     """Compute the quality and the diversity of all hypotheses of a sentence."""
+    comet_program: str = field(default="comet-score", metadata=OPERATIONAL)
+    """The program `comet-score` of the environment of COMET: its path, or its name on PATH."""
 
 
 STAGE: Stage[ScoreInputs, ScoreConfig, Scores] = Stage(name="score", version=3, run=Implementation(__name__), output=Scores)

@@ -7,7 +7,7 @@ from typing import Any
 
 from stages.context import StepContext
 from stages.score import ScoreConfig, ScoreInputs
-from stages.score.comet import comet
+from stages.score.comet import comet, comet_score
 from stages.shared.decoding.sentences import read_sentences
 from stages.shared.scoring.metrics import Comparison, score
 from stages.shared.scoring.tokenizers import tokenizer_for
@@ -29,7 +29,7 @@ def compute_metrics(
 ) -> dict[str, Any]:
     """Return `{score, signature, ...}` of each metric of the config, and of COMET if the inputs have its model.
 
-    Raises DataError for a tokeniser or a package that is not installed.
+    Raises DataError for a tokeniser that is not installed, and what `comet` raises.
     """
     scores: dict[str, Any] = {}
     for done, name in enumerate(config.metrics):
@@ -37,6 +37,6 @@ def compute_metrics(
         scores[name] = score(name, hypotheses, references, how)
     if inputs.comet is not None:
         sentences = read_sentences(inputs.text.path)
-        scores["comet"] = comet(inputs.comet, sentences, hypotheses, gpus=bool(context.resources.gpus))
+        scores["comet"] = comet(comet_score(config.comet_program), inputs.comet, sentences, hypotheses, context)
     context.progress(len(config.metrics), len(config.metrics), "metrics")
     return scores

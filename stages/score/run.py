@@ -18,8 +18,8 @@ def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
     """Write `scores.json` (metric name -> {score, signature, ...}), and optionally `head_and_tail.json`, `by_length.json`,
     `repetition.json` and `diversity.json`.
 
-    Raises DataError for a tokeniser or a package that is not installed, ArtifactError when hypotheses and text have different
-    sentences.
+    Raises DataError for a tokeniser that is not installed, ArtifactError when hypotheses and text have different sentences, and
+    what `comet` raises.
     """
     sentences = read_sentences(inputs.text.path)
     hypotheses = best_in_order(inputs.hypotheses, sentences)

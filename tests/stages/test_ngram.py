@@ -312,9 +312,9 @@ def test_the_real_lmplz_makes_the_same_model(tmp_path: Path, corpus: Corpus, uni
 
 def test_lmplz_gets_the_arguments_of_the_config() -> None:
     config = NgramConfig(order=5, prune=(0, 1, 5), discount_fallback=None)
-    expected = "x -o 5 -S 512M -T f/lmplz. --skip_symbols --prune 0 1 5"
-    assert " ".join(ngram_engines.command("x", config, Path("f"), 0.5)) == expected
-    assert ngram_engines.command("x", NgramConfig(order=2, prune=(0, 1, 5)), Path("f"), 0.5)[9:12] == [
+    expected = "-o 5 -S 512M -T f/lmplz. --skip_symbols --prune 0 1 5"
+    assert " ".join(ngram_engines.arguments_of(config, Path("f"), 0.5)) == expected
+    assert ngram_engines.arguments_of(NgramConfig(order=2, prune=(0, 1, 5)), Path("f"), 0.5)[8:11] == [
         "0",
         "1",
         "--discount_fallback",

@@ -1,8 +1,10 @@
-"""The score stage: scores of the best hypotheses, breakdowns on request, and COMET by its package's interface."""
+"""The score stage: scores of the best hypotheses, breakdowns on request, and COMET by a program with the arguments and
+the output of comet-score, whose scores are the words that occur in the reference."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
 from itertools import product
@@ -17,15 +19,17 @@ from sacrebleu.metrics import BLEU
 import fewstep
 from fewstep.families.dag.config import DagSearch
 from fewstep.families.stepwise.config import StepwiseSearch
-from stages.artifacts import ExternalFile, Hypotheses, System, Text
-from stages.errors import ArtifactError, DataError
+from stages.artifacts import STOP, ExternalFile, Hypotheses, System, Text
+from stages.context import Context, WorkerContext
+from stages.errors import ArtifactError, StageError, TransientError
 from stages.score import STAGE, ScoreConfig, ScoreInputs
 from stages.score.breakdown import by_length, diversity, oracle
-from stages.score.comet import comet
+from stages.score.comet import comet, comet_score
 from stages.score.repetition import repeated
 from stages.shared.decoding.sentences import Sentence
 from stages.shared.scoring.metrics import Comparison
 from stages.shared.shards import shard_path, write_shard
+from stages.workers import Resources
 from tests.stages.steps import context_in
 
 
@@ -233,57 +237,107 @@ def test_samples_of_different_temperatures_have_different_labels(search: type[Da
     assert search(strategy="sample", sampling=replace(options, temperature=0.4)).label == "sample-temperature0.4"
 
 
-PACKAGE = """
-import json
-from types import SimpleNamespace
-
-class Model:
-    def predict(self, data, batch_size, gpus, progress_bar):
-        assert gpus == 0 and not progress_bar
-        words = [{name: set(text.split()) for name, text in row.items()} for row in data]
-        return SimpleNamespace(scores=[len(row["mt"] & row["ref"]) / len(row["src"]) for row in words])
-
-def load_from_checkpoint(path, local_files_only=False):
-    assert local_files_only, "a download"
-    json.load(open(path))
-    return Model()
+PROGRAM = """
+import argparse, json, os, sys
+parser = argparse.ArgumentParser()
+parser.add_argument("-s", "--sources")
+parser.add_argument("-t", "--translations", nargs="+")
+parser.add_argument("-r", "--references")
+parser.add_argument("--batch_size", type=int)
+parser.add_argument("--gpus", type=int, default=1)
+parser.add_argument("--quiet", action="store_true")
+parser.add_argument("--to_json", default="")
+parser.add_argument("--model", default="Unbabel/wmt22-comet-da")
+given = parser.parse_args()
+assert os.environ["HF_HUB_OFFLINE"] == os.environ["TRANSFORMERS_OFFLINE"] == "1", "a download"
+assert "PYTHONPATH" not in os.environ, "packages of another environment"
+assert os.environ["HF_HOME"] == "/encoders", "the encoder is not found"
+assert given.gpus == 0 and given.model.endswith(".ckpt")
+json.load(open(given.model))
+columns = [[line.strip() for line in open(name).readlines()] for name in (given.sources, *given.translations, given.references)]
+rows = [dict(zip(("src", "mt", "ref"), row)) for row in zip(*columns)]
+for row in rows:
+    row["COMET"] = len({*row["mt"].split()} & {*row["ref"].split()}) / len(row["src"].split())
+EDIT
+print(given.translations[0], "score: 0.5")
+json.dump({given.translations[0]: rows}, open(given.to_json, "w"), ensure_ascii=False, indent=4)
 """
-
-SENTENCES = [Sentence(0, "a b", ("x y", "other")), Sentence(1, "c", ("z",))]
+SENTENCES = [Sentence(0, "a b", ("x y", "other")), Sentence(1, "c", ("z",)), Sentence(2, "d\u2028e", ("é",))]
+HYPOTHESES = ["x\r\nw", "z", ""]
 
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> ExternalFile:
     path = tmp_path / "model.ckpt"
-    path.write_text(json.dumps({}))
+    path.write_text("{}")
     return ExternalFile(path, "0123456789abcdef0123")
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "comet").mkdir()
-    (tmp_path / "comet" / "__init__.py").write_text(PACKAGE)
-    (tmp_path / "unbabel_comet-2.2.dist-info").mkdir()
-    (tmp_path / "unbabel_comet-2.2.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: unbabel-comet\nVersion: 2.2\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "comet", raising=False)
+def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
+    monkeypatch.setenv("PYTHONPATH", "/ours")
+    monkeypatch.setenv("HF_HOME", "/encoders")
+    directory = tmp_path / "score.partial"
+    directory.mkdir()
+    return WorkerContext(directory=directory, attempt="a-1", resources=Resources(workers=1, cpus=2), shard_cache=tmp_path)
 
 
-@pytest.mark.usefixtures("package")
-def test_the_score_is_the_mean_over_sentences_with_the_first_reference(checkpoint: ExternalFile) -> None:
-    found = comet(checkpoint, SENTENCES, ["x w", "z"], gpus=False)
-    assert found["score"] == pytest.approx(100 * (0.5 + 1) / 2)
-    assert found["signature"] == "model:model|digest:0123456789abcdef|ref:first|version:2.2"
+def program(folder: Path, edit: str = "") -> str:
+    """Write the program, which does `edit` before it writes."""
+    path = folder / "comet-score"
+    path.write_text(f"#!{sys.executable}\n{PROGRAM.replace('EDIT', edit)}")
+    path.chmod(0o755)
+    return str(path)
 
 
-@pytest.mark.usefixtures("package")
-def test_an_invalid_checkpoint_is_named(checkpoint: ExternalFile) -> None:
-    checkpoint.path.write_text("no checkpoint")
-    with pytest.raises(DataError, match=r"evaluation\.comet: expected a checkpoint of COMET .*model\.ckpt: "):
-        comet(checkpoint, SENTENCES, ["x", "z"], gpus=False)
+def test_the_score_is_the_mean_over_sentences_with_the_first_reference(
+    checkpoint: ExternalFile, context: Context, tmp_path: Path
+) -> None:
+    found = comet(comet_score(program(tmp_path)), checkpoint, SENTENCES, HYPOTHESES, context)
+    assert found["score"] == pytest.approx(100 * (0.5 + 1 + 0) / 3, abs=1e-4)
+    assert found["signature"] == "model:model|digest:0123456789abcdef|ref:first|version:unknown"
 
 
-def test_a_missing_package_is_named(checkpoint: ExternalFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stages.score.comet.find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"evaluation\.comet: expected the package unbabel-comet .*, found no such package"):
-        comet(checkpoint, SENTENCES, ["x", "z"], gpus=False)
+def test_the_version_is_that_of_the_environment_of_the_program(
+    checkpoint: ExternalFile, context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text("#!/bin/sh\necho 2.2.7\n")
+    python.chmod(0o755)
+    program(python.parent)
+    (tmp_path / "link").symlink_to(python.with_name("comet-score"))
+    found = comet(comet_score(str(tmp_path / "link")), checkpoint, SENTENCES, HYPOTHESES, context)
+    assert found["signature"].endswith("|version:2.2.7")
+    monkeypatch.setenv("PATH", f"{python.parent}{os.pathsep}{os.environ['PATH']}")
+    assert comet(comet_score("comet-score"), checkpoint, SENTENCES, HYPOTHESES, context) == found
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ("sys.exit('one\\nRuntimeError: no encoder')", r"comet-score: ended with code 1; .*RuntimeError: no encoder .*comet\.txt"),
+        ("import signal; os.kill(os.getpid(), signal.SIGKILL)", "was ended by signal 9"),
+        ("sys.exit(0)", "expected 3 scores in the JSON of comet-score, got FileNotFoundError"),
+        ("open(given.to_json, 'w').write('{'); sys.exit(0)", "expected 3 scores .*, got JSONDecodeError"),
+        ("rows = [{'mt': 'x'}] * 3", "expected 3 scores .*, got KeyError: 'COMET'"),
+        ("rows.pop()", "expected 3 scores .*, got 2, of which 2 are numbers"),
+        ("rows[0]['COMET'] = float('nan')", "expected 3 scores .*, got 3, of which 2 are numbers"),
+    ],
+)
+def test_a_failure_of_the_program_is_reported(
+    checkpoint: ExternalFile, context: Context, tmp_path: Path, edit: str, message: str
+) -> None:
+    with pytest.raises(StageError, match=message):
+        comet(comet_score(program(tmp_path, edit)), checkpoint, SENTENCES, HYPOTHESES, context)
+
+
+def test_a_missing_program_is_named(checkpoint: ExternalFile, context: Context) -> None:
+    with pytest.raises(StageError, match=r"evaluation\.comet_program: expected .* as /nowhere/comet-score, found no such"):
+        comet(comet_score("/nowhere/comet-score"), checkpoint, SENTENCES, HYPOTHESES, context)
+
+
+def test_a_stop_ends_the_program(checkpoint: ExternalFile, context: Context, tmp_path: Path) -> None:
+    (context.directory / STOP).touch()
+    with pytest.raises(TransientError, match="asked to stop while comet-score was running"):
+        comet(comet_score(program(tmp_path, "import time; time.sleep(60)")), checkpoint, SENTENCES, HYPOTHESES, context)

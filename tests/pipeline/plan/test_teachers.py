@@ -261,13 +261,14 @@ def test_the_tokeniser_of_the_language_validates_trainings_whatever_is_stated(
         check_packages(replace(config, evaluation=replace(config.evaluation, tokenizer=tokenizer)))
 
 
-def test_packages_of_comet_and_of_an_imported_bart_are_looked_for(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_of_comet_and_the_package_of_bart_are_looked_for(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "bleu_metric", lambda *_: None)
-    monkeypatch.setattr(packages, "find_spec", lambda name: None if name in ("comet", "tokenizers") else object())
-    compared = replace(config.evaluation, comet=Path("model.ckpt"))
+    monkeypatch.setattr(packages, "find_spec", lambda name: None if name == "tokenizers" else object())
+    compared = replace(config.evaluation, comet=Path("model.ckpt"), comet_program="no-such-comet-score")
     with pytest.raises(DataError) as caught:
         check_packages(replace(config, evaluation=compared, teacher=BartTeacher(bart=Path("bart"))))
     lines = str(caught.value).splitlines()
-    assert [line.split(" needs ")[0] for line in lines] == ["evaluation.comet", "teacher.bart"]
-    assert "pip install unbabel-comet" in lines[0]
+    assert lines[0].startswith("evaluation.comet_program: expected COMET's program comet-score as no-such-comet-score, found no")
+    assert "python3 -m venv comet && comet/bin/pip install unbabel-comet" in lines[0]
+    assert lines[1].startswith("teacher.bart needs ")
     assert "pip install tokenizers" in lines[1]
