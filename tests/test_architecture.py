@@ -53,7 +53,7 @@ DOORS = {
     },
     "mlflow": {f"pipeline/tracking/{name}.py" for name in ("mlflow_server", "artifacts", "models", "served_system")},
     "pydantic": {f"pipeline/config/{name}.py" for name in ("schema", "systems", "texts", "load")} | {"fewstep/serve/schemas.py"},
-    "fastapi": {"fewstep/serve/app.py", "fewstep/serve/requests.py"},
+    "fastapi": {f"fewstep/serve/{name}.py" for name in ("app", "requests", "clients")},
     "uvicorn": {"fewstep/serve/server.py", "fewstep/serve/connections.py"},
     "prometheus_client": {"fewstep/serve/metrics.py"},
 }

@@ -41,6 +41,7 @@ OPTIONS = (
     Option("requests_per_second", float, "N", "Requests per second of one client address (429); default: any number."),
     Option("burst", int, "N", "Requests of one client address at once, under --requests-per-second.", OWN.burst),
     Option("drain_seconds", float, "SECONDS", "Time for requests in flight after SIGTERM.", OWN.drain_seconds),
+    Option("cors_origins", str, "ORIGINS", "Sites whose pages may use the server, separated by commas; * with a token: all.", ""),
     Option("ray", bool, "", "Serve with Ray Serve, on the cluster of RAY_ADDRESS or on this machine.", False),
     Option("min_replicas", int, "N", "Minimum number of copies of the systems (--ray).", 1),
     Option("max_replicas", int, "N", "Maximum number of copies of the systems (--ray).", 4),
@@ -92,6 +93,7 @@ def _serve(places: Sequence[Place], values: Mapping[str, Any], load: Load) -> No
 def _settings(values: Mapping[str, Any]) -> Settings:
     """Return the settings. Raises ServeError for values that are not valid."""
     given = {name: value for name, value in values.items() if name in vars(OWN)}
+    given["cors_origins"] = tuple(filter(None, map(str.strip, values["cors_origins"].split(","))))
     settings = Settings(**given, token=_token(values["token_file"]))
     if problems := list(settings.problems()):
         raise ServeError("\n".join(problems))

@@ -16,8 +16,19 @@ from urllib.parse import urlsplit
 from fewstep.serve.messages import Application, Headers, Receive, Scope, Send, header, refuse
 from fewstep.serve.settings import Settings
 
-OPEN = frozenset({"/", "/healthz"})
-"""Paths that need no token and have no rate: the page, which holds no data, and the probe of load balancers."""
+OPEN = frozenset({"/", "/health", "/healthz", "/languages"})
+"""Paths that need no token and have no rate: the page, which holds no data, the probes of load balancers, and the languages, for
+which clients of LibreTranslate ask without a token."""
+FORMS = frozenset({"/translate", "/detect", "/v2/translate"})
+"""Paths that take forms as well as JSON."""
+KEYED = frozenset({"/translate", "/detect"})
+"""Paths whose clients may have the token in the body."""
+KEY_BYTES = 64 << 10
+"""Size of a body that is read although the head of its request has no token."""
+KEY_IN_BODY = "fewstep.key_in_body"
+"""The key of a request's scope that is true if the token is still to be found in the body."""
+SCHEMES = (b"bearer", b"deepl-auth-key")
+"""The word in front of the token in the header `Authorization`."""
 MAX_CLIENTS = 10_000
 """Client addresses that are remembered."""
 
@@ -52,13 +63,33 @@ class Access:
             detail = f"too many requests from this address; try again in {wait:.1f} s"
             return 429, detail, [(b"retry-after", str(math.ceil(wait)).encode())]
         if not self._permitted(header(scope, b"authorization")):
-            detail = "expected the header 'Authorization: Bearer TOKEN' with the token of this server"
-            return 401, detail, [(b"www-authenticate", b"Bearer")]
-        if scope["method"] == "POST" and not _is_json(header(scope, b"content-type")):
-            # Pages of other sites cannot send this type unless the server agrees, which it never does.
+            if not _may_have_key(scope):
+                detail = "expected the header 'Authorization: Bearer TOKEN' with the token of this server"
+                # Clients of DeepL take 403, and no other status, for a wrong key.
+                return 403 if scope["path"].startswith("/v2/") else 401, detail, [(b"www-authenticate", b"Bearer")]
+            scope[KEY_IN_BODY] = True
+        return self._refused_type(scope) if scope["method"] == "POST" else None
+
+    def _refused_type(self, scope: Scope) -> tuple[int, str, Headers] | None:
+        """Return the answer to a body that is neither JSON nor a permitted form.
+
+        Pages of other sites cannot send JSON unless the server agrees (`cors_origins`). They can send forms.
+        """
+        kind = header(scope, b"content-type")
+        if _is_json(kind):
+            return None
+        if scope["path"] not in FORMS or not is_form(kind):
             detail = "content-type: expected application/json, got another type or none; send the header 'Content-Type"
             return 415, f"{detail}: application/json' (curl -H 'Content-Type: application/json')", ()
-        return None
+        origin = header(scope, b"origin")
+        if origin is None or self._is_permitted(origin) or origin.partition(b"://")[2] == header(scope, b"host"):
+            return None
+        return 403, "Origin: expected this server, got another site; forms of its pages are not answered", ()
+
+    def _is_permitted(self, origin: bytes) -> bool:
+        """Return whether pages of a site may use the server."""
+        origins = self._settings.cors_origins
+        return "*" in origins or origin.decode("latin-1") in origins
 
     def _foreign(self, scope: Scope) -> tuple[int, str] | None:
         """Return the status and the message for a request that a page of another site makes to a loopback server without a token.
@@ -71,7 +102,7 @@ class Access:
         host, origin = header(scope, b"host"), header(scope, b"origin")
         if host is not None and not self._is_own(_host_name(b"//" + host)):
             return 421, f"Host: {expected}, got another name; use that address, or start the server with a token"
-        if origin is not None and not self._is_own(_host_name(origin)):
+        if origin is not None and not self._is_permitted(origin) and not self._is_own(_host_name(origin)):
             return 403, f"Origin: {expected}, got another site; requests of its pages are not answered"
         return None
 
@@ -87,7 +118,15 @@ class Access:
         if self._token is None:
             return True
         scheme, _, token = (given or b"").partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
+        return scheme.lower() in SCHEMES and hmac.compare_digest(token.strip(), self._token)
+
+
+def _may_have_key(scope: Scope) -> bool:
+    """Return whether a request without a token in its head may have one in its body, which is small."""
+    if scope["method"] != "POST" or scope["path"] not in KEYED or header(scope, b"authorization") is not None:
+        return False
+    length = header(scope, b"content-length") or b""
+    return length.isdigit() and 0 < int(length) <= KEY_BYTES and header(scope, b"transfer-encoding") is None
 
 
 def _host_name(url: bytes) -> str | None:
@@ -97,8 +136,17 @@ def _host_name(url: bytes) -> str | None:
         return None
 
 
+def is_form(content_type: bytes | None) -> bool:
+    """Return whether a content type is that of a form without files."""
+    return _kind(content_type) == b"application/x-www-form-urlencoded"
+
+
+def _kind(content_type: bytes | None) -> bytes:
+    return (content_type or b"").partition(b";")[0].strip().lower()
+
+
 def _is_json(content_type: bytes | None) -> bool:
-    kind = (content_type or b"").partition(b";")[0].strip().lower()
+    kind = _kind(content_type)
     return kind == b"application/json" or (kind.startswith(b"application/") and kind.endswith(b"+json"))
 
 

@@ -8,26 +8,44 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from fastapi import Body, Depends, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.security import HTTPBearer
+from starlette.exceptions import HTTPException as StarletteHTTPException
 
 import fewstep.serve.requests as work
 from fewstep.decoding import DecodingMemoryError
 from fewstep.explanation import Explanation
+from fewstep.serve import clients
 from fewstep.serve.access import Access
 from fewstep.serve.batching import Answer, Backlog, Batcher, BusyError, Options
 from fewstep.serve.body import BodyLimit
+from fewstep.serve.forms import Forms
+from fewstep.serve.messages import Application, problem
 from fewstep.serve.metrics import CONTENT_TYPE, Metrics
 from fewstep.serve.observe import Observer
 from fewstep.serve.schemas import (
+    LIBRE,
+    OWN,
+    AnyTranslateRequest,
+    DeeplAnswer,
+    DeeplProblem,
+    DeeplRequest,
+    DetectedLanguage,
+    DetectRequest,
     ExplainAnswer,
     ExplainRequest,
     Health,
+    Language,
+    LibreAnswer,
+    LibreProblem,
+    LibreRequest,
     Problem,
+    SharedProblem,
     SystemAnswer,
     SystemDescription,
     SystemsAnswer,
@@ -48,19 +66,22 @@ PAGE_HEADERS = {
     "referrer-policy": "no-referrer",
 }
 ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Problem, "description": "The body is not UTF-8 or not JSON."},
-    401: {"model": Problem, "description": "The bearer token is missing or wrong."},
-    403: {"model": Problem, "description": "A page of another site asks a server on a loopback address."},
-    408: {"model": Problem, "description": "The body did not arrive in time."},
-    413: {"model": Problem, "description": "The body, a sentence, or the number of sentences is too large."},
-    415: {"model": Problem, "description": "The content type is not application/json."},
-    421: {"model": Problem, "description": "The name of a server on a loopback address is another one."},
-    422: {"model": Problem, "description": "A value is not valid; the message lists the known systems or searches."},
-    429: {"model": Problem, "description": "The queue is full, or the address sends too many requests."},
-    500: {"model": Problem, "description": "The server failed; its log has the reason."},
-    503: {"model": Problem, "description": "Too many connections have a request in progress."},
-    507: {"model": Problem, "description": "The memory does not suffice for a sentence."},
+    400: {"description": "The body is not UTF-8 or not JSON; for clients of other servers also a value that is not valid."},
+    401: {"description": "The bearer token is missing or wrong."},
+    403: {"description": "A page of another site asks a loopback server, or sends a form; the key in the body is wrong."},
+    408: {"description": "The body did not arrive in time."},
+    413: {"description": "The body, a sentence, or the number of sentences is too large."},
+    415: {"description": "The content type is neither JSON nor, where they are taken, that of a form."},
+    421: {"description": "The name of a server on a loopback address is another one."},
+    422: {"description": "A value is not valid; the message lists the known systems or searches."},
+    429: {"description": "The queue is full, or the address sends too many requests."},
+    500: {"description": "The server failed; its log has the reason."},
+    503: {"description": "Too many connections have a request in progress."},
+    507: {"description": "The memory does not suffice for a sentence."},
 }
+HEALTH: dict[int | str, dict[str, Any]] = {503: {"model": Health, "description": "The server shuts down."}}
+OTHER_CLIENTS = frozenset({"/detect", "/v2/translate"})
+"""Paths of clients of other servers alone."""
 CLIENT_CLOSED_REQUEST = 499
 NOTHING = Answer([], 0.0, 0.0, 0)
 """The answer to texts without a sentence."""
@@ -154,19 +175,62 @@ def create_app(systems: Mapping[str, System], settings: Settings) -> Observer:
     # The pages of FastAPI that show the document load scripts from elsewhere, so they are switched off.
     app = FastAPI(title="fewstep", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(400, _unreadable)
+    app.add_exception_handler(StarletteHTTPException, _refused)
     app.add_exception_handler(Exception, _failed)
     _add_paths(app, server)
-    return Observer(Access(BodyLimit(app, settings), app, settings), server.metrics)
+    guarded: Application = Access(BodyLimit(Forms(app, settings), settings), app, settings)
+    if settings.cors_origins:
+        methods, headers = ("GET", "POST"), ("authorization", "content-type")
+        guarded = CORSMiddleware(guarded, settings.cors_origins, methods, headers)
+    return Observer(guarded, server.metrics)
+
+
+def _secured(problem: type) -> dict[str, Any]:
+    """Return the options of a path that asks for the token and answers errors as `problem`."""
+    responses = {status: {**described, "model": problem} for status, described in ERRORS.items()}
+    return {"dependencies": [Depends(HTTPBearer(auto_error=False))], "responses": responses}
+
+
+async def _as_invalid(answer: Awaitable[T]) -> T:
+    """Return an answer for other clients, which know the status 400 for values that are not valid, but not 422."""
+    try:
+        return await answer
+    except HTTPException as error:
+        if error.status_code == 422:
+            raise clients.InvalidError(str(error.detail)) from error
+        raise
 
 
 def _add_paths(app: FastAPI, server: Server) -> None:
-    secured: dict[str, Any] = {"dependencies": [Depends(HTTPBearer(auto_error=False))], "responses": ERRORS}
+    secured, shared, libre, deepl = (_secured(kind) for kind in (Problem, SharedProblem, LibreProblem, DeeplProblem))
 
-    @app.post("/translate", **secured)
-    async def translate(request: Request, body: TranslateRequest) -> TranslateAnswer:
-        """Translate sentences with one or several systems."""
-        return await _unless_hung_up(request, server.translate(body))
+    def form_of(kind: type) -> dict[str, Any]:
+        """Return the description of a body that may be a form (`fewstep.serve.forms`)."""
+        schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
+        return {"requestBody": {"content": {"application/x-www-form-urlencoded": {"schema": schema}}}}
+
+    @app.post("/translate", response_model=TranslateAnswer | LibreAnswer, openapi_extra=form_of(LibreRequest), **shared)
+    async def translate(request: Request, body: Annotated[AnyTranslateRequest, Body()]) -> Any:
+        """Translate texts with one or several systems, also for clients of LibreTranslate."""
+        if isinstance(body, TranslateRequest):
+            return await _unless_hung_up(request, server.translate(body))
+        answer = await _unless_hung_up(request, _as_invalid(clients.libre_translate(server, body)))
+        return JSONResponse(answer.model_dump(exclude_none=True))
+
+    @app.post("/detect", openapi_extra=form_of(DetectRequest), **libre)
+    async def detect(body: DetectRequest) -> list[DetectedLanguage]:
+        """Identify the language of a text, among the source languages of the server, as LibreTranslate does."""
+        return await _as_invalid(clients.libre_detect(server, body))
+
+    @app.get("/languages")
+    async def languages() -> list[Language]:
+        """List the languages of the server, as LibreTranslate does."""
+        return clients.libre_languages(server)
+
+    @app.post("/v2/translate", openapi_extra=form_of(DeeplRequest), **deepl)
+    async def deepl_translate(request: Request, body: DeeplRequest) -> DeeplAnswer:
+        """Translate texts for clients of DeepL."""
+        return await _unless_hung_up(request, _as_invalid(clients.deepl_translate(server, body)))
 
     @app.post("/explain", **secured)
     async def explain(request: Request, body: ExplainRequest) -> ExplainAnswer:
@@ -178,7 +242,8 @@ def _add_paths(app: FastAPI, server: Server) -> None:
         """List the loaded systems with their searches."""
         return SystemsAnswer(systems=[_description(name, system) for name, system in server.systems.items()])
 
-    @app.get("/healthz", responses={503: {"model": Health, "description": "The server shuts down."}})
+    @app.get("/health", responses=HEALTH)
+    @app.get("/healthz", responses=HEALTH)
     async def healthz(request: Request, response: Response) -> Health:
         """Report whether the server accepts requests."""
         draining = request.scope.get("fewstep.draining", False)
@@ -206,22 +271,32 @@ def _description(name: str, system: System) -> SystemDescription:
     )
 
 
-async def _invalid(_: Request, error: Exception) -> JSONResponse:
-    """Answer 422 without the invalid value, which may be large or no valid text."""
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
+    """Answer 422, or 400 to other clients, without the invalid value, which may be large or no valid text."""
     assert isinstance(error, RequestValidationError)
-    problems = [f"{'.'.join(str(part) for part in problem['loc'][1:]) or 'body'}: {problem['msg']}" for problem in error.errors()]
-    detail = "; ".join(problems[:5]).encode("utf-8", "replace").decode()
-    return JSONResponse({"detail": detail}, 422)
+    places = [[str(part) for part in problem["loc"][1:]] for problem in error.errors()[:5]]
+    kinds = {place.pop(0) for place in places if place and place[0] in (OWN, LIBRE)}
+    problems = [f"{'.'.join(place) or 'body'}: {problem['msg']}" for place, problem in zip(places, error.errors(), strict=False)]
+    detail = "; ".join(problems).encode("utf-8", "replace").decode()
+    return _answer(request, 400 if LIBRE in kinds or request.url.path in OTHER_CLIENTS else 422, detail)
 
 
-async def _unreadable(_: Request, error: Exception) -> JSONResponse:
-    """Answer 400 for JSON that the parser gives up."""
-    return JSONResponse({"detail": f"body: expected JSON of a few levels, got: {getattr(error, 'detail', error)}"}, 400)
+async def _refused(request: Request, error: Exception) -> JSONResponse:
+    """Answer with the status and the message of an error."""
+    assert isinstance(error, StarletteHTTPException)
+    detail = str(error.detail)
+    if error.status_code == 400 and not isinstance(error, clients.InvalidError):  # FastAPI's, for JSON that the parser gives up
+        detail = f"body: expected JSON of a few levels, got: {detail}"
+    return _answer(request, error.status_code, detail, error.headers)
 
 
-async def _failed(*_: object) -> JSONResponse:
+async def _failed(request: Request, _: Exception) -> JSONResponse:
     """Answer 500. The error itself goes to the log alone."""
-    return JSONResponse({"detail": "the server failed; its log has the reason"}, 500)
+    return _answer(request, 500, "the server failed; its log has the reason")
+
+
+def _answer(request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    return JSONResponse(problem(request.url.path, detail), status, headers)
 
 
 async def _unless_hung_up(request: Request, answer: Awaitable[T]) -> T:

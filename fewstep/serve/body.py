@@ -46,16 +46,16 @@ class BodyLimit:
         except TimeoutError:
             seconds, rate = self._settings.body_seconds, MIN_BYTES_PER_SECOND
             detail = f"body: expected it within {seconds:g} s and at least {rate} bytes/s, got a part; send it faster"
-            await send_error(send, 408, detail, CLOSE)
+            await send_error(scope, send, 408, detail, CLOSE)
         except TooLargeError:
             limit = self._settings.max_request_bytes
-            await send_error(send, 413, f"body: expected at most {limit} bytes, got more; send several requests", CLOSE)
+            detail = f"body: expected at most {limit} bytes, got more; send several requests"
+            await send_error(scope, send, 413, detail, CLOSE)
         except UnicodeDecodeError as error:
-            await send_error(
-                send, 400, f"body: expected UTF-8, got the byte 0x{error.object[error.start]:02x} at position {error.start}"
-            )
+            found = f"the byte 0x{error.object[error.start]:02x} at position {error.start}"
+            await send_error(scope, send, 400, f"body: expected UTF-8, got {found}")
         else:
-            await self._application(scope, _replay(body, receive), send)
+            await self._application(scope, replay(body, receive), send)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         limit, parts, size = self._settings.max_request_bytes, [], 0
@@ -81,8 +81,8 @@ def _announced(scope: Scope) -> int:
     return int(length) if length is not None and length.isdigit() else 0
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return a function that gives the body first, and what `receive` gives afterwards."""
+def replay(body: bytes, receive: Receive) -> Receive:
+    """Return a function that gives the body first, in one message, and what `receive` gives afterwards."""
     waiting = [body]
 
     async def replayed() -> Message:

@@ -7,7 +7,21 @@ import time
 from fewstep.serve.messages import Application, Message, Receive, Scope, Send
 from fewstep.serve.metrics import Metrics
 
-PATHS = frozenset({"/", "/translate", "/explain", "/systems", "/healthz", "/metrics", "/openapi.json"})
+PATHS = frozenset(
+    {
+        "/",
+        "/translate",
+        "/explain",
+        "/systems",
+        "/languages",
+        "/detect",
+        "/v2/translate",
+        "/health",
+        "/healthz",
+        "/metrics",
+        "/openapi.json",
+    }
+)
 """Paths that are counted by name; all others are counted together."""
 
 

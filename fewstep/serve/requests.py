@@ -11,6 +11,7 @@ from fastapi import HTTPException
 
 from fewstep.explanation import Explanation
 from fewstep.serve.batching import Answer, Options, Outputs
+from fewstep.serve.languages import LanguageError, choose
 from fewstep.serve.schemas import (
     EdgeAnswer,
     ExplainAnswer,
@@ -61,12 +62,22 @@ def split(system: System, texts: Sequence[str], one_sentence: bool, settings: Se
 
 
 def choices(request: TranslateRequest, systems: Mapping[str, System], settings: Settings) -> list[tuple[str, Options]]:
-    """Return each requested system with its options. Raises HTTPException (422) for unknown names and invalid options."""
-    names = request.systems or [next(iter(systems))]
+    """Return each requested system with its options. Raises HTTPException (422) for unknown names and languages and for invalid
+    options."""
+    names = request.systems or [_first(systems, request.source_language, request.target_language)]
+    if request.systems and (request.source_language or request.target_language):
+        raise HTTPException(422, "systems: expected systems or languages, got both; leave out one of them")
     if isinstance(request.search, dict) and (others := [name for name in request.search if name not in names]):
         raise HTTPException(422, f"search: expected requested systems ({', '.join(names)}), got {_shortened(', '.join(others))}")
     chosen = [(name, options(systems, name, request.search, request.n_best, settings)) for name in dict.fromkeys(names)]
     return [(name, one._replace(refuse_long=request.refuse_long)) for name, one in chosen]
+
+
+def _first(systems: Mapping[str, System], source: str | None, target: str | None) -> str:
+    try:
+        return next(iter(choose(systems, source, target)))
+    except LanguageError as error:
+        raise HTTPException(422, f"source_language, target_language: {error}") from error
 
 
 def options(

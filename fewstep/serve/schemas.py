@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 SearchChoice = Annotated[
     str | dict[str, str] | None,
@@ -29,7 +29,14 @@ class TranslateRequest(BaseModel):
         ),
     ]
     systems: Annotated[
-        list[str] | None, Field(min_length=1, description="Names of systems (GET /systems). Default: the first system.")
+        list[str] | None,
+        Field(min_length=1, description="Names of systems (GET /systems). Default: the first system for the languages."),
+    ] = None
+    source_language: Annotated[
+        str | None, Field(description="Language of the texts, in place of `systems`. Default: that of any system.", examples=["en"])
+    ] = None
+    target_language: Annotated[
+        str | None, Field(description="Language of the translations, in place of `systems`. Default: that of any system.")
     ] = None
     search: SearchChoice = None
     n_best: Annotated[int, Field(ge=1, description="Maximum number of translations of each text, best first.")] = 1
@@ -67,6 +74,115 @@ class TranslateAnswer(BaseModel):
     """The translations by each requested system, in the order of the request."""
 
     systems: list[SystemAnswer]
+
+
+def _none_if_empty(value: Any) -> Any:
+    return None if value == "" else value
+
+
+EMPTY = BeforeValidator(_none_if_empty)
+"""A field without a value in a form is no value."""
+
+
+class LibreRequest(BaseModel):
+    """Texts to translate, as clients of LibreTranslate send them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    q: Annotated[str | list[str], Field(min_length=1, description="A text, or several.", examples=["A man reads."])]
+    source: Annotated[str, Field(min_length=1, description="Language of the texts, or `auto`.", examples=["en"])]
+    target: Annotated[str, Field(min_length=1, description="Language of the translations.")]
+    format: Annotated[
+        Literal["text", "html"] | None, EMPTY, Field(description="`html`: text between tags is translated, tags stay.")
+    ] = None
+    alternatives: Annotated[
+        int | None,
+        EMPTY,
+        Field(ge=0, description="Maximum number of further translations of each text."),
+    ] = None
+    api_key: Annotated[str | None, Field(description="The token of the server, if it has one.")] = None
+    secret: Annotated[str | None, Field(description="Not used.")] = None
+
+
+class DetectRequest(BaseModel):
+    """A text whose language is asked for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    q: Annotated[str | list[str], Field(min_length=1, description="A text, or several in the same language.")]
+    api_key: Annotated[str | None, Field(description="The token of the server, if it has one.")] = None
+    secret: Annotated[str | None, Field(description="Not used.")] = None
+
+
+class DetectedLanguage(BaseModel):
+    """A source language of the server that a text may have."""
+
+    language: str
+    confidence: Annotated[
+        float,
+        Field(description="Probability in percent, among all languages that the identifier knows; 0 for others."),
+    ]
+
+
+class LibreAnswer(BaseModel):
+    """The translation of a text, or those of several texts in lists. Fields that were not asked for are absent."""
+
+    translatedText: str | list[str]  # noqa: N815
+    detectedLanguage: Annotated[  # noqa: N815
+        DetectedLanguage | list[DetectedLanguage] | None, Field(description="If `source` is `auto`.")
+    ] = None
+    alternatives: Annotated[
+        list[str] | list[list[str]] | None, Field(description="If `alternatives` are asked for; none of texts with mark-up.")
+    ] = None
+
+
+class Language(BaseModel):
+    """A language of the server."""
+
+    code: str
+    name: Annotated[str, Field(description="Name in English, or the code.")]
+    targets: Annotated[list[str], Field(description="Languages into which it can be translated.")]
+
+
+class DeeplRequest(BaseModel):
+    """Texts to translate, as clients of DeepL send them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: Annotated[list[str], Field(min_length=1, description="Texts.", examples=[["A man reads."]])]
+    target_lang: Annotated[str, Field(min_length=1, description="Language of the translations.", examples=["DE"])]
+    source_lang: Annotated[str | None, EMPTY, Field(description="Language of the texts. Default: it is identified.")] = None
+    split_sentences: Annotated[
+        Literal["0", "1", "nonewlines"] | None,
+        EMPTY,
+        Field(description="`0`: each text is one sentence; `nonewlines`: ends of lines are spaces."),
+    ] = None
+    tag_handling: Annotated[
+        Literal["html", "xml"] | None, EMPTY, Field(description="Text between tags is translated, tags stay.")
+    ] = None
+    formality: Annotated[
+        Literal["default", "prefer_more", "prefer_less"] | None, EMPTY, Field(description="A wish without effect.")
+    ] = None
+    preserve_formatting: Annotated[bool | None, EMPTY, Field(description="Without effect: no formatting is corrected.")] = None
+    show_billed_characters: Annotated[bool | None, EMPTY, Field(description="Without effect: the number is always given.")] = None
+    context: Annotated[str | None, Field(description="Text around the texts. Not used.")] = None
+    model_type: Annotated[
+        Literal["latency_optimized", "quality_optimized", "prefer_quality_optimized"] | None, EMPTY, Field(description="Not used.")
+    ] = None
+
+
+class DeeplTranslation(BaseModel):
+    """The translation of a text."""
+
+    detected_source_language: Annotated[str, Field(description="The language of the text, in capitals.")]
+    text: str
+    billed_characters: Annotated[int, Field(description="Characters of the text. Nothing is billed.")]
+
+
+class DeeplAnswer(BaseModel):
+    """The translations, in the order of the texts."""
+
+    translations: list[DeeplTranslation]
 
 
 class ExplainRequest(BaseModel):
@@ -132,3 +248,33 @@ class Problem(BaseModel):
     """An answer with an error status."""
 
     detail: Annotated[str, Field(description="The place, the expectation, the finding, and the remedy.")]
+
+
+class LibreProblem(BaseModel):
+    """An answer with an error status, for clients of LibreTranslate."""
+
+    error: Annotated[str, Field(description="The place, the expectation, the finding, and the remedy.")]
+
+
+class DeeplProblem(BaseModel):
+    """An answer with an error status, for clients of DeepL."""
+
+    message: Annotated[str, Field(description="The place, the expectation, the finding, and the remedy.")]
+
+
+class SharedProblem(Problem, LibreProblem):
+    """An answer with an error status, for any client: both fields have the same text."""
+
+
+OWN, LIBRE = "fewstep", "libre"
+
+
+def _kind_of_request(value: Any) -> str:
+    is_libre = isinstance(value, LibreRequest) or (isinstance(value, dict) and "q" in value)
+    return LIBRE if is_libre else OWN
+
+
+AnyTranslateRequest = Annotated[
+    Annotated[TranslateRequest, Tag(OWN)] | Annotated[LibreRequest, Tag(LIBRE)], Discriminator(_kind_of_request)
+]
+"""A request to `/translate`, which is one of LibreTranslate's clients if it has the field `q`."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+_ORIGIN = re.compile(r"https?://(?:[a-z0-9.-]+|\[[0-9a-f:]+\])(?::[0-9]+)?")
 
 
 class ServeError(Exception):
@@ -41,6 +44,8 @@ class Settings:
     """Requests that one client address may make per second in the long run (429); None: any number."""
     burst: int = 20
     """Requests that one client address may make at once under `requests_per_second`."""
+    cors_origins: tuple[str, ...] = ()
+    """Sites whose pages may use the server (`https://example.org`), or `*` for all; it has a token then."""
     body_seconds: float = 30.0
     """Seconds in which a client must send the body of its request (408)."""
     notice_seconds: float = 1.0
@@ -64,6 +69,11 @@ class Settings:
             yield f"port: expected 0 to 65535, got {self.port}"
         if self.token is not None and not (self.token.isascii() and self.token.isprintable() and self.token.strip()):
             yield "token: expected printable ASCII characters, got others or an empty token"
+        for origin in self.cors_origins:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                yield f"cors_origins: expected sites such as https://example.org or http://localhost:3000, or *, got {origin!r}"
+        if "*" in self.cors_origins and self.token is None:
+            yield "cors_origins: expected a bearer token (--token-file) for pages of any site, got none; or name the sites"
         if self.token is None and not self.is_loopback and not self.without_token:
             yield (
                 f"host: {self.host} can be reached from other machines; expected a bearer token (--token-file), got none; "

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -17,6 +18,8 @@ from fewstep.families.dag.config import DagConfig, DagSearch
 from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
 from fewstep.families.parallel.config import ParallelConfig, ParallelSearch
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.system.integrity import seal
+from fewstep.system.load import load
 from tests.architecture import ROOT
 from tests.fewstep.systems import SMALL, count_tables, train, train_pieces, write
 from tests.waiting import FAST_SECONDS
@@ -142,3 +145,24 @@ def server(directories):
     limits = ("--max-sentences", 50, "--max-characters", 400, "--max-request-bytes", 100_000)
     with running(*directories.values(), *limits) as started:
         yield started
+
+
+def changed(directory, folder, change):
+    """Return a copy of a system with another description."""
+    shutil.copytree(directory, folder)
+    file = folder / "system.json"
+    file.write_text(json.dumps(seal({**json.loads(file.read_text()), **change})))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def several(made, tmp_path_factory):
+    """A server of three systems, for two pairs of languages and one of them twice, and these systems by name."""
+    root = tmp_path_factory.mktemp("pairs")
+    folders = [
+        changed(made["small"], root / "one", {"name": "one", "search": "wide"}),
+        changed(made["graph"], root / "two", {"name": "two", "languages": {"source": "fr", "target": "zh-Hant"}}),
+        changed(made["graph"], root / "three", {"name": "three"}),
+    ]
+    with running(*folders) as started:
+        yield started, {folder.name: load(folder) for folder in folders}

@@ -57,6 +57,8 @@ class Client:
         (b"Bearer \xff\xfe", 401),
         (b"Bearer secret", 200),
         (b"bearer secret", 200),
+        (b"DeepL-Auth-Key secret", 200),
+        (b"DeepL-Auth-Key secrets", 401),
     ],
 )
 def test_only_the_token_opens(authorization, status):
@@ -66,7 +68,19 @@ def test_only_the_token_opens(authorization, status):
 
 
 @pytest.mark.parametrize(
-    ("path", "status"), [("/", 200), ("/healthz", 200), ("/metrics", 401), ("/systems", 401), ("/openapi.json", 401)]
+    ("path", "status"),
+    [
+        ("/", 200),
+        ("/healthz", 200),
+        ("/health", 200),
+        ("/languages", 200),
+        ("/metrics", 401),
+        ("/systems", 401),
+        ("/openapi.json", 401),
+        ("/translate", 401),
+        ("/detect", 401),
+        ("/v2/translate", 403),
+    ],
 )
 def test_the_page_and_the_probe_need_no_token(path, status):
     assert Client(token="secret").ask(path)[0] == status
@@ -137,7 +151,6 @@ def test_names_are_free_where_a_token_guards_and_where_everyone_is_served():
         (None, 415),
         (b"", 415),
         (b"text/plain", 415),
-        (b"application/x-www-form-urlencoded", 415),
         (b"multipart/form-data; x=application/json", 415),
         (b"application/json", 200),
         (b"Application/JSON; charset=utf-8", 200),
@@ -145,16 +158,81 @@ def test_names_are_free_where_a_token_guards_and_where_everyone_is_served():
 )
 def test_requests_have_json(content_type, status):
     for settings in ({}, {"token": "secret"}):
-        client = Client(**settings)
-        assert client.ask(method="POST", authorization=b"Bearer secret", content_type=content_type)[0] == status
-        assert (b"content-type" in client.detail.lower()) == (status == 415)
+        for path in ("/translate", "/explain", "/v2/translate"):
+            client = Client(**settings)
+            assert client.ask(path, method="POST", authorization=b"Bearer secret", content_type=content_type)[0] == status
+            assert (b"content-type" in client.detail.lower()) == (status == 415)
+
+
+FORM = {"method": "POST", "content_type": b"application/x-www-form-urlencoded; charset=utf-8"}
+
+
+def test_forms_are_taken_where_clients_send_them_and_from_no_other_site():
+    """A page of any site can send a form: its browser names the site, and no client does."""
+    for settings in ({"host": "0.0.0.0", "without_token": True}, {"token": "secret"}):
+        client, own = Client(**settings), {**FORM, "authorization": b"Bearer secret", "host": b"translate.example:80"}
+        assert [client.ask(path, **own)[0] for path in ("/translate", "/detect", "/v2/translate")] == [200] * 3
+        assert client.ask("/explain", **own)[0] == 415
+        assert client.ask(**own, origin=b"http://translate.example:80")[0] == 200
+        for other in (b"null", b"", b"\xff", b"http://evil.example", b"http://translate.example:81", b"translate.example:80"):
+            assert client.ask(**own, origin=other)[0] == 403
+    named = Client(host="0.0.0.0", without_token=True, cors_origins=("https://front.example",))
+    assert named.ask(**FORM, host=b"here", origin=b"https://front.example")[0] == 200
+    assert named.ask(**FORM, host=b"here", origin=b"http://front.example")[0] == 403
+
+
+def test_pages_of_named_sites_may_ask_a_loopback_server():
+    client = Client(cors_origins=("https://front.example",))
+    assert client.ask(host=b"localhost", origin=b"https://front.example")[0] == 200
+    assert client.ask(host=b"localhost", origin=b"https://front.example.evil")[0] == 403
+    assert client.ask(host=b"front.example", origin=b"https://front.example")[0] == 421
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"cors_origins": ("*",)}, "cors_origins: expected a bearer token"),
+        ({"cors_origins": ("*",), "without_token": True, "host": "0.0.0.0"}, "cors_origins: expected a bearer token"),
+        ({"cors_origins": ("*",), "token": "secret"}, None),
+        ({"cors_origins": ("https://a.example", "http://localhost:3000", "http://[::1]:80")}, None),
+        *(
+            ({"cors_origins": (origin,)}, "cors_origins: expected sites")
+            for origin in ("a.example", "https://a/", "null", "ftp://a")
+        ),
+    ],
+)
+def test_sites_are_named_by_scheme_and_host(settings, expected):
+    problems = list(Settings(**settings).problems())
+    assert problems == [] if expected is None else problems[0].startswith(expected)
 
 
 @pytest.mark.parametrize("headers", [{"transfer_encoding": b"chunked"}, {"content_length": b"1000000"}])
 def test_a_body_is_not_read_without_the_token(headers):
     client = Client(token="secret")
-    status, found = client.ask(method="POST", **headers)
-    assert (status, found[b"connection"]) == (401, b"close")
-    assert client.read <= 7, "a part of 64 KiB, so that the client sees the answer"
-    status, found = client.ask(method="POST", content_length=b"1000")
-    assert (status, b"connection" in found) == (401, False)
+    for path, refused in (("/explain", 401), ("/translate", 401), ("/detect", 401), ("/v2/translate", 403)):
+        status, found = client.ask(path, method="POST", **headers)
+        assert (status, found[b"connection"]) == (refused, b"close")
+        assert client.read <= 7, "a part of 64 KiB, so that the client sees the answer"
+    for path, refused in (("/explain", 401), ("/v2/translate", 403)):
+        status, found = client.ask(path, method="POST", content_length=b"1000")
+        assert (status, b"connection" in found) == (refused, False)
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/translate", {"content_length": b"65536"}, 200),
+        ("/detect", {"content_length": b"1"}, 200),
+        ("/translate", {"content_length": b"65537"}, 401),
+        ("/translate", {"content_length": b"0"}, 401),
+        ("/translate", {"content_length": b"1_0"}, 401),
+        ("/translate", {"transfer_encoding": b"chunked"}, 401),
+        ("/translate", {"transfer_encoding": b"chunked", "content_length": b"10"}, 401),
+        ("/translate", {"content_length": b"10", "authorization": b"Bearer wrong"}, 401),
+        ("/explain", {"content_length": b"10"}, 401),
+        ("/v2/translate", {"content_length": b"10"}, 403),
+    ],
+)
+def test_a_small_body_is_read_for_its_token(path, headers, status):
+    """Clients of LibreTranslate have it there."""
+    assert Client(token="secret").ask(path, method="POST", content_type=b"application/json", **headers)[0] == status

@@ -36,7 +36,7 @@ def ask(*parts, headers=(), settings=SETTINGS, silent=False):
     async def send(message):
         sent.append(message)
 
-    asyncio.run(BodyLimit(echo, settings)({"type": "http", "headers": list(headers)}, receive, send))
+    asyncio.run(BodyLimit(echo, settings)({"type": "http", "path": "/explain", "headers": list(headers)}, receive, send))
     if not sent:
         return None, b"", len(waiting)
     return sent[0]["status"], sent[1]["body"], len(waiting)
@@ -106,6 +106,6 @@ def test_a_body_has_a_least_rate(monkeypatch):
         sent.append(message)
 
     settings = Settings(body_seconds=60)
-    asyncio.run(BodyLimit(echo, settings)({"type": "http", "headers": []}, receive, send))
+    asyncio.run(BodyLimit(echo, settings)({"type": "http", "path": "/explain", "headers": []}, receive, send))
     assert sent[0]["status"] == 408
     assert asked < 10

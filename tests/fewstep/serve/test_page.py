@@ -1,6 +1,7 @@
 """The page in a browser without a screen."""
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.fewstep.serve.conftest import running
 
@@ -103,3 +104,39 @@ def test_a_token_is_asked_for(page, directories, tmp_path):
         page.wait_for_selector(".card")
         translate(page, SENTENCE)
         assert page.locator(".card .facts").count() == 1
+
+
+def test_a_document_is_translated_line_by_line(page, server, tmp_path):
+    lines = [SENTENCE, "", "drei hund. ein katze", *["ein"] * 40]
+    (tmp_path / "text.txt").write_text("\n".join(lines))
+    page.goto(server.url)
+    page.wait_for_selector(".card")
+    page.click("#document summary")
+    page.set_input_files("#file", tmp_path / "text.txt")
+    expect(page.locator("#given")).to_have_value("\n".join(lines))
+    page.select_option("#with", "graph")
+    page.click("#whole button")
+    expect(page.locator("#note")).to_have_text("43 lines")
+    (answer,) = server.post({"sentences": lines, "systems": ["graph"]})[1]["systems"]
+    assert page.input_value("#done").split("\n") == [ranked[0]["text"] for ranked in answer["translations"]]
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.click("#copy")
+    expect(page.locator("#copy")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == page.input_value("#done")
+    assert page.complaints == []
+
+
+def test_the_languages_choose_the_systems(page, several, server):
+    page.goto(several[0].url)
+    page.wait_for_selector(".card")
+    cards = page.locator(".card:visible h2")
+    assert cards.all_inner_texts() == ["one", "three"]
+    page.select_option("#from", "fr")
+    assert cards.all_inner_texts() == ["two"]
+    translate(page, SENTENCE)
+    assert page.locator('[data-system="two"] .output').count() == 1
+    assert page.locator(".card .output").count() == 1, "the others are not asked"
+    page.goto(server.url)
+    page.wait_for_selector(".card")
+    assert page.locator("#pairs:visible").count() == 0, "one pair leaves no choice"
+    assert page.complaints == []

@@ -1,0 +1,78 @@
+"""Requests of the clients of other servers: forms in place of JSON, and tokens in the body.
+
+A form is passed on as JSON with the same fields, so that one description of a request holds for both.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from fewstep.serve.access import KEY_IN_BODY, is_form
+from fewstep.serve.body import replay
+from fewstep.serve.messages import Application, Receive, Scope, Send, header, send_error
+from fewstep.serve.settings import Settings
+
+MAX_FIELDS = 2_000
+KEY = "api_key"
+"""The field with the token in requests of LibreTranslate's clients."""
+LISTS = frozenset({"text"})
+"""Fields that are lists even if they occur once."""
+
+
+class Forms:
+    """An ASGI application that passes requests to another one, forms as JSON, if the token in their body is right where they have
+    none in their head. The body must arrive in one message."""
+
+    def __init__(self, application: Application, settings: Settings) -> None:
+        self._application = application
+        self._token = (settings.token or "").encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 400, 401 or 403, or let the application answer."""
+        form = scope["type"] == "http" and scope["method"] == "POST" and is_form(header(scope, b"content-type"))
+        if not form and not scope.get(KEY_IN_BODY):
+            await self._application(scope, receive, send)
+            return
+        body: bytes = (await receive())["body"]
+        try:
+            fields = _fields(body) if form else json.loads(body)
+        except (ValueError, RecursionError) as error:
+            if form:
+                await send_error(scope, send, 400, f"body: expected a form of at most {MAX_FIELDS} fields, got: {error}")
+                return
+            fields = None  # no JSON has no token either
+        if refusal := self._refusal(fields) if scope.get(KEY_IN_BODY) else None:
+            await send_error(scope, send, *refusal)
+            return
+        if form:
+            if scope["path"] == "/translate":
+                fields.setdefault("q", "")  # the server's own requests are no forms
+            body = json.dumps(fields).encode()
+            scope = {**scope, "headers": [*_others(scope), (b"content-type", b"application/json")]}
+        await self._application(scope, replay(body, receive), send)
+
+    def _refusal(self, fields: Any) -> tuple[int, str] | None:
+        """Return the status and the message of the answer to a request whose fields lack the token."""
+        key = fields.get(KEY) if isinstance(fields, Mapping) else None
+        if key is None:
+            return 401, f"expected the token of this server in the header 'Authorization: Bearer TOKEN', or as {KEY}"
+        if not isinstance(key, str) or not hmac.compare_digest(key.encode("utf-8", "replace"), self._token):
+            return 403, f"{KEY}: expected the token of this server, got another one"
+        return None
+
+
+def _fields(body: bytes) -> dict[str, str | list[str]]:
+    """Return the fields of a form, repeated ones as lists. Raises ValueError for no form and for too many fields."""
+    found: dict[str, list[str]] = {}
+    pairs = parse_qsl(body.decode(), keep_blank_values=True, strict_parsing=bool(body), errors="strict", max_num_fields=MAX_FIELDS)
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
+    return {name: values[0] if len(values) == 1 and name not in LISTS else values for name, values in found.items()}
+
+
+def _others(scope: Scope) -> list[tuple[bytes, bytes]]:
+    return [(name, value) for name, value in scope["headers"] if name not in (b"content-type", b"content-length")]
