@@ -38,6 +38,7 @@ class Forms:
             await self._application(scope, receive, send)
             return
         body: bytes = (await receive())["body"]
+        fields: Any
         try:
             fields = _fields(body) if form else json.loads(body)
         except (ValueError, RecursionError) as error:

@@ -20,6 +20,8 @@ from fewstep import streams
 from fewstep.config.network import Sizes
 from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.serve import body, connections
+from fewstep.serve.access import KEY_BYTES
+from fewstep.serve.forms import MAX_FIELDS
 from fewstep.serve.settings import Settings
 from fewstep.system.description import MAX_ENTRIES
 from fewstep.system.system import MAX_EXPLAINED_TOKENS
@@ -277,6 +279,7 @@ def test_the_limits_are_those_of_the_source() -> None:
         f"{streams.MAX_LINE_BYTES // mib} MiB",
         f"{of_text.MAX_RATIO}",
         f"{of_text.MAX_ROW_GROUP_BYTES // gib} GiB; {of_text.MAX_BATCH_BYTES // gib} GiB",
+        f"{KEY_BYTES >> 10} KiB; {MAX_FIELDS:,}",
         f"{SERVER.max_request_bytes // mib} MiB; {SERVER.max_sentences}; {SERVER.max_characters:,}; {MAX_EXPLAINED_TOKENS}",
         f"{connections.HEAD_SECONDS:g} s; {SERVER.body_seconds:g} s, {body.MIN_BYTES_PER_SECOND:,} bytes/s; "
         f"{connections.MAX_PARTS:,} and one for each {connections.PART_BYTES} bytes",
