@@ -37,7 +37,7 @@ from models.training.precision import TYPES, arithmetic
 from models.training.worker import TrainingWorker
 from stages.context import StepContext
 from stages.shared.shards import write_shards
-from stages.train.meter import Meter
+from stages.train.loop import Meter
 from stages.train.token_files import PoolStream, TokenFiles
 from stages.workers import LocalWorkers, Resources
 

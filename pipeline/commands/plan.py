@@ -21,8 +21,8 @@ from pipeline.plan.estimate import estimate as estimated
 from pipeline.plan.estimate import totals
 from pipeline.plan.explain import Explanation, explain
 from pipeline.plan.step import Plan, Step
+from pipeline.run.admission import shortages
 from pipeline.run.progress import duration
-from pipeline.run.shortages import shortages
 from pipeline.run.transfers import mirrored
 from pipeline.store.artifacts import Store
 from stages.errors import DataError

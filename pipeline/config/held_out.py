@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from stages.corpus import Filters
-from stages.corpus.filters import Cleaner, comparison_keys
-from stages.corpus.length_ratio import SAMPLE, usual_ratio
+from stages.corpus.filters import SAMPLE, Cleaner, comparison_keys, usual_ratio
 from stages.corpus.lines import read_lines
 from stages.errors import DataError
-from stages.shared.text.normalise import normalise
+from stages.shared.normalise import normalise
 
 PAIRS = 1000
 """Pairs of a text that is taken, if the training text is large enough."""

@@ -15,9 +15,12 @@ from fewstep.config.problems import KeyPath
 from fewstep.config.search import SearchConfig, SystemParts
 from models.family import family_named
 from models.training.recipe import part
-from pipeline.config.checks.check import check
-from pipeline.config.checks.rules import placed
+from pipeline.config.checks.evaluation import evaluation_rules
+from pipeline.config.checks.rules import overlap, placed
+from pipeline.config.checks.systems import system_rules
+from pipeline.config.checks.text import text_rules
 from pipeline.config.derived.amount import resolve
+from pipeline.config.derived.seeds import seed_rules
 from pipeline.config.errors import Complaint, complaints, report
 from pipeline.config.expand import expand
 from pipeline.config.files.bases import FILE_KEYS
@@ -95,3 +98,9 @@ def _validate(root: Node, validator: TypeAdapter[Any], kind: Any) -> tuple[Any, 
         return validator.validate_json(json.dumps(root.plain())), []
     except ValidationError as error:
         return None, complaints(error.errors(include_url=False), kind)
+
+
+def check(config: RunConfig, pruned: Sequence[KeyPath]) -> list[Complaint]:
+    """Return the broken rules, except for those that depend on an invalid value, which was taken out of the config (`pruned`)."""
+    rules = (*text_rules(config), *system_rules(config, pruned), *evaluation_rules(config), *seed_rules(config))
+    return [rule.complaint for rule in rules if not any(overlap(path, wrong) for path in rule.values for wrong in pruned)]

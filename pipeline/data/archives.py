@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from stages.errors import DataError
-from stages.shared.text.members import MAX_SHOWN, member_names
+from stages.shared.members import MAX_SHOWN, member_names
 
 
 def matching_members(path: Path, patterns: Sequence[str]) -> list[str]:

@@ -9,8 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline.data.access import DataAccess
-from pipeline.data.licences import stated
-from pipeline.data.names import HubName, hub_name
+from pipeline.data.names import HubName, hub_name, stated
 from pipeline.data.records import about, record_of
 from pipeline.store.downloads import RemoteFile
 from pipeline.store.url_copy import read_json_pages

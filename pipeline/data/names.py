@@ -6,14 +6,19 @@ import re
 from dataclasses import dataclass
 
 HUB = "hf:"
+
 """Prefix of names of files on the Hugging Face Hub."""
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
+
 """A revision of the Hugging Face Hub that never changes."""
 
 _HUB_NAME = re.compile(r"hf:(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>refs/(?:convert|pr)/[\w.-]+|[\w.-]+))?/(?P<path>.+)")
+
 _CORPUS = re.compile(r"(?P<corpus>[\w.-]+)/(?P<version>[\w.-]+)(?:/(?P<first>[\w.]+)-(?P<second>[\w.]+))?", re.ASCII)
+
 _MTDATA = re.compile(r"[\w.]+-[\w.]+-[\w.]+-[\w.]+-[\w.]+", re.ASCII)
+
 _SACREBLEU = re.compile(r"[\w.-]+(?:/[\w.-]+)*", re.ASCII)
 
 
@@ -63,3 +68,23 @@ def is_mtdata_id(text: str) -> bool:
 def is_sacrebleu_name(text: str) -> bool:
     """Return whether a text has the form of a name of sacrebleu."""
     return bool(_SACREBLEU.fullmatch(text)) and not set(text.split("/")) & {".", ".."}
+
+
+_NEWS_TEST_SET = re.compile(r"(wmt(?:17|20))(?:/(?:full|dev))?")
+
+"""Names of the test sets of WMT's news tasks whose pages state a licence. Sets with additions of others have their own."""
+
+
+def licence_of_test_set(name: str) -> str:
+    """Return the licence of a test set of sacreBLEU, which itself states none; empty if it is unknown.
+
+    WMT releases the data of its news task for research, and refers to the owners for other uses.
+    """
+    found = _NEWS_TEST_SET.fullmatch(name)
+    return f"research use, see statmt.org/{found[1]}/translation-task.html" if found else ""
+
+
+def stated(value: object) -> str:
+    """Return the licence in the metadata of a data set, a text or a list of texts; empty if none, or `unknown`, is stated."""
+    texts = value if isinstance(value, list) else [value]
+    return ", ".join(text for text in texts if isinstance(text, str) and text and text != "unknown")

@@ -16,6 +16,10 @@ from pipeline.config.derived.seeds import replicas
 from pipeline.config.schema import RunConfig, network_of
 from pipeline.config.systems import TEACHER_FAMILY, CommandTeacher, Distillation, ExternalTeacher
 from pipeline.config.texts import TextConfig
+from pipeline.plan import stage_configs
+from pipeline.plan.flow import Encoded, Flow, TrainingData
+from stages import train
+from stages.artifacts import System, Tables, Trained
 from stages.benchmark import BenchmarkConfig
 from stages.contrastive import ContrastiveConfig
 from stages.corpus import CorpusConfig, Filters
@@ -199,3 +203,18 @@ def _pairs_of_systems(config: RunConfig) -> dict[str, SystemPair]:
         for name, pair in pairs.items()
         if isinstance(network := networks[name], StepwiseConfig)
     }
+
+
+def train_network(
+    flow: Flow,
+    name: str,
+    settings: StepwiseTeacher | TrainedSystem,
+    encoded: Encoded,
+    data: TrainingData,
+    initial: Trained | System | None = None,
+    tables: Tables | None = None,
+    verifier: System | None = None,
+) -> Trained:
+    """Train the network of a teacher or system on `data`. It starts from `initial`, or from random weights."""
+    inputs = train.TrainInputs(data, encoded.validation, encoded.texts.validation, encoded.vocabulary, initial, tables, verifier)
+    return flow.steps.add(train.STAGE, name, inputs, stage_configs.train_config(flow.config, settings))

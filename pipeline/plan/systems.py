@@ -16,9 +16,9 @@ from pipeline.config.systems import UsedSystem
 from pipeline.plan import stage_configs
 from pipeline.plan.counts import count_shortlist
 from pipeline.plan.flow import Built, Distilled, Encoded, Flow, Sources, Teachers, TrainingData
+from pipeline.plan.stage_configs import train_network
 from pipeline.plan.teachers import distill_text, other_members
 from pipeline.plan.texts import encode_text, read_monolingual_text
-from pipeline.plan.training import train_network
 from stages import distill, system, train, tune
 from stages.artifacts import System, Text, Trained, Tuned
 

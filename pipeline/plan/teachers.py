@@ -13,9 +13,9 @@ from pipeline.plan import stage_configs
 from pipeline.plan.counts import texts_of_tables
 from pipeline.plan.flow import Distilled, Encoded, Flow, Teachers, Texts
 from pipeline.plan.pins import pinned_distillation, pinned_teacher
+from pipeline.plan.stage_configs import train_network
 from pipeline.plan.text_files import ctranslate2_files, local_file
 from pipeline.plan.texts import encode_text, read_distilled_text, read_monolingual_text
-from pipeline.plan.training import train_network
 from stages import distill, external, system
 from stages.artifacts import System, Text, Trained, Vocabulary
 

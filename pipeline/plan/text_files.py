@@ -13,7 +13,7 @@ from pathlib import Path
 from pipeline.config.systems import CTranslate2Teacher, FairseqTeacher
 from pipeline.config.texts import FORMATS, VOCABULARY_FILES, File, LocalFile, PairFiles, TextConfig, VocabularyFiles, matching
 from pipeline.data.access import DataAccess
-from pipeline.data.licences import licence_of_test_set
+from pipeline.data.names import licence_of_test_set
 from pipeline.data.resolve import resolved_text
 from pipeline.store.artifacts import Store
 from pipeline.store.downloads import RemoteFile

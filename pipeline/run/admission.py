@@ -6,14 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from pipeline.plan.step import Step
 from stages.errors import StageError
 from stages.stage import Stage
 from stages.workers import Resources
 
 Node = dict[str, float]
+
 """Amounts of resources: CPU, GPU, memory (bytes) and custom resources."""
 
 Demand = tuple[Stage[Any, Any, Any], Resources]
+
 """A stage with the resources that the config requests for it, or that it was granted."""
 
 
@@ -163,3 +166,22 @@ def _describe_node(node: Node) -> str:
     return " + ".join(
         f"{amount:g} {name}" for name, amount in sorted(node.items()) if not name.startswith(("node:", "object_store", "memory"))
     )
+
+
+def shortages(steps: Iterable[Step], requests: Mapping[str, Resources], nodes: Mapping[str, Node]) -> dict[str, list[str]]:
+    """Return the steps that ask for more than all machines have, by the reason.
+
+    `requests` are the resources by the name of a stage, `nodes` the machines by name. A training with `min_workers` may also have
+    fewer workers.
+    """
+    machines = list(nodes.values())
+    found: dict[str, list[str]] = {}
+    for step in steps:
+        requested = requests.get(step.stage.name, Resources())
+        if reduced((step.stage, requested), nodes):
+            continue
+        try:
+            allocate(step.stage, requested, machines, total(machines))
+        except StageError as error:
+            found.setdefault(str(error), []).append(step.name)
+    return found

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.fast_align.em import last_pass, passes
 from kernels.fast_align.model import AlignmentModel
-from stages.align.records import fit_record, pass_record, report_pass
 from stages.align.sharded import align_sharded
-from stages.align.text import DIRECTIONS, Direction, Job, load_json, whole_text
+from stages.align.text import DIRECTIONS, Direction, Job, fit_record, load_json, pass_record, report_pass, whole_text
 from stages.context import StepContext
 from stages.errors import DataError, TransientError
 from stages.shared.shards import rows_of

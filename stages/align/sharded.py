@@ -33,8 +33,7 @@ from kernels.fast_align.shards import (
     shard_aligner,
     take,
 )
-from stages.align.records import fit_record, pass_record, report_pass
-from stages.align.text import DIRECTIONS, Direction, Job, load, load_json
+from stages.align.text import DIRECTIONS, Direction, Job, fit_record, load, load_json, pass_record, report_pass
 from stages.align.words import all_words, make_collector, make_merger, text_of, word_file, words_of
 from stages.context import StepContext
 from stages.shared.phases import run_phase

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.align.records import fit_record, report_pass
-from stages.align.text import DIRECTIONS, Direction, Job, load_json
+from stages.align.text import DIRECTIONS, Direction, Job, fit_record, load_json, report_pass
 from stages.context import StepContext
 from stages.errors import DataError, StageError, TransientError
 from stages.shared.shards import read_shard, rows_of

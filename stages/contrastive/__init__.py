@@ -14,7 +14,7 @@ class Contrasted(Artifact):
     """A contrastive evaluation.
 
     `shards/00000.arrow` (source, right, wrong, type; distance int32, frequency int64; log-probabilities and tokens of both),
-    `contrastive.json` (`stages.contrastive.summary.summarise`).
+    `contrastive.json` (`stages.contrastive.run.summarise`).
     """
 
 

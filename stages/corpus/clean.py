@@ -18,15 +18,14 @@ import pyarrow.compute as pc
 from stages.artifacts import Text
 from stages.context import json_text
 from stages.corpus import CorpusConfig
-from stages.corpus.filters import Cleaner, comparison_keys
+from stages.corpus.filters import Cleaner, comparison_keys, usual_ratio
 from stages.corpus.job import Job
 from stages.corpus.language import OtherLanguage
 from stages.corpus.ledger import Ledger
-from stages.corpus.length_ratio import usual_ratio
 from stages.corpus.similarity import band_hashes
 from stages.errors import DataError
+from stages.shared.normalise import normalise
 from stages.shared.shards import read_shards
-from stages.shared.text.normalise import normalise
 
 ROW = "row"
 """Column of the files between the phases: the number of pairs of the text before each pair."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,9 +15,10 @@ from fewstep.text.languages import WITHOUT_SPACES, base_code
 from stages.corpus import Filters
 from stages.corpus.language import OtherLanguage
 from stages.corpus.ledger import OPTIONAL_REASONS, REASONS, Mask
-from stages.shared.text.normalise import map_matching, nfc
+from stages.shared.normalise import map_matching, nfc
 
 _NUMBER = r"\p{N}"
+
 _NOT_COMPARED = r"[^\p{L}\p{M}\p{N}]+"
 
 
@@ -130,3 +132,31 @@ def _numpy(values: pa.Array) -> Any:
 def _lengths(language: str, characters: Any, spaces: Any) -> Any:
     """Return lengths in words, or in characters without spaces for a language of `WITHOUT_SPACES`."""
     return characters - spaces if base_code(language) in WITHOUT_SPACES else spaces + (characters > 0)
+
+
+SAMPLE = 20_000
+
+"""Pairs at the beginning of a text whose median is taken."""
+
+
+def sampled_rows(batches: Iterable[int]) -> int:
+    """Return the number of rows in the first batches of a text that hold `SAMPLE` rows, from the numbers of rows of all batches."""
+    rows = 0
+    for batch in batches:
+        rows += batch
+        if rows >= SAMPLE:
+            break
+    return rows
+
+
+def usual_ratio(tables: Iterable[pa.Table]) -> float:
+    """Return the median of target to source lengths, in characters, over the first `SAMPLE` pairs without an empty side; 1 for a
+    text without pairs. The median of a few pairs is uncertain, but 1 would drop most pairs of two scripts."""
+    ratios = np.concatenate([*map(_ratios, tables), np.empty(0)])[:SAMPLE]
+    return float(np.median(ratios)) if len(ratios) else 1.0
+
+
+def _ratios(table: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    source, target = (pc.utf8_length(table[side]).to_numpy().astype(np.float64) for side in ("source", "target"))
+    both = (source > 0) & (target > 0)
+    return np.asarray(target[both] / source[both])

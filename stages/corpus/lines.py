@@ -15,7 +15,7 @@ from fewstep.streams import MAX_LINE_BYTES
 from stages.corpus.limits import check_line, require_regular, within_ratio
 from stages.corpus.packed import text_blocks
 from stages.errors import DataError
-from stages.shared.text.members import read_member
+from stages.shared.members import read_member
 
 
 def read_lines(path: Path, member: str = "") -> Iterator[pa.StringArray]:

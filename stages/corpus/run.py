@@ -9,9 +9,9 @@ from stages.context import StepContext
 from stages.corpus import CorpusConfig, CorpusInputs
 from stages.corpus.clean import make_cleaner, make_measurer
 from stages.corpus.duplicates import Found, Search, make_counter, make_finder, searches
+from stages.corpus.filters import sampled_rows
 from stages.corpus.job import PIECE_ROWS, Job, open_job
 from stages.corpus.ledger import Ledger
-from stages.corpus.length_ratio import sampled_rows
 from stages.corpus.phases import Phases
 from stages.corpus.write import Layout, make_writer, samples_at
 from stages.errors import DataError, StageError

@@ -21,8 +21,7 @@ from models.training.batch import collate
 from stages.artifacts import System, Trained
 from stages.context import Context, StepContext, WorkerContext
 from stages.dag_analysis import DagAnalysisConfig, DagAnalysisInputs
-from stages.dag_analysis.drawing import draw, drawing_of
-from stages.dag_analysis.figures import posteriors, statistics
+from stages.dag_analysis.drawing import draw, drawing_of, posteriors, statistics
 from stages.dag_analysis.statistics import Counts, counts_of, summary
 from stages.errors import ArtifactError, DataError
 from stages.shared.decoding.sentences import Sentence, read_sentences

@@ -14,7 +14,7 @@ from stages.shared.decoding.pieces import PIECE_ROWS, DecodeJob, Piece, copy
 from stages.shared.decoding.searches import with_tuned_options
 from stages.shared.decoding.text import NEAR_TIE, decode_text
 from stages.shared.shards import drop_shards_from, read_shard, shard_path, shard_paths
-from stages.shared.vocabulary.processor import processor
+from stages.shared.vocabulary import processor
 
 SHOWN_PIECES = 20
 """Unknown pieces that the record names."""

@@ -15,7 +15,7 @@ from stages.context import Context, StepContext, WorkerContext
 from stages.encode import EncodeConfig, EncodeInputs
 from stages.errors import StageError
 from stages.shared.shards import drop_shards_from, read_shard, row_counts, rows_of, shard_path, shard_paths, write_shard
-from stages.shared.vocabulary.processor import processor
+from stages.shared.vocabulary import processor
 
 MAX_16_BIT_PIECES = 65535
 """Largest vocabulary whose ids are stored in 16 bits."""

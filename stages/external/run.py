@@ -17,8 +17,8 @@ from stages.errors import StageError, TransientError
 from stages.external import ExternalConfig, ExternalInputs
 from stages.external.ctranslate2_model import CTranslate2Lines
 from stages.external.process import Translator
+from stages.shared.normalise import normalise
 from stages.shared.shards import read_shard, rows_of, shard_paths, write_shard, write_shards
-from stages.shared.text.normalise import normalise
 
 Job = tuple[ExternalInputs, ExternalConfig, WorkerContext]
 

@@ -12,7 +12,7 @@ from models.imports.marian import read_marian
 from stages.context import StepContext
 from stages.errors import DataError, unwritable
 from stages.import_network import ImportConfig, ImportInputs
-from stages.shared.vocabulary.dictionary import symbols
+from stages.shared.dictionary import symbols
 
 
 def run(inputs: ImportInputs, config: ImportConfig, context: StepContext) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +12,11 @@ from fewstep.candidates import CandidateOptions, CandidateTables, Floats, Ints, 
 from fewstep.vocabulary import RESERVED
 from kernels.candidates import Sentences
 from stages.context import Context
-from stages.lattice.figures import recall_curves
 from stages.lattice.links import Aligner
+from stages.shared.figures.canvas import as_svg, cycle, line, panel, style
 
 CANDIDATES = tuple(2**power for power in range(10))
+
 """Values of K: 1, 2, 4, ..., 512."""
 
 NAMES = {
@@ -24,9 +25,11 @@ NAMES = {
     "recall_shared_tokens": "shared vocabulary of K tokens",
     "recall_shared_vocabulary": "shared vocabulary, K tokens a source token",
 }
+
 """Names of metrics in the report."""
 
 SLOTS = 2048
+
 """Number of slots that are looked up at a time."""
 
 
@@ -215,3 +218,30 @@ def _caption(recall: Recall) -> str:
         "vocabulary)."
     )
     return lattice + (shared if recall.has_shared else "")
+
+
+def recall_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> str:
+    """Draw recall (0 to 1) against K on a binary logarithmic scale, with a line for each name."""
+    with style():
+        return _recall_curves(curves)
+
+
+def _recall_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> str:
+    figure, axes = panel()
+    for (name, curve), colour in zip(curves.items(), cycle(len(curves)), strict=True):
+        line(
+            axes,
+            [(count, 100 * share) for count, share in curve],
+            color=colour,
+            linewidth=1.8,
+            marker="o",
+            markersize=3,
+            label=name,
+        )
+    ticks = sorted({count for curve in curves.values() for count, _ in curve})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks, labels=[str(count) for count in ticks])
+    axes.set(title="Recall of target tokens, %", xlabel="K, candidates of a slot")
+    axes.set_ylim(0, 100)
+    axes.legend(fontsize=9)
+    return as_svg(figure)

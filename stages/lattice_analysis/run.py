@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -17,22 +17,26 @@ from models.lattice.decode import LatticeDecoder
 from stages.context import Context, StepContext
 from stages.errors import DataError
 from stages.lattice_analysis import LatticeAnalysisConfig, LatticeAnalysisInputs
-from stages.lattice_analysis.figures import latencies, rank_histograms
 from stages.shared.decoding.sentences import read_sentences
 from stages.shared.decoding.systems import load_for_worker
 from stages.shared.environment import environment
+from stages.shared.figures.canvas import SERIES, as_svg, key, panel, panels, style
 from stages.shared.statistics import evenly_spaced
 
 PARTS = ("lookup", "encoder", "scoring", "search")
+
 """The parts of decoding."""
 
 BATCH_TOKENS = 1000
+
 """Padded source tokens in a batch, EOS included."""
 
 ROUNDS = 3
+
 """Number of times that each sentence is timed; the median is used."""
 
 MAX_LENGTHS = (8, 16, 24, 32)
+
 """Upper ends of the classes of lengths in output tokens. A last class holds longer outputs."""
 
 
@@ -152,3 +156,35 @@ def length_name(tokens: int) -> str:
     index = bisect_left(MAX_LENGTHS, tokens)
     first = MAX_LENGTHS[index - 1] + 1 if index else 0
     return f"{first}+" if index == len(MAX_LENGTHS) else f"{max(first, 1)}-{MAX_LENGTHS[index]}"
+
+
+def rank_histograms(tokens: Mapping[int, int], bigrams: Mapping[int, int]) -> str:
+    """Draw histograms of the ranks of tokens (left) and bigrams (right). Keys are upper ends of classes: 1, 2, 4 (ranks 3, 4),
+    ..."""
+    with style():
+        figure, pair = panels()
+        for axes, counts, title in zip(pair, (tokens, bigrams), ("Tokens", "Bigrams"), strict=True):
+            total, classes = max(1, sum(counts.values())), sorted(counts)
+            shares = [100 * counts[rank] / total for rank in classes]
+            axes.bar(range(len(classes)), shares, color=SERIES[0])
+            axes.set_xticks(range(len(classes)), labels=[str(rank) for rank in classes])
+            axes.set(title=f"{title}, %", xlabel="rank before the search, up to")
+            axes.grid(visible=False, axis="x")
+        return as_svg(figure)
+
+
+def latencies(milliseconds: Mapping[str, Mapping[str, float]]) -> str:
+    """Draw stacked bars of milliseconds by class of output lengths and part of decoding."""
+    with style():
+        figure, axes = panel()
+        lengths = list(milliseconds)
+        heights = [0.0] * len(lengths)
+        for index, part in enumerate(next(iter(milliseconds.values()), {})):
+            values = [milliseconds[length][part] for length in lengths]
+            axes.bar(range(len(lengths)), values, bottom=heights, color=SERIES[index], label=part)
+            heights = [height + value for height, value in zip(heights, values, strict=True)]
+        axes.set_xticks(range(len(lengths)), labels=lengths)
+        axes.set(title="Milliseconds a sentence", xlabel="tokens of the output")
+        axes.grid(visible=False, axis="x")
+        key(figure, *axes.get_legend_handles_labels())
+        return as_svg(figure)

@@ -14,7 +14,7 @@ from fewstep.ngram import SEPARATORS
 from stages.artifacts import Text, Tokens, Vocabulary
 from stages.errors import DataError, StageError, unwritable
 from stages.shared.shards import read_shard, shard_paths
-from stages.shared.vocabulary.processor import processor
+from stages.shared.vocabulary import processor
 
 if TYPE_CHECKING:
     from stages.ngram import NgramConfig, NgramInputs

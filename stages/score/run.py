@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from stages.context import StepContext
 from stages.score import ScoreConfig, ScoreInputs
-from stages.score.breakdown import by_length, diversity
+from stages.score.breakdown import best_tokens, by_length, diversity, repeated, tokens_of
 from stages.score.metrics import comparison_for, compute_metrics
-from stages.score.repetition import best_tokens, repeated, tokens_of
 from stages.shared.decoding.sentences import best_in_order, ranked_in_order, read_sentences
 from stages.shared.scoring.metrics import decoded, word_splitter
 from stages.shared.scoring.ngram_metrics import head_and_tail

@@ -24,7 +24,7 @@ from stages.context import Context, StepContext
 from stages.errors import ArtifactError, unwritable
 from stages.shared.decoding.searches import with_tuned_options
 from stages.shared.tasks import TaskName, validation_quality
-from stages.shared.vocabulary.processor import processor
+from stages.shared.vocabulary import processor
 from stages.system import SystemConfig, SystemInputs
 
 

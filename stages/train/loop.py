@@ -21,7 +21,7 @@ from models.training import averaging
 from models.training.batch import pinned, prefetch_batches, shares
 from models.training.config import TrainingConfig, TrainingPrecision
 from models.training.finite import REMEDY, NotFiniteError
-from models.training.loop import updates
+from models.training.loop import Report, updates
 from models.training.memory import Passes, TrainingMemoryError
 from models.training.optimizer import Optimizer
 from models.training.parallel import any_worker
@@ -31,7 +31,6 @@ from models.training.worker import TrainingWorker
 from stages.context import WorkerContext
 from stages.errors import DataError, StageError, TransientError
 from stages.train import TrainConfig, TrainInputs
-from stages.train.meter import Meter, finite, perplexity
 from stages.train.state import TrainingFiles
 from stages.train.token_files import pool_stream, vocabulary_sizes
 from stages.train.validation import Validator
@@ -41,13 +40,16 @@ from stages.workers.interrupts import delayed_signals
 log = logging.getLogger("fewstep")
 
 KERNELS = "256"
+
 """Size of oneDNN's cache of compiled matrix products. Each takes about 0.6 MB, one update needs about 50, and the default is
 1024."""
 
 PROGRESS_SECONDS = 10.0
+
 """Seconds after which progress is reported where no log is due: on a slow machine 50 updates take minutes."""
 
 GPU_SAVE_CHECK_EVERY = 10
+
 """Updates between two checks whether to save, on a GPU, where each check waits for the device."""
 
 
@@ -234,3 +236,51 @@ def give_back_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+class Meter:
+    """Sums over the updates since the last line of metrics. Time outside of updates is not counted."""
+
+    def __init__(self) -> None:
+        self._reports: list[Report] = []
+        self._seconds = 0.0
+        self.resume()
+
+    def resume(self) -> None:
+        """Exclude the time since the last update."""
+        self._mark = time.monotonic()
+
+    def add(self, report: Report) -> None:
+        """Add the report of an update."""
+        self._reports.append(report)
+        self._seconds += time.monotonic() - self._mark
+        self.resume()
+
+    def line(self) -> dict[str, float]:
+        """Return the finite metrics of these updates, and reset the sums."""
+        reports, names = self._reports, list(self._reports[0].sums)
+        tensor = torch.stack([torch.stack([report.sums[name] for name in names]) for report in reports]).sum(0)
+        sums = dict(zip(names, tensor.tolist(), strict=True))
+        count = sums.pop("count")
+        self._seconds += time.monotonic() - self._mark
+        line = {name: value / count for name, value in sums.items()}
+        line |= {
+            "perplexity": perplexity(line.get("nll", line["loss"])),
+            "learning_rate": reports[-1].learning_rate,
+            "gradient_norm": float(reports[-1].gradient_norm),
+            "target_tokens_per_second": count / max(self._seconds, 1e-9),
+            "padding_efficiency": sum(r.real_tokens for r in reports) / sum(r.padded_tokens for r in reports),
+        }
+        self._reports, self._seconds = [], 0.0
+        self.resume()
+        return finite(line)
+
+
+def perplexity(nats: float) -> float:
+    """Return the perplexity of a loss in nats per token, with an upper limit of exp(100)."""
+    return math.exp(min(nats, 100.0))
+
+
+def finite(line: dict[str, float]) -> dict[str, float]:
+    """Return the finite values, since JSON has no others."""
+    return {name: value for name, value in line.items() if math.isfinite(value)}

@@ -28,7 +28,7 @@ from stages.shared.decoding.sentences import read_sentences
 from stages.shared.scoring.metrics import Comparison, score
 from stages.shared.scoring.tokenizers import tokenizer_of
 from stages.shared.tasks import TASKS
-from stages.shared.vocabulary.processor import processor
+from stages.shared.vocabulary import processor
 from stages.train import TrainConfig, TrainInputs
 from stages.train.token_files import TokenFiles, masking, vocabulary_sizes
 

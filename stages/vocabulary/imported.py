@@ -8,8 +8,8 @@ from typing import Any
 from fewstep.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 from stages.artifacts import ExternalFile
 from stages.errors import DataError
-from stages.shared.text.members import read_member
-from stages.shared.vocabulary.dictionary import BPE_CODES, FILLER, symbols
+from stages.shared.dictionary import BPE_CODES, FILLER, symbols
+from stages.shared.members import read_member
 from stages.vocabulary import PieceFiles
 
 BLOCK_BYTES = 1 << 20

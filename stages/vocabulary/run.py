@@ -16,7 +16,7 @@ from stages.artifacts import Text
 from stages.context import Context, StepContext
 from stages.errors import DataError
 from stages.shared.shards import read_shard, row_counts, shard_paths
-from stages.shared.vocabulary.processor import processor
+from stages.shared.vocabulary import processor
 from stages.vocabulary import BYTE_FALLBACK_SIZE, VocabularyConfig, VocabularyInputs
 from stages.vocabulary.imported import imported_models
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import fewstep
 from fewstep.text.normalise import MAX_MARKS, nfc
 from fewstep.vocabulary import clean
-from stages.shared.text.normalise import normalise
+from stages.shared.normalise import normalise
 
 MARKS = "\u0301\u0316\u0327\u0345\u093c\u05b0\U0001d16d"
 """Combining marks of different classes."""

@@ -14,7 +14,7 @@ from pipeline.config.schema import network_of
 from pipeline.data.pin import unpinned
 from pipeline.plan.step import Plan
 from pipeline.plan.wiring import build_plan
-from pipeline.run.shortages import shortages
+from pipeline.run.admission import shortages
 from pipeline.store.artifacts import Store
 from pipeline.store.downloads import RemoteFile
 from stages.workers import Resources

@@ -18,8 +18,8 @@ import stages.shared.decoding.systems
 from stages.artifacts import ExternalFile, System
 from stages.contrastive import STAGE, ContrastiveConfig, ContrastiveInputs
 from stages.contrastive.report import agreement
+from stages.contrastive.run import Pair, summarise
 from stages.contrastive.sentences import AGREEMENT, DISTANCES, FREQUENCIES, Error, embedded_distances, read_contrasts
-from stages.contrastive.summary import Pair, summarise
 from stages.errors import DataError
 from stages.shared.embedded.contrast import contrasts
 from stages.shared.figures.canvas import colours_of

@@ -25,8 +25,7 @@ from models.family import family_named
 from stages.artifacts import System, Text, Trained
 from stages.context import StepContext
 from stages.dag_analysis import STAGE, DagAnalysisConfig, DagAnalysisInputs
-from stages.dag_analysis.drawing import Drawing, Vertex, draw, drawing_of
-from stages.dag_analysis.figures import posteriors, statistics
+from stages.dag_analysis.drawing import Drawing, Vertex, draw, drawing_of, posteriors, statistics
 from stages.dag_analysis.run import cut
 from stages.dag_analysis.statistics import counts_of, summary
 from stages.errors import ArtifactError, DataError

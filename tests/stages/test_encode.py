@@ -14,7 +14,7 @@ from stages.encode.run import encode_lines, run
 from stages.errors import ArtifactError, StageError
 from stages.shared.embedded import pairs
 from stages.shared.shards import read_shard, row_counts, shard_path, shard_paths, write_shard
-from stages.shared.vocabulary.processor import processor
+from stages.shared.vocabulary import processor
 from stages.vocabulary import VocabularyConfig, VocabularyInputs
 from stages.vocabulary.run import run as train_vocabulary
 from stages.workers import LocalWorkers

@@ -29,7 +29,7 @@ from stages.ngram import job as ngram_job
 from stages.ngram.run import run
 from stages.shared.embedded import pairs
 from stages.shared.shards import write_shards
-from stages.shared.vocabulary.processor import processor
+from stages.shared.vocabulary import processor
 from stages.vocabulary import VocabularyConfig, VocabularyInputs
 from stages.vocabulary.run import run as train_vocabulary
 from stages.workers import Resources

@@ -23,9 +23,8 @@ from stages.artifacts import STOP, ExternalFile, Hypotheses, System, Text
 from stages.context import Context, WorkerContext
 from stages.errors import ArtifactError, StageError, TransientError
 from stages.score import STAGE, ScoreConfig, ScoreInputs
-from stages.score.breakdown import by_length, diversity, oracle
+from stages.score.breakdown import by_length, diversity, oracle, repeated
 from stages.score.comet import comet, comet_score
-from stages.score.repetition import repeated
 from stages.shared.decoding.sentences import Sentence
 from stages.shared.scoring.metrics import Comparison
 from stages.shared.shards import shard_path, write_shard

@@ -34,7 +34,7 @@ from stages.benchmark.tables import parts_table
 from stages.benchmark.timing import measure
 from stages.benchmark.translator import timed_translator
 from stages.errors import ArtifactError
-from stages.shared.vocabulary.processor import processor
+from stages.shared.vocabulary import processor
 from stages.system import STAGE, SystemConfig, SystemInputs
 from tests.stages.steps import context_in, rows_of, write_text
 

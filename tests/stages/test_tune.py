@@ -23,8 +23,7 @@ from fewstep.translation import Hypothesis
 from stages.artifacts import System, Tuned
 from stages.shared.decoding.searches import with_tuned_options
 from stages.tune import TuneConfig, TuneInputs
-from stages.tune.run import run
-from stages.tune.shortlist import Measured, ranks, smallest
+from stages.tune.run import Measured, ranks, run, smallest
 from tests.stages.steps import context_in, read_json, write_text
 
 # ---- length penalties

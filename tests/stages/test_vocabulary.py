@@ -12,7 +12,7 @@ from fewstep.vocabulary import RESERVED, UNK
 from stages.artifacts import ExternalFile, Text, Vocabulary
 from stages.errors import ArtifactError, DataError
 from stages.shared.embedded import pairs
-from stages.shared.vocabulary.processor import processor
+from stages.shared.vocabulary import processor
 from stages.vocabulary import PieceFiles, VocabularyConfig, VocabularyInputs
 from stages.vocabulary.run import _lines, run, with_fallback
 from tests.stages.steps import context_in, read_json, write_text
@@ -301,6 +301,6 @@ def test_other_dictionaries_are_refused(tmp_path: Path, data: bytes, message: st
 
 
 def test_rows_that_fairseq_overwrites_stay_in_place(tmp_path: Path) -> None:
-    from stages.shared.vocabulary.dictionary import symbols
+    from stages.shared.dictionary import symbols
 
     assert symbols("d", b"a 1\nb 2\na 3 #fairseq:overwrite\n\xe2\x96\x81 x 4\n") == ["a", "b", "▁ x"]

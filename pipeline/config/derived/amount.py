@@ -1,30 +1,39 @@
 """Values `auto`: numbers that follow from the amount of training text, by one rule for all pairs of languages.
 
 Some follow from the size and the updates of a network, stated or `auto`. The rule interpolates between recipes that were measured:
-29,000 pairs of Multi30k and 4.5 million pairs of WMT14. It is written out in `docs/guide/quickstart.md`.
-"""
+29,000 pairs of Multi30k and 4.5 million pairs of WMT14. It is written out in `docs/guide/quickstart.md`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fewstep.config.problems import KeyPath
 from models.training.config import TrainingConfig
-from pipeline.config.derived.pair_count import count_pairs
 from pipeline.config.expand import long_text
+from pipeline.config.texts import FORMATS, matching
 from pipeline.config.tree import Node, dotted
+from stages.artifacts import ExternalFile
 from stages.errors import DataError
 
 AUTO = "auto"
+
 DEFAULTS, VOCABULARY = ("defaults",), ("vocabulary",)
+
 LARGE = 500_000
+
 """Number of pairs from which networks of size `base` are trained, in larger batches."""
+
 REFERENCE_PAIRS, REFERENCE_UPDATES = 29_000, 7000
+
 """The amount of text and the updates of the recipe from which others are scaled."""
+
 VALIDATIONS = 14
+
 """Number of validations of a training, of which the best five checkpoints are averaged by default."""
 
 
@@ -54,8 +63,11 @@ class Rule(NamedTuple):
 
 
 SIZE, UPDATES = ("size",), ("training", "updates")
+
 USUAL: dict[KeyPath, Any] = {SIZE: "tiny", UPDATES: TrainingConfig.updates}
+
 """The causes of rules with their values where a config does not state them."""
+
 RULES: dict[KeyPath, Rule] = {
     SIZE: Rule(lambda pairs: "base" if pairs >= LARGE else "tiny"),
     ("dropout",): Rule(dropout),
@@ -65,6 +77,7 @@ RULES: dict[KeyPath, Rule] = {
     ("training", "warmup_updates"): Rule(lambda updates: min(updates // 7, 4000), UPDATES),
     ("training", "validate_every"): Rule(lambda updates: max(updates // VALIDATIONS, 1), UPDATES),
 }
+
 """Keys of `defaults`, the teacher and systems that may be `auto`, each after its cause."""
 
 
@@ -172,3 +185,53 @@ def _pairs(root: Node, first: Automatic, problems: list[str]) -> int:
     where = f"{first.node.where}: {dotted((*first.section, *first.key))}"
     problems.append(f"{where}: expected training text whose pairs can be counted; {reason}; state their number as corpus.pairs")
     return REFERENCE_PAIRS
+
+
+NAMED = ("sacrebleu", "mtdata", "opus")
+
+"""Keys of text that is known by name, and counted only when it was downloaded."""
+
+
+def count_pairs(text: Node) -> int:
+    """Return the pairs of a text in its long form; 0 for values of a wrong shape, which the validation reports.
+
+    Raises DataError for a part that cannot be counted: a missing file, or text that is not on this machine.
+    """
+    for key in NAMED:
+        if key in text.map and text.map[key].value:
+            raise DataError(f"text by name ({key}) is not on this machine")
+    embedded = text.map["embedded"].value if "embedded" in text.map else 0
+    found = embedded if isinstance(embedded, int) else 0
+    return found + sum(_file_pairs(file, kind) for kind in FORMATS if kind != "target" for file in _files(text, kind))
+
+
+def _files(text: Node, kind: str) -> Iterator[Node]:
+    files = text.map[kind].value if kind in text.map else []
+    yield from files if isinstance(files, list) else []
+
+
+def _file_pairs(file: Node, kind: str) -> int:
+    """Return the pairs of a file: a path, a pattern of paths, or a map of `path` or `url`."""
+    path, member = (file.map[key].value if key in file.map else "" for key in ("path", "member"))
+    if "url" in file.map:
+        raise DataError(f"{file.map['url'].plain()} is not on this machine")
+    path = path or file.value
+    if not isinstance(path, str) or not isinstance(member, str):
+        return 0
+    return sum(_count(one, member, *_state(one), kind) for one in matching(Path(path)))
+
+
+def _state(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from error
+    return status.st_size, status.st_mtime_ns
+
+
+@lru_cache(maxsize=256)
+def _count(path: Path, member: str, size: int, modified: int, kind: str) -> int:
+    """Return the rows of a file, or of its member; `size` and `modified` are part of the key of the cache."""
+    from stages.corpus.readers import READERS
+
+    return READERS.get(kind, READERS["lines"]).rows(ExternalFile(path, "", member))

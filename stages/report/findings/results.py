@@ -6,19 +6,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from stages.artifacts import Artifact
 from stages.errors import DataError
 from stages.report import Evaluated, ReportConfig, ReportInputs
 from stages.report.findings.comparisons import Comparison, compare
-from stages.report.findings.lead import Lead, lead_of
 from stages.report.findings.mutual_information import compare_pairs, information_tables
 from stages.report.findings.seeds import over_seeds, seed_tables
 from stages.shared.decoding.sentences import Sentence, best_in_order, read_sentences
 from stages.shared.figures.canvas import colours_of
 from stages.shared.figures.drawing import Colours
 from stages.shared.report_parts import Artifacts, Json, Part, Table, part_of
+from stages.shared.scoring.rouge import ROUGE, f_measures, sentences, tokens_of
 from stages.shared.tasks import SUMMARIZATION, TASKS, TRANSLATION, Task
 
 NAMES = {
@@ -36,7 +37,9 @@ NAMES = {
     "comet": "COMET",
     "perplexity": "perplexity",
 }
+
 """Display names of metrics, in the order of their columns."""
+
 LOWER_IS_BETTER = {"ter", "otem", "utem", "perplexity"}
 
 
@@ -249,3 +252,22 @@ def _corpus(directory: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Lead:
+    """The lead baseline of a test set."""
+
+    sentences: int
+    """Sentences of a summary: the mean number of sentences of a reference."""
+    scores: dict[str, float]
+    """ROUGE scores by metric."""
+
+
+def lead_of(rows: Sequence[Sentence], metrics: Mapping[str, Mapping[str, Any]]) -> Lead:
+    """Score the lead baseline with the ROUGE metrics among `metrics` (of an entry), computed as their signatures state."""
+    references = [row.references for row in rows]
+    count = max(1, round(fmean(len(sentences(text)) for texts in references for text in texts)))
+    leads = [" ".join(sentences(row.source)[:count]) for row in rows]
+    tokens = {name: tokens_of(metrics[name]["signature"]) for name in ROUGE if name in metrics}
+    return Lead(count, {name: round(fmean(f_measures(name, how, leads, references)), 4) for name, how in tokens.items()})

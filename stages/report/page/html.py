@@ -9,12 +9,11 @@ from stages.report.findings.results import Findings
 from stages.report.page.browser import browser
 from stages.report.page.draw import figure_element
 from stages.report.page.extras import Extras
-from stages.report.page.funnel import corpus
 from stages.report.page.headline import tiles
 from stages.report.page.markdown import lead_line, unknown_line
 from stages.report.page.markup import Markup, Section, count, element, section_element
 from stages.report.page.results_table import differences_table, explanation, results_table
-from stages.report.page.sections import analyses, reproduction, tables, training
+from stages.report.page.sections import analyses, corpus, reproduction, tables, training
 from stages.report.page.timeline import run_timeline
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep.text.normalise import normalise
-from stages.shared.text.normalise import normalise as normalise_array
+from stages.shared.normalise import normalise as normalise_array
 
 SPECIAL = (
     "a \u00a0\u202f\u00ad\u200b\u200c\u200d\u200e\u2060\u2066\ufeff\u2028\u3000\u2581\u0301\u0308e\u1100\u1161ب\u0915"

@@ -232,7 +232,7 @@ def test_lines_that_cannot_be_scored_are_named(directory):
 def test_lines_are_cleaned_as_training_text_is(line):
     import pyarrow as pa
 
-    from stages.shared.text.normalise import normalise
+    from stages.shared.normalise import normalise
 
     assert clean(line, 1) == normalise(pa.array([line]))[0].as_py()
 

@@ -18,9 +18,8 @@ import pytest
 from pipeline.config.texts import PairFiles, TextConfig
 from pipeline.data import mtdata_index, mtdata_sets, opus
 from pipeline.data.access import DataAccess
-from pipeline.data.licences import licence_of_test_set, stated
 from pipeline.data.mtdata_index import describe
-from pipeline.data.names import hub_name, is_mtdata_id, opus_name
+from pipeline.data.names import hub_name, is_mtdata_id, licence_of_test_set, opus_name, stated
 from pipeline.data.resolve import resolved_text
 from pipeline.plan.text_files import text_files
 from pipeline.store.downloads import RemoteFile

@@ -28,8 +28,8 @@ from stages.corpus.readers.reader import IndexedFile
 from stages.corpus.run import run
 from stages.errors import ArtifactError, DataError, StageError, TransientError
 from stages.shared.embedded import documents
+from stages.shared.normalise import normalise
 from stages.shared.shards import read_shards, row_counts, shard_path, shard_paths
-from stages.shared.text.normalise import normalise
 from stages.workers import A, LocalWorkers, R, T
 from tests.public_data import public_data
 from tests.stages.steps import context_in, opened, results, rows_of

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from stages.artifacts import ExternalFile
 from stages.corpus import CorpusConfig, CorpusInputs, Filters, TextFiles, duplicates
-from stages.corpus.filters import Cleaner, comparison_keys
+from stages.corpus.filters import Cleaner, comparison_keys, usual_ratio
 from stages.corpus.ledger import SAMPLES, Ledger
-from stages.corpus.length_ratio import usual_ratio
 from stages.corpus.run import run
 from stages.corpus.similarity import band_hashes
 from stages.errors import DataError
+from stages.shared.normalise import normalise
 from stages.shared.shards import read_shards
-from stages.shared.text.normalise import normalise
 from tests.stages.steps import context_in
 
 # ---- filters

@@ -27,7 +27,7 @@ from stages.corpus import packed as packed_files
 from stages.corpus.lines import read_lines
 from stages.corpus.readers import parquet as parquet_files
 from stages.errors import DataError
-from stages.shared.text.members import member_names
+from stages.shared.members import member_names
 from tests.stages.steps import opened, tables
 
 SOURCE = ["A man sleeps.", "Über  den Fluss", "", "日本語 text", "last line"]

@@ -16,10 +16,10 @@ from stages.report.figures import Point, pareto, quality_speed, training_curves
 from stages.report.findings.curves import Costs, read_costs, read_curves, thinned
 from stages.report.findings.results import NAMES, Findings, Outputs, Row
 from stages.report.findings.seeds import over_seeds, seed_tables
-from stages.report.findings.sentences import compact
-from stages.report.page.funnel import corpus
+from stages.report.page.browser import compact
 from stages.report.page.markdown import markdown
 from stages.report.page.markup import element, join, section_element
+from stages.report.page.sections import corpus
 from stages.report.page.timeline import by_stage, duration, lanes, run_timeline
 from stages.shared.figures.canvas import SERIES, colours_of, inlined
 from tests.stages.report.made_report import ENTRIES, page_of

@@ -1,1 +1,0 @@
-"""Archives of text, and the normalisation of text."""
