@@ -223,6 +223,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with TemporaryDirectory(prefix="fewstep-ctranslate2-") as temporary:
         folder = arguments.models or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
         models = [Model(folder, arguments.size, layers) for layers in depths(arguments.size)]
         sources = {batch: sentences(batch, arguments.tokens, VOCABULARY[arguments.size]) for batch in sorted(arguments.batches)}
         pieces = [[models[0].names[id_] for id_ in source] for source in sources[max(sources)]]

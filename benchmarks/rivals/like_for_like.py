@@ -1,13 +1,14 @@
 """This project's engine and others with the same networks, one token a step: the gain of the engine alone.
 
     python -m benchmarks.rivals.like_for_like [--size base] [--batches 1 8 32] [--threads 1 2] [--rounds 5] [--only 6-6]
-        [--settings FILE] [--bergamot PYTHON] [--json FILE]
+        [--settings FILE] [--models FOLDER] [--bergamot PYTHON] [--transformers PYTHON] [--json FILE]
 
 Each group of rows has networks of the same layers and the same choice of output tokens: a shortlist, which CTranslate2 has as a
 vocabulary map and Marian as a shortlist, or all tokens. Networks have random weights of 8 bits (CTranslate2: whichever compute
 type is the fastest) and read and write 27 tokens. Every other engine runs in a process of its own, with its user's environment,
 and times itself. CTranslate2's settings are those of `--settings` (`benchmarks.rivals.ctranslate2_settings` tries all and writes
-them; without the option they are tried first); the two fastest of each case take part, and the faster one is the row. In each round
+them; without the option they are tried first); the two fastest of each case take part, and the faster one is the row. transformers
+takes part in each precision, and the fastest one is the row; it has no shortlist. In each round
 the entries take turns (A B C A B C). A cell is the median of the rounds by one thread / by two; "x" is CTranslate2's time over the
 row's.
 """
@@ -28,10 +29,11 @@ from benchmarks.record import publish, spread
 from benchmarks.rivals.ctranslate2_settings import Model, Trial, depths, read_trials, try_settings
 from benchmarks.rivals.entries import CTranslate2, marian_turns, named
 from benchmarks.rivals.marian import Bergamot
+from benchmarks.rivals.transformers_entry import Transformers
 from fewstep.config.options import OutputLimits
 from fewstep.families.stepwise.config import StepwiseSearch
 
-CTRANSLATE2, MARIAN, OWN = "CTranslate2", "Marian (bergamot)", "fewstep"
+CTRANSLATE2, MARIAN, TRANSFORMERS, OWN = "CTranslate2", "Marian (bergamot)", "transformers", "fewstep"
 
 
 class Group(NamedTuple):
@@ -54,7 +56,8 @@ def main() -> None:
     groups = [Group(layers, short) for short in (True, False) for layers in depths(arguments.size)]
     groups = [group for group in groups if any(part in group.name for part in arguments.only)]
     with TemporaryDirectory(prefix="fewstep-rivals-") as temporary:
-        folder = Path(temporary)
+        folder = arguments.models or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
         found = list(_turns(arguments, groups, folder))
         results = measure(found, arguments.rounds)
     publish_results(arguments, groups, list(dict.fromkeys(turn.entry for turn in found)), results)
@@ -68,6 +71,9 @@ def _turns(arguments: argparse.Namespace, groups: Sequence[Group], folder: Path)
         if arguments.bergamot and group.short:
             other = Bergamot(arguments.bergamot, folder, size, group.layers, tokens, max(batches))
             yield from marian_turns({group.entry(MARIAN): other}, batches, threads, size, tokens)
+        if arguments.transformers and not group.short:
+            theirs = Transformers(arguments.transformers, size, tokens)
+            yield from theirs.turns(group.entry(TRANSFORMERS), group.layers, batches, threads)
         yield from turns({group.entry(OWN): own(size, group, tokens)}, batches, threads, tokens, VOCABULARY[size])
 
 
@@ -143,7 +149,9 @@ def arguments_of() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="+", default=[""], help="Only groups whose names contain one of these.")
     parser.add_argument("--settings", type=Path, help="Settings of CTranslate2 that were tried on this processor.")
+    parser.add_argument("--models", type=Path, help="Keep the converted models in this folder, or use those that are there.")
     parser.add_argument("--bergamot", metavar="PYTHON", help="An interpreter with the package bergamot, for its entries.")
+    parser.add_argument("--transformers", metavar="PYTHON", help="An interpreter with torch and transformers, for their entries.")
     parser.add_argument("--json", type=Path, help="Write the table to this file.")
     return parser.parse_args()
 

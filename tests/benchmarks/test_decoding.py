@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import struct
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from benchmarks.decoding.random_systems import SHORTLIST, lexicon
 from benchmarks.decoding.roofline import Network, least_seconds, sentence_bytes, stepwise
 from benchmarks.rivals import ctranslate2_settings, like_for_like, marian
 from benchmarks.rivals.ctranslate2_settings import OWN, Model, Setting, Trial, fastest, of_threads, settings_of_one_thread
+from benchmarks.rivals.transformers_entry import PRECISIONS, Transformers
 from fewstep.vocabulary import EOS, RESERVED
 from stages.benchmark.rivals import process
 from stages.benchmark.rivals.process import Process, users_environment
@@ -233,13 +235,35 @@ def test_hopeless_settings_are_not_tried_with_all_batches(monkeypatch: pytest.Mo
     assert [one[1:] for one in asked if one[0] == "int16"] == [(1, 0)], "a single call, which also prepares weights"
 
 
+OF_TRANSFORMERS = {"torch", "transformers"}
+
+
 def test_the_worker_needs_the_rival_alone() -> None:
-    for name in ("ctranslate2_worker", "bergamot_worker"):
+    own = {"ctranslate2_worker": {"ctranslate2", "sentencepiece"}, "bergamot_worker": set(), "transformers_worker": OF_TRANSFORMERS}
+    for name, allowed in own.items():
         (path,) = [path for folder in ("benchmarks", "stages") for path in (ROOT / folder).rglob(f"{name}.py")]
         tree = ast.parse(path.read_text(encoding="utf-8"))
         modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
         modules |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-        assert {module.partition(".")[0] for module in modules} - sys.stdlib_module_names <= {"ctranslate2", "sentencepiece"}
+        assert {module.partition(".")[0] for module in modules} - sys.stdlib_module_names <= allowed
+
+
+@pytest.mark.slow
+def test_transformers_writes_as_many_tokens_as_were_asked_for() -> None:
+    pytest.importorskip("transformers")
+    rival = Transformers(sys.executable, "tiny", 5)
+    assert {turn.setting: turn.milliseconds() > 0 for turn in rival.turns("x", (1, 1), [2], [1])} == dict.fromkeys(PRECISIONS, True)
+
+
+def test_the_scripts_of_the_page_need_the_rivals_alone() -> None:
+    page = (ROOT / "docs/guide/benchmark.md").read_text(encoding="utf-8")
+    scripts = re.findall(r"^python - [^\n]*<<'END'\n(.*?)^END$", page, re.MULTILINE | re.DOTALL)
+    assert len(scripts) == 3
+    for script in scripts:
+        tree = ast.parse(script)
+        modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        modules |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert modules - sys.stdlib_module_names <= {"ctranslate2", "dag_loss", *OF_TRANSFORMERS}
 
 
 def test_ctranslate2_writes_tokens_of_its_map_alone(tmp_path: Path) -> None:
