@@ -54,7 +54,8 @@ class Text(Artifact):
     """Parallel text.
 
     `shards/00000.arrow`, ... (id int64, source string, target string; for test sets with several references also references
-    list<string>, the target first), `text.json` (rows, shards, shard_rows), for training text also `ledger.json`.
+    list<string>, the target first), `text.json` (rows, shards, shard_rows), for training text, and for
+    text that lost units of its files, also `ledger.json`.
     """
 
 

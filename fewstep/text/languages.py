@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "bo", "yue"})
 """Languages that are written without spaces between words."""
@@ -43,3 +44,13 @@ def base_code(language: str) -> str:
     `zh_Hans` and `zho`."""
     code = re.split("[-_]", language.lower())[0]
     return ISO_639_3.get(code, code)
+
+
+@lru_cache(maxsize=1024)
+def is_language(code: str, wanted: str) -> bool:
+    """Return whether a text in the language `code` is one in the language `wanted`: `en-US` is `en`, but `en` is not `en-US`.
+
+    `code` may be a locale, such as `fr_FR.UTF-8` and `sr@latin`.
+    """
+    found, stated = (re.split("[-_]", re.split("[.@]", one.lower())[0]) for one in (code, wanted))
+    return base_code(found[0]) == base_code(stated[0]) and found[1 : len(stated)] == stated[1:]

@@ -11,21 +11,24 @@ import typer
 from pipeline.commands.planning import planned
 from pipeline.config.held_out import Pair
 from pipeline.config.starter import write_starter
+from pipeline.config.unit_files import UnitFiles
 from pipeline.plan.demand import demands, processor_hours
 from stages.errors import FewstepError
 
-Source = Annotated[Path, typer.Argument(metavar="SOURCE", help="Training text, one sentence a line.", show_default=False)]
-Target = Annotated[Path, typer.Argument(metavar="TARGET", help="Its translations, line by line.", show_default=False)]
+SOURCE = "Training text, one sentence a line; or a file of PO, TMX or XLIFF, or a folder of such files."
+Source = Annotated[Path, typer.Argument(metavar="SOURCE", help=SOURCE, show_default=False)]
+TARGET = "Its translations, line by line; none for files that have both sides."
+Target = Annotated[Path | None, typer.Argument(metavar="TARGET", help=TARGET, show_default=False)]
 Files = Annotated[tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET")]
 
 
 def init(
     source: Source,
-    target: Target,
+    target: Target = None,
     output: Annotated[Path, typer.Option("--output", metavar="DIRECTORY", help="A new directory.")] = Path("mine"),
     languages: Annotated[
         tuple[str, str] | None,
-        typer.Option(metavar="SOURCE TARGET", help="Language codes; default: the endings of the files' names."),
+        typer.Option(metavar="SOURCE TARGET", help="Language codes; default: those that the files' names or the files state."),
     ] = None,
     validation: Annotated[
         tuple[Path, Path] | None,
@@ -36,9 +39,9 @@ def init(
         typer.Option(metavar="SOURCE TARGET", help="Test text; default: pairs taken from the training text."),
     ] = None,
 ) -> None:
-    """Write a commented config for two files of parallel text, ready for `fewstep run`."""
+    """Write a commented config for parallel text, ready for `fewstep run`."""
     written = write_starter(
-        Pair(source, target),
+        UnitFiles.of(source) if target is None else Pair(source, target),
         output,
         languages=languages,
         validation=None if validation is None else Pair(*validation),
@@ -51,7 +54,7 @@ def init(
         raise
     trainings = demands(settings)
     for name, pairs in written.held_out.items():
-        print(f"held out: {pairs:,} of {written.pairs:,} pairs for {name}, in blocks that pass the filters")
+        print(f"held out: {pairs:,} of {written.pairs:,} pairs for {name}, {written.way}")
     updates = sum(one.updates for one in trainings)
     print(
         f"a run has {len(steps.steps)} steps; {len(trainings)} of them train for {updates:,} updates in all, "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -27,23 +28,61 @@ SLACK = 2
 """Pairs of a block that are looked at for each that is taken, since some do not pass the filters."""
 
 
+Rows = Callable[[], Iterator[tuple[str, ...]]]
+"""A function that yields the pairs of a text."""
+
+
 class Pair(NamedTuple):
     """The two files of a parallel text."""
 
     source: Path
     target: Path
 
+    def size(self) -> int:
+        """Return the number of pairs. Raises DataError for files that differ in their number of lines or cannot be read."""
+        counts = [sum(1 for _ in _lines(path)) for path in self]
+        if counts[0] != counts[1]:
+            raise DataError(f"init: expected as many lines in {self.target} as in {self.source} ({counts[0]}), got {counts[1]}")
+        return counts[0]
 
-def count_pairs(text: Pair) -> int:
-    """Return the number of pairs. Raises DataError for files that differ in their number of lines or cannot be read."""
-    counts = [sum(1 for _ in _lines(path)) for path in text]
-    if counts[0] != counts[1]:
-        raise DataError(f"init: expected as many lines in {text.target} as in {text.source} ({counts[0]}), got {counts[1]}")
-    return counts[0]
+    def __str__(self) -> str:
+        return str(self.source)
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """Yield the pairs."""
+        return zip(*map(_lines, self), strict=True)
 
 
-def take_blocks(text: Pair, languages: tuple[str, str], count: int, names: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
+def take_files(counts: Mapping[str, int], names: Sequence[str]) -> dict[str, list[str]]:
+    """Return whole files for each named text, by the pairs of each file: as many as fit, in the order of their names' digests.
+
+    Pairs of one file resemble each other, so that its other pairs would be known. Raises DataError if no file is left to train on.
+    """
+    quota = min(PAIRS, int(SHARE * sum(counts.values())))
+    rest = sorted((name for name, pairs in counts.items() if pairs), key=lambda name: hashlib.sha256(name.encode()).digest())
+    found = dict[str, list[str]]()
+    for text in names:
+        taken, pairs = list[str](), 0
+        for name in rest:
+            if pairs + counts[name] <= quota:
+                taken.append(name)
+                pairs += counts[name]
+        found[text] = taken or sorted(rest, key=counts.__getitem__)[:1]
+        rest = [name for name in rest if name not in found[text]]
+    if not rest or not all(found.values()):
+        raise DataError(
+            f"init: expected more than {len(names)} files with pairs, got {sum(map(bool, counts.values()))}; name the texts to "
+            f"hold out with {' and '.join(f'--{name}' for name in names)}"
+        )
+    return found
+
+
+def take_blocks(
+    text: Rows, place: str, languages: tuple[str, str], count: int, names: Sequence[str]
+) -> dict[str, list[tuple[str, str]]]:
     """Return pairs for each named text: the first of evenly spaced blocks that pass the filters of a run, none of them twice.
+
+    `place` names the text in errors.
 
     Raises DataError for a text of less than 1 / `SHARE` pairs and for blocks of which no pair passes.
     """
@@ -51,8 +90,8 @@ def take_blocks(text: Pair, languages: tuple[str, str], count: int, names: Seque
         return {}
     taken = min(PAIRS, int(SHARE * count))
     if taken == 0:
-        raise DataError(f"{text.source}: expected at least {round(1 / SHARE)} pairs to take test pairs from, got {count}")
-    sample = _table(islice(zip(*map(_lines, text), strict=True), SAMPLE))
+        raise DataError(f"{place}: expected at least {round(1 / SHARE)} pairs to take test pairs from, got {count}")
+    sample = _table(islice(text(), SAMPLE))
     cleaner = Cleaner(Filters(), *languages, comparison_keys(pa.array([], pa.string())), usual_ratio([sample]))
     found: dict[str, list[tuple[str, str]]] = {name: [] for name in names}
     seen = set[tuple[str, str]]()
@@ -64,18 +103,16 @@ def take_blocks(text: Pair, languages: tuple[str, str], count: int, names: Seque
         pairs += dict.fromkeys(good)
     for name, pairs in found.items():
         if not pairs:
-            raise DataError(
-                f"{text.source}: expected pairs that pass the filters for the {name} text, got none; name one with --{name}"
-            )
+            raise DataError(f"{place}: expected pairs that pass the filters for the {name} text, got none; name one with --{name}")
     return found
 
 
-def _blocks(text: Pair, count: int, taken: int, texts: int) -> Iterator[pa.Table]:
+def _blocks(text: Rows, count: int, taken: int, texts: int) -> Iterator[pa.Table]:
     """Yield the blocks of all texts in turn, in the order of the file."""
     blocks = min(BLOCKS, taken)
     region = count // (blocks * texts)
     length = min(region, SLACK * -(-taken // blocks))
-    rows = zip(*map(_lines, text), strict=True)
+    rows = text()
     for _ in range(blocks * texts):
         yield _table(islice(rows, length))
         for _skipped in islice(rows, region - length):

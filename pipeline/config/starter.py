@@ -7,11 +7,12 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
-from pipeline.config.held_out import Pair, count_pairs, take_blocks
+from pipeline.config.held_out import Pair, take_blocks, take_files
+from pipeline.config.unit_files import UnitFiles, UnitText, unit_format
 from stages.errors import DataError
 
 LANGUAGE = re.compile(r"\.([a-z]{2,3}(?:[-_][A-Za-z]{2,4})?)(?:\.(?:gz|zst|bz2|xz|txt))*$")
@@ -19,23 +20,8 @@ CODE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]{2,8})*")
 """A language code: ISO 639 with script or region, such as pt-BR."""
 MAX_NAME = 64
 """Characters of the name of a run."""
-NO_LINES = {
-    ".po",
-    ".pot",
-    ".tmx",
-    ".xlf",
-    ".xliff",
-    ".csv",
-    ".tsv",
-    ".parquet",
-    ".json",
-    ".jsonl",
-    ".xml",
-    ".html",
-    ".docx",
-    ".pdf",
-}
-"""Suffixes of files that do not hold one sentence a line."""
+NO_LINES = {".csv", ".tsv", ".parquet", ".json", ".jsonl", ".xml", ".html", ".docx", ".pdf"}
+"""Suffixes of files that hold neither one sentence a line nor units of a format that is read."""
 
 
 class Starter(NamedTuple):
@@ -46,10 +32,12 @@ class Starter(NamedTuple):
     """Pairs of the training text."""
     held_out: dict[str, int]
     """Pairs that were taken for each text."""
+    way: str
+    """How they were taken."""
 
 
 def write_starter(
-    train: Pair,
+    train: Pair | UnitFiles,
     directory: Path,
     *,
     languages: tuple[str, str] | None = None,
@@ -58,25 +46,38 @@ def write_starter(
 ) -> Starter:
     """Write `config.yaml` into a new directory, which appears when it is complete.
 
-    Where no validation or test text is given, blocks of the training text that pass the filters of a run are written beside the
-    config. A run drops pairs from its training text that occur in one of them. Raises DataError for a directory that exists, for
-    files that cannot be read, that differ in their number of lines or that are the same, and for languages that are unknown or
-    equal.
+    Where no validation or test text is given, pairs of the training text are taken for it: of several files of units whole files,
+    which stay where they are; otherwise blocks of pairs that pass the filters of a run, which are written beside the config. A run
+    drops pairs from its training text that occur in one of them. Raises DataError for a directory that exists, for files that
+    cannot be read, that differ in their number of lines or that are the same, and for languages that are unknown or equal.
     """
     if directory.exists():
         raise DataError(f"init: expected a new directory, got {directory}, which exists; remove it or name another with --output")
-    _check_files(train)
-    codes = _checked(languages or _languages_of(train))
-    count = count_pairs(train)
+    if isinstance(train, Pair):
+        _check_files(train)
+    codes = _checked(languages or (_languages_of(train) if isinstance(train, Pair) else train.languages()))
+    text = train if isinstance(train, Pair) else train.read(codes)
+    count = text.size()
     wanted = [name for name, given in (("validation", validation), ("test", test)) if given is None]
-    held_out = take_blocks(train, codes, count, wanted)
-    made = {name: Pair(*(directory.absolute() / f"{name}.{code}" for code in codes)) for name in wanted}
-    texts = {"train": train, "validation": validation or made["validation"], "test": test or made["test"]}
-    files = {
-        path.name: "".join(f"{pair[side]}\n" for pair in held_out[name]) for name in wanted for side, path in enumerate(made[name])
-    }
+    texts = {name: _pair_entry(given) for name, given in (("validation", validation), ("test", test)) if given is not None}
+    if isinstance(text, UnitText) and len(text.pairs) > len(wanted):
+        taken, files, way = take_files(text.pairs, wanted), dict[str, str](), "in whole files"
+        texts |= {name: text.entry(found) for name, found in taken.items()}
+        held_out = {name: sum(map(text.pairs.__getitem__, found)) for name, found in taken.items()}
+    else:
+        blocks, way = take_blocks(text.rows, str(text), codes, count, wanted), "in blocks that pass the filters"
+        made = {name: Pair(*(directory.absolute() / f"{name}.{code}" for code in codes)) for name in wanted}
+        sides = [(path, side, blocks[name]) for name in wanted for side, path in enumerate(made[name])]
+        files = {path.name: "".join(f"{pair[side]}\n" for pair in pairs) for path, side, pairs in sides}
+        texts |= {name: _pair_entry(pair) for name, pair in made.items()}
+        held_out = {name: len(found) for name, found in blocks.items()}
+    texts["train"] = text.entry() if isinstance(text, UnitText) else _pair_entry(text)
     _write(directory, files | {"config.yaml": _config(directory.name, codes, texts, count)})
-    return Starter(directory / "config.yaml", count, {name: len(found) for name, found in held_out.items()})
+    return Starter(directory / "config.yaml", count, held_out, way)
+
+
+def _pair_entry(pair: Pair) -> dict[str, Any]:
+    return {"source": str(pair.source.absolute()), "target": str(pair.target.absolute())}
 
 
 def _write(directory: Path, files: dict[str, str]) -> None:
@@ -112,6 +113,8 @@ def _check_files(train: Pair) -> None:
                 f"init: expected text files with one sentence a line, got {path} ({', '.join(found)}); extract its sentences first"
                 " (tables with columns are read by a config: corpus.train: {tsv: FILE} or {parquet: FILE})"
             )
+        if unit_format(path):
+            raise DataError(f"init: expected two files with one sentence a line, got {path}, which has both sides; name it alone")
     if train.source.exists() and train.target.exists() and train.source.samefile(train.target):
         raise DataError(f"init: expected two files, got {train.source} for both sides; name the translations as the second file")
 
@@ -136,17 +139,16 @@ def _checked(codes: tuple[str, str]) -> tuple[str, str]:
     return codes
 
 
-def _config(name: str, codes: tuple[str, str], texts: dict[str, Pair], count: int) -> str:
-    files = {
-        text: _flow({"source": str(pair.source.absolute()), "target": str(pair.target.absolute())}) for text, pair in texts.items()
-    }
+def _config(name: str, codes: tuple[str, str], texts: dict[str, dict[str, Any]], count: int) -> str:
+    files = {text: _flow(entry) for text, entry in texts.items()}
     return f"""\
 # A run on {count:,} pairs of your own text. `fewstep plan` lists its steps, `fewstep run` runs them.
 # Every other key has a default; docs/reference/config.md describes all of them.
 name: {re.sub("[^A-Za-z0-9_-]", "-", name)[:MAX_NAME]}
 languages: {_flow({"source": codes[0], "target": codes[1]})}
 
-# Two files each, one sentence a line, plain or compressed with gzip, zstd, bzip2 or xz; a list of files is joined in order.
+# `source` and `target` have one sentence a line; `po`, `tmx` and `xliff` have units with both sides. Files may be compressed with
+# gzip, zstd, bzip2 or xz; a list of files, or the files that match a pattern, are joined in order.
 # Pairs that also occur in the validation or test text are dropped from the training text.
 corpus:
   train: {files["train"]}
@@ -185,6 +187,6 @@ systems:
 """
 
 
-def _flow(values: dict[str, str]) -> str:
+def _flow(values: dict[str, Any]) -> str:
     """Return a map in one line of YAML, quoted where needed."""
     return yaml.safe_dump(values, default_flow_style=True, allow_unicode=True, sort_keys=False, width=10**9).strip()

@@ -71,13 +71,22 @@ class PairFiles:
     """Files of two columns, source and target, separated by a tab; or of more columns, with `columns`."""
     parquet: tuple[File, ...] = ()
     """Parquet files with text columns `source` and `target`, with columns named like the languages, or with `columns`."""
+    po: tuple[File, ...] = ()
+    """Files of GNU gettext (`locale/**/*.po`): messages with translations that are neither fuzzy nor obsolete."""
+    tmx: tuple[File, ...] = ()
+    """Translation memories (TMX): units that have both languages."""
+    xliff: tuple[File, ...] = ()
+    """Files of XLIFF 1.2 and 2.x: units with targets that need no review."""
 
 
 FORMATS = tuple(field.name for field in fields(PairFiles))
 """The keys of `PairFiles`."""
 
-PAIR_FORMATS: dict[str, type[int | str]] = {"tsv": int, "parquet": str}
-"""The keys of formats with both sides in a file, with the type of the columns that `columns` states."""
+PAIR_FORMATS = tuple(name for name in FORMATS if name not in ("source", "target"))
+"""The keys of formats with both sides in a file."""
+
+COLUMN_TYPES: dict[str, type[int | str]] = {"tsv": int, "parquet": str}
+"""The keys of formats with columns, with the type of what `columns` states."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +126,8 @@ class SacrebleuText:
 class TextConfig(PairFiles):
     """One parallel text: from the embedded corpus, by a name of sacrebleu, or of files and other named data sets, which are joined.
 
-    Text of several kinds is joined in the order source and target, tsv, parquet; data sets of `mtdata` and `opus` come after files
-    of their format.
+    Text of several kinds is joined in the order of the keys, source and target first; data sets of `mtdata` and `opus` come after
+    files of their format.
     """
 
     embedded: Annotated[int, Ge(0)] = 0

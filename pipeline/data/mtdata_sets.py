@@ -20,10 +20,13 @@ from pipeline.data.records import about, record_of
 from pipeline.store.downloads import RemoteFile
 from stages.errors import DataError
 
+KINDS = ("source", "target", "tsv", "tmx")
+"""Keys of the files of a data set."""
 ARCHIVES = ("zip", "tar", "tar.gz", "tgz")
 LINES = ("txt", "txt.gz", "raw", "raw.gz")
 """Formats of files with one sentence a line."""
 TABLES = ("tsv", "tsv.gz")
+MEMORIES = ("tmx", "tmx.gz")
 
 
 def mtdata_texts(names: Sequence[str], access: DataAccess) -> list[PairFiles]:
@@ -43,7 +46,7 @@ def mtdata_texts(names: Sequence[str], access: DataAccess) -> list[PairFiles]:
         key = f"mtdata:{name}:{'-'.join(access.languages)}"
         with about(name):
             record = record_of(key, access, lambda _, name=name: resolve(name))  # type: ignore[misc]
-        sides = {kind: tuple(RemoteFile(**_tuples(file)) for file in record[kind]) for kind in ("source", "target", "tsv")}
+        sides = {kind: tuple(RemoteFile(**_tuples(file)) for file in record.get(kind, ())) for kind in KINDS}
         found.append(PairFiles(**sides))
     return found
 
@@ -78,10 +81,12 @@ def _files(name: str, entry: dict[str, Any], access: DataAccess) -> PairFiles:
         first, second = (column + 1 for column in entry["columns"] or (0, 1))
         columns = (second, first) if swapped else (first, second)
         return PairFiles(tsv=tuple(RemoteFile(**part, columns=columns) for part in parts))
+    if kind in MEMORIES:
+        return PairFiles(tmx=tuple(RemoteFile(**part) for part in parts))
     raise DataError(
-        f"expected two files of lines, or tsv, in an archive ({', '.join(ARCHIVES)}) or by themselves, got {len(parts)} of format "
-        f"{entry['format']} {entry['inner']}; run mtdata get -l {'-'.join(access.languages)} -tr {name} -o DIRECTORY, and name its "
-        "files"
+        f"expected two files of lines, tsv or tmx, in an archive ({', '.join(ARCHIVES)}) or by themselves, got {len(parts)} of "
+        f"format {entry['format']} {entry['inner']}; run mtdata get -l {'-'.join(access.languages)} -tr {name} -o DIRECTORY, and "
+        "name its files"
     )
 
 

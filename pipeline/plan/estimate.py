@@ -131,7 +131,7 @@ def _text_rows(step: Step) -> int:
         return config.embedded
     from stages.corpus.indexed_text import count_rows
 
-    return count_rows(inputs.files)
+    return count_rows(inputs.files, config.languages)
 
 
 def _rows(directory: Path) -> int | None:

@@ -13,7 +13,7 @@ from stages.stage import Implementation, Stage
 
 @dataclass(frozen=True)
 class TextFiles:
-    """The user's files of one text: `source` and `target`, `tsv`, or `parquet`. Several files are concatenated in order."""
+    """The user's files of one text: `source` and `target`, or formats of both sides. Several files are concatenated in order."""
 
     source: tuple[ExternalFile, ...] = ()
     target: tuple[ExternalFile, ...] = ()
@@ -21,6 +21,9 @@ class TextFiles:
     """Further references of a test set. The files of each are concatenated in order."""
     tsv: tuple[ExternalFile, ...] = ()
     parquet: tuple[ExternalFile, ...] = ()
+    po: tuple[ExternalFile, ...] = ()
+    tmx: tuple[ExternalFile, ...] = ()
+    xliff: tuple[ExternalFile, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,5 +90,5 @@ class CorpusConfig:
 
 
 STAGE: Stage[CorpusInputs, CorpusConfig, Text] = Stage(
-    name="corpus", version=3, run=Implementation(__name__), output=Text, distributes=True
+    name="corpus", version=4, run=Implementation(__name__), output=Text, distributes=True
 )

@@ -22,6 +22,7 @@ from stages.corpus.filters import Cleaner, comparison_keys, usual_ratio
 from stages.corpus.job import Job
 from stages.corpus.language import OtherLanguage
 from stages.corpus.ledger import Ledger
+from stages.corpus.readers.reader import SKIPPED
 from stages.corpus.similarity import band_hashes
 from stages.errors import DataError
 from stages.shared.normalise import normalise
@@ -51,7 +52,7 @@ class CleanPiece:
 
 def make_measurer(job: Job) -> Callable[[int], float]:
     """Return a function that measures the usual ratio of the lengths of both sides in a number of rows from the beginning."""
-    return lambda rows: usual_ratio(map(_normalised, job.text.read(0, rows)))
+    return lambda rows: usual_ratio(map(_normalised, map(_pairs, job.text.read(0, rows))))
 
 
 def make_cleaner(argument: tuple[Job, float]) -> Callable[[int], Ledger]:
@@ -93,19 +94,29 @@ def _clean(job: Job, cleaner: Cleaner | None, piece: int) -> Ledger:
 
 def _kept(table: pa.Table, cleaner: Cleaner | None, ledger: Ledger, start: int) -> pa.Table:
     """Return the pairs of a table that pass the filters, and count the others. `start` rows of the text are before the table."""
-    kept = ledger.enter(table, cleaner.masks(table) if cleaner else {}, start)
+    masks = {}
+    if SKIPPED in table.column_names:
+        reasons = table[SKIPPED]
+        masks = {reason: pc.equal(reasons, reason).to_numpy() for reason in reasons.unique().to_pylist() if reason}
+        table = table.drop_columns(SKIPPED)
+    kept = ledger.enter(table, masks | (cleaner.masks(table) if cleaner else {}), start)
     return table.add_column(0, ROW, pa.array(range(start, start + table.num_rows), pa.int64())).filter(pa.array(kept))
+
+
+def _pairs(table: pa.Table) -> pa.Table:
+    """Return the rows that are pairs."""
+    return table.filter(pc.equal(table[SKIPPED], "")) if SKIPPED in table.column_names else table
 
 
 def _normalised(table: pa.Table) -> pa.Table:
     """Normalise every side. Further references become one column of lists that begin with the target."""
-    sides = {name: normalise(table[name].combine_chunks()) for name in table.column_names}
+    sides = {name: normalise(table[name].combine_chunks()) for name in table.column_names if name != SKIPPED}
     others = [name for name in sides if name not in ("source", "target")]
     columns = {"source": sides["source"], "target": sides["target"]}
     if others:
         rows = zip(*(sides[name].to_pylist() for name in ("target", *others)), strict=True)
         columns["references"] = pa.array([list(row) for row in rows], pa.list_(pa.string()))
-    return pa.table(columns)
+    return pa.table(columns | ({SKIPPED: table[SKIPPED]} if SKIPPED in table.column_names else {}))
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,9 @@ class EmbeddedText:
             sides = (first, second) if forth else (second, first)
             yield pa.table([pa.array(side, pa.string()) for side in sides], ["source", "target"])
 
+    def place(self, row: int) -> None:
+        """Return None, since the text has no files."""
+
     def counts(self) -> Iterator[tuple[str, IndexedFile]]:
         """Yield nothing, since the text has no files."""
         return iter(())

@@ -19,7 +19,6 @@ from stages.corpus import TextFiles
 from stages.corpus.limits import within_batches
 from stages.corpus.phases import Phases
 from stages.corpus.readers import READERS
-from stages.corpus.readers.lines import unpack
 from stages.corpus.readers.reader import IndexedFile
 from stages.errors import DataError
 from stages.shared.shards import rechunk
@@ -87,6 +86,15 @@ class IndexedText:
                 streams = [_stream(side.read(begin, end, self.languages)) for side in group]
                 yield from _side_by_side(group, zip_longest(*streams), end - begin)
 
+    def place(self, row: int) -> tuple[int, int]:
+        """Return the file of a row, as its number in `counts` from 1, and the line of the file at which the row begins."""
+        for side, file in ((group[0], file) for group in self.groups for file in group[0].files):
+            if row < file.rows:
+                number = next(number for number, (name, one) in enumerate(self.counts(), 1) if one is file and name == side.name)
+                return number, READERS[side.format].line(file, row)
+            row -= file.rows
+        raise IndexError(f"expected a row of {self.rows}, got one {row} rows behind the last")
+
     def counts(self) -> Iterator[tuple[str, IndexedFile]]:
         """Yield the side and index of each file, in the order in which a reader of tables of `BATCH_ROWS` rows comes to its end."""
         for group in self.groups:
@@ -105,9 +113,9 @@ def open_text(files: TextFiles, languages: tuple[str, str], folder: Path, phases
     """
     formats = _formats(files)
     sides = [side for given in formats for side in given]
-    texts = _texts(sides, folder, phases)
+    texts = _texts(sides, languages, folder, phases)
     entries = list(dict.fromkeys((kind, file) for _, kind, side in sides for file in side))
-    wanted = [(kind, file, texts.get(file, file.path), languages) for kind, file in entries]
+    wanted = [(kind, file, texts.get((kind, file), file.path), languages) for kind, file in entries]
     ((_, parts),) = phases.map(make_lister, None, [wanted])
     every = [span for its_spans in parts for span in its_spans]
     quick = sum(span.stop - span.start for span in every) <= QUICK_BYTES and len(every) <= MAX_QUICK_FILES
@@ -115,7 +123,7 @@ def open_text(files: TextFiles, languages: tuple[str, str], folder: Path, phases
     index, first = dict[tuple[str, ExternalFile], IndexedFile](), 0
     for (kind, file), its_spans in zip(entries, parts, strict=True):
         found = [rows for number in range(first, first + len(its_spans)) for rows in counts.pop(number)]
-        index[kind, file] = IndexedFile.of(file, texts.get(file, file.path), found)
+        index[kind, file] = IndexedFile.of(file, texts.get((kind, file), file.path), found)
         first += len(its_spans)
     groups: list[tuple[Side, ...]] = []
     for given in formats:
@@ -123,9 +131,9 @@ def open_text(files: TextFiles, languages: tuple[str, str], folder: Path, phases
     return IndexedText(languages, tuple(groups))
 
 
-def count_rows(files: TextFiles) -> int:
+def count_rows(files: TextFiles, languages: tuple[str, str]) -> int:
     """Return the number of pairs of a text, as its first sides have them. Raises DataError for a file that cannot be read."""
-    return sum(READERS[kind].rows(file) for (_, kind, side), *_ in _formats(files) for file in side)
+    return sum(READERS[kind].rows(file, languages) for (_, kind, side), *_ in _formats(files) for file in side)
 
 
 def make_lister(_: None) -> Any:
@@ -143,20 +151,23 @@ def make_unpacker(context: WorkerContext) -> Any:
     return partial(_unpack, context)
 
 
-def _unpack(context: WorkerContext, pair: tuple[ExternalFile, Path]) -> None:
-    unpack(*pair, context)
+def _unpack(context: WorkerContext, packed: tuple[str, ExternalFile, Path, tuple[str, str]]) -> None:
+    kind, file, text, languages = packed
+    READERS[kind].unpack(file, text, languages, context)
 
 
-def _texts(sides: Iterable[FileSide], folder: Path, phases: Phases) -> dict[ExternalFile, Path]:
-    """Return the copies of packed files, which are decompressed unless an earlier attempt has done so."""
+def _texts(
+    sides: Iterable[FileSide], languages: tuple[str, str], folder: Path, phases: Phases
+) -> dict[tuple[str, ExternalFile], Path]:
+    """Return the copies of packed files, which are unpacked unless an earlier attempt has done so."""
     texts = {
-        file: folder / f"{hashlib.sha256(repr(file).encode()).hexdigest()[:16]}.txt"
+        (kind, file): folder / f"{hashlib.sha256(repr((kind, file, languages)).encode()).hexdigest()[:16]}.txt"
         for _, kind, files in sides
         for file in files
         if READERS[kind].packed(file)
     }
-    missing = [(file, text) for file, text in texts.items() if not text.exists()]
-    quick = len(missing) <= MAX_QUICK_FILES and sum(_size(file.path) for file, _ in missing) <= QUICK_BYTES
+    missing = [(kind, file, text, languages) for (kind, file), text in texts.items() if not text.exists()]
+    quick = len(missing) <= MAX_QUICK_FILES and sum(_size(file.path) for _, file, *_ in missing) <= QUICK_BYTES
     for _ in phases.map(make_unpacker, phases.context.for_workers(), missing, quick=quick):
         pass
     return texts

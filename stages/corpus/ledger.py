@@ -9,8 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fewstep.documents.document import SKIP_REASONS
+
 REASONS = ("empty", "length", "word", "ratio", "letters", "identical", "overlap", "duplicate")
-"""Reasons to drop a pair. A pair is counted under the first that applies."""
+"""Reasons to drop a pair, after those for which a unit of a file is none (`fewstep.documents.document.SKIP_REASONS`). A pair is
+counted under the first that applies."""
 OPTIONAL_REASONS = ("language", "similar")
 """Further reasons, of filters that are off by default: another language, and similarity to an earlier pair. They come last, and
 are in the ledger only if they were asked for."""
@@ -31,7 +34,8 @@ class Ledger:
     pairs_out: int = 0
     dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
     samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """The first `SAMPLES` dropped pairs of each reason, with their position in the text counted from 1."""
+    """The first `SAMPLES` dropped pairs of each reason, with their position in the text counted from 1. In the ledger of a text
+    they also have the number of their file among the ledger's `files`, and their line in it, from 1."""
 
     def enter(self, table: pa.Table, masks: dict[str, Mask], start: int) -> Mask:
         """Count the pairs of a table and return which are kept [N]. A pair is dropped by the first mask that is true for it.
@@ -65,7 +69,9 @@ class Ledger:
             self.samples[reason] = both[:SAMPLES]
 
     def to_json(self) -> dict[str, Any]:
-        return {"pairs_in": self.pairs_in, "pairs_out": self.pairs_out, "dropped": self.dropped, "samples": self.samples}
+        reasons = [reason for reason in (*SKIP_REASONS, *REASONS, *OPTIONAL_REASONS) if reason in self.dropped]
+        dropped = {reason: self.dropped[reason] for reason in reasons}
+        return {"pairs_in": self.pairs_in, "pairs_out": self.pairs_out, "dropped": dropped, "samples": self.samples}
 
 
 def sample(row: int, source: str, target: str) -> dict[str, Any]:

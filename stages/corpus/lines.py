@@ -67,14 +67,16 @@ def _decoded(path: Path, data: bytes, line: int, position: int) -> pa.StringArra
     return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
 
 
-def blocks_of(path: Path, member: str = "") -> Iterator[bytes]:
+def blocks_of(path: Path, member: str = "", *, wide: bool = False) -> Iterator[bytes]:
     """Yield the text of a file, or of a member of an archive, decompressed, in blocks of at most `BLOCK_BYTES`.
+
+    `wide`: the text may be in UTF-16, which its bytes stay in.
 
     Raises DataError for a file that cannot be read.
     """
     with readable(path):
         require_regular(path)
-        read = partial(text_blocks, name=path / member)
+        read = partial(text_blocks, name=path / member, wide=wide)
         if member:
             yield from within_ratio(path, read_member(path, member, read))
             return

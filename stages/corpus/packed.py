@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import lzma
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +32,7 @@ def compression_of(path: Path) -> str | None:
         return _compression(file, path)
 
 
-def _compression(file: IO[bytes], name: Path) -> str | None:
+def _compression(file: IO[bytes], name: Path, wide: bool = False) -> str | None:
     begin: bytes = file.peek(FIRST_BYTES)  # type: ignore[attr-defined]
     found = next((name for magic, name in MAGIC.items() if begin.startswith(magic)), None)
     if found == "bz2" and begin[4 : 4 + len(_BZIP2_BLOCK)] != _BZIP2_BLOCK:
@@ -42,19 +43,20 @@ def _compression(file: IO[bytes], name: Path) -> str | None:
             "replace the file"
         )
     if found is None:
-        _check(begin, name)
+        _check(begin, name, wide)
     return found
 
 
-def text_blocks(file: IO[bytes], name: Path) -> Iterator[bytes]:
-    """Yield a text, decompressed, in blocks of at most `BLOCK_BYTES`. `file` is buffered and `name` stands in errors.
+def text_blocks(file: IO[bytes], name: Path, *, wide: bool = False) -> Iterator[bytes]:
+    """Yield a text, decompressed, in blocks of at most `BLOCK_BYTES`. `file` is buffered and `name` stands in errors. `wide`: it
+    may be in UTF-16.
 
     Raises the errors of `compression_of`, and OSError, pa.ArrowException and lzma.LZMAError for damaged files.
     """
     first = True
-    for block in _decompressed(file, _compression(file, name)):
+    for block in _decompressed(file, _compression(file, name, wide)):
         if first:
-            _check(block[:FIRST_BYTES], name)
+            _check(block[:FIRST_BYTES], name, wide)
         first = False
         yield block
 
@@ -64,7 +66,9 @@ def _decompressed(file: IO[bytes], compression: str | None) -> Iterator[bytes]:
         yield from iter(lambda: stream.read(BLOCK_BYTES), b"")
 
 
-def _check(begin: bytes, name: Path) -> None:
+def _check(begin: bytes, name: Path, wide: bool = False) -> None:
+    if wide and begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return
     try:
         check_text(begin, str(name))
     except TextFormatError as error:

@@ -101,14 +101,22 @@ def _check_kept(job: Job, ledger: Ledger, ratio: float) -> None:
 
 def _describe(job: Job, layout: Layout, ledger: Ledger, ratio: float, context: StepContext) -> None:
     counts = list(job.text.counts())
-    if job.config.filters:
+    if job.config.filters or any(ledger.dropped.values()):
         files = [{"side": side, "digest": file.file.digest, "lines": file.rows} for side, file in counts]
+        _add_places(job, ledger)
         context.write_json(context.directory / "ledger.json", _account(ledger, ratio) | {"files": files})
     context.write_json(
         context.records("files.json"), [{"side": side, "path": str(file.shown), "lines": file.rows} for side, file in counts]
     )
     text = {"rows": layout.rows, "shards": layout.shards, "shard_rows": layout.shard_rows}
     context.write_json(context.directory / "text.json", text)
+
+
+def _add_places(job: Job, ledger: Ledger) -> None:
+    """Add the file and the line to the samples of a ledger."""
+    for sample in (one for found in ledger.samples.values() for one in found):
+        if place := job.text.place(int(sample["pair"]) - 1):
+            sample |= {"file": place[0], "line": place[1]}
 
 
 def _account(ledger: Ledger, ratio: float) -> dict[str, object]:

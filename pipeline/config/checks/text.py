@@ -9,6 +9,7 @@ from models.training.recipe import TrainedSystem
 from pipeline.config.checks.rules import Rule, broken
 from pipeline.config.schema import Pinned, RunConfig
 from pipeline.config.texts import (
+    COLUMN_TYPES,
     COLUMNS,
     FORMATS,
     PAIR_FORMATS,
@@ -143,9 +144,9 @@ def _remote(path: KeyPath, file: RemoteFile) -> Iterator[Rule]:
 
 def _part(path: KeyPath, file: RemoteFile | LocalFile) -> Iterator[Rule]:
     """Check which columns of a file are read; `path` ends with the key of the format and a number."""
-    kind = PAIR_FORMATS.get(str(path[-2]))
+    kind = COLUMN_TYPES.get(str(path[-2]))
     if file.columns and kind is None:
-        yield broken((*path, "columns"), f"columns of files in {' and '.join(PAIR_FORMATS)} alone", "some here")
+        yield broken((*path, "columns"), f"columns of files in {' and '.join(COLUMN_TYPES)} alone", "some here")
     elif file.columns and (len(file.columns) != COLUMNS or not all(isinstance(column, kind or str) for column in file.columns)):
         expected = "two numbers from 1, as in [1, 2]" if kind is int else "two names, as in [translation.de, translation.en]"
         yield broken((*path, "columns"), expected, ", ".join(map(repr, file.columns)))

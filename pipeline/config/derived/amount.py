@@ -234,4 +234,4 @@ def _count(path: Path, member: str, size: int, modified: int, kind: str) -> int:
     """Return the rows of a file, or of its member; `size` and `modified` are part of the key of the cache."""
     from stages.corpus.readers import READERS
 
-    return READERS.get(kind, READERS["lines"]).rows(ExternalFile(path, "", member))
+    return READERS.get(kind, READERS["lines"]).rows(ExternalFile(path, "", member), None)

@@ -4,10 +4,14 @@ A reader knows nothing of pieces, workers and sides: it counts the rows of a fil
 another. The index of a file is the number of rows before each of its blocks, as the reader counts them.
 """
 
+from fewstep.documents.bilingual import BILINGUAL
 from stages.corpus.readers.lines import Lines
 from stages.corpus.readers.parquet import Parquet
 from stages.corpus.readers.reader import Reader
 from stages.corpus.readers.tsv import Tsv
+from stages.corpus.readers.units import Units
 
-READERS: dict[str, Reader] = {"lines": Lines(), "tsv": Tsv(), "parquet": Parquet()}
+UNITS = {name: Units(name) for name in BILINGUAL}
+"""Readers of files of units."""
+READERS: dict[str, Reader] = {"lines": Lines(), "tsv": Tsv(), "parquet": Parquet(), **UNITS}
 """Readers by format: the fields of `TextFiles`, and `lines` for files that hold one side."""

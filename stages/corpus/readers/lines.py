@@ -15,13 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import durable
+from fewstep.documents.document import Languages
 from fewstep.streams import MAX_LINE_BYTES
 from stages.artifacts import ExternalFile
 from stages.context import Context
 from stages.corpus.limits import check_line, require_regular
 from stages.corpus.lines import blocks_of, decoded_lines, readable
 from stages.corpus.packed import BLOCK_BYTES, compression_of
-from stages.corpus.readers.reader import IndexedFile, Languages, Span
+from stages.corpus.readers.reader import IndexedFile, Span
 from stages.errors import DataError, unwritable
 
 SPAN_BLOCKS = 64
@@ -31,7 +32,7 @@ SPAN_BLOCKS = 64
 class Lines:
     """Text files with a row of one side on each line."""
 
-    format = "lines"
+    format: str = "lines"
 
     def packed(self, file: ExternalFile) -> bool:
         """Return whether the lines cannot be read from the middle of the file: it is compressed, or a member of an archive.
@@ -62,7 +63,28 @@ class Lines:
             counts[-1] += 1
         return counts
 
-    def rows(self, file: ExternalFile) -> int:
+    def unpack(self, file: ExternalFile, target: Path, languages: Languages, context: Context) -> None:
+        """Decompress a text file, or extract the member that is read, to `target`.
+
+        Raises DataError for a file that is damaged, expands too far or has a long line.
+        """
+        temporary = context.temporary(target)
+        try:
+            durable.make_directory(target.parent)
+            with temporary.open("wb") as out:
+                for block in _without_long_lines(file.path / file.member, blocks_of(file.path, file.member)):
+                    out.write(block)
+            durable.rename(temporary, target)
+        except OSError as error:
+            raise unwritable(target, error) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def line(self, file: IndexedFile, row: int) -> int:
+        """Return the number of a line, from 1."""
+        return row + 1
+
+    def rows(self, file: ExternalFile, languages: Languages | None) -> int:
         """Return the number of lines of a file, which is decompressed for it."""
         rows, last = 0, b"\n"
         for block in blocks_of(file.path, file.member):
@@ -91,24 +113,6 @@ def _offset(file: IndexedFile, row: int) -> int:
     if (number := row - int(file.starts[block]) - 1) >= len(feeds):
         raise DataError(f"{file.shown}: expected {file.rows} lines, got fewer; the file was changed: run again")
     return begin + int(feeds[number]) + 1
-
-
-def unpack(file: ExternalFile, target: Path, context: Context) -> None:
-    """Decompress a text file, or extract the member that is read, to `target`.
-
-    Raises DataError for a file that is damaged, expands too far or has a long line.
-    """
-    temporary = context.temporary(target)
-    try:
-        durable.make_directory(target.parent)
-        with temporary.open("wb") as out:
-            for block in _without_long_lines(file.path / file.member, blocks_of(file.path, file.member)):
-                out.write(block)
-        durable.rename(temporary, target)
-    except OSError as error:
-        raise unwritable(target, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _without_long_lines(file: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:

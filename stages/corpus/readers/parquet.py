@@ -13,10 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from fewstep.documents.document import Languages
 from stages.artifacts import ExternalFile
+from stages.context import Context
 from stages.corpus.limits import check_line, check_row_groups, require_regular
 from stages.corpus.lines import readable
-from stages.corpus.readers.reader import IndexedFile, Languages, Span
+from stages.corpus.readers.reader import IndexedFile, Span
 from stages.errors import DataError
 
 BATCH_ROWS = 4096
@@ -40,7 +42,15 @@ class Parquet:
         metadata = _open(span.file.path, span.languages, span.file.columns)[0].metadata
         return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
-    def rows(self, file: ExternalFile) -> int:
+    def unpack(self, file: ExternalFile, target: Path, languages: Languages, context: Context) -> None:
+        """Raise an error, since no file is packed."""
+        raise NotImplementedError
+
+    def line(self, file: IndexedFile, row: int) -> int:
+        """Return the number of a row, from 1."""
+        return row + 1
+
+    def rows(self, file: ExternalFile, languages: Languages | None) -> int:
         """Return the number of rows that the metadata states."""
         with readable(file.path), pq.ParquetFile(file.path) as found:
             return int(found.metadata.num_rows)

@@ -11,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fewstep.documents.document import Languages
 from stages.artifacts import ExternalFile
+from stages.context import Context
 
-Languages = tuple[str, str]
-"""Codes of the languages of source and target."""
+SKIPPED = "skipped"
+"""Column of the reasons why rows are no pairs, empty for pairs; formats whose rows are all pairs have none."""
 
 
 class Span(NamedTuple):
@@ -63,8 +65,15 @@ class Reader(Protocol):
     def count(self, span: Span) -> list[int]:
         """Return the number of rows of each block of a span."""
 
-    def rows(self, file: ExternalFile) -> int:
-        """Return the number of rows of a file, which may be packed."""
+    def unpack(self, file: ExternalFile, target: Path, languages: Languages, context: Context) -> None:
+        """Write the rows of a packed file to `target`. Raises StageError when it cannot be written."""
+
+    def rows(self, file: ExternalFile, languages: Languages | None) -> int:
+        """Return the number of pairs of a file, which may be packed; without languages, of those in any two."""
+
+    def line(self, file: IndexedFile, row: int) -> int:
+        """Return the line of the file, from 1, at which a row begins; in a format without lines, the number of the row."""
 
     def read(self, file: IndexedFile, start: int, stop: int, side: str, languages: Languages) -> Iterator[pa.Table]:
-        """Yield the rows `start` to `stop` in order, with the column `side`, or source and target for a format of both sides."""
+        """Yield the rows `start` to `stop` in order, with the column `side`, or source and target for a format of both sides, and
+        optionally `SKIPPED`."""

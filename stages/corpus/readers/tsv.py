@@ -8,15 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fewstep.documents.document import Languages
 from stages.corpus.readers.lines import Lines, lines_of
-from stages.corpus.readers.reader import IndexedFile, Languages
+from stages.corpus.readers.reader import IndexedFile
 from stages.errors import DataError
 
 
 class Tsv(Lines):
     """Text files with the columns of a pair on each line."""
 
-    format = "tsv"
+    format: str = "tsv"
 
     def read(self, file: IndexedFile, start: int, stop: int, side: str, languages: Languages) -> Iterator[pa.Table]:
         """Yield the pairs on the lines `start` to `stop`. Raises DataError for a line with another number of columns."""

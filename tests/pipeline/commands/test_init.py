@@ -71,7 +71,11 @@ def test_given_texts_are_named_and_nothing_is_taken(tmp_path: Path, monkeypatch:
         ),
         (["text.en.gz", "text.fr", "--languages", "null", "fr"], "got 'null'"),
         (["text.en.gz", "text.fr", "--languages", "en/us", "fr"], "got 'en/us'"),
-        (["text.en.gz", "memory.tmx"], "expected text files with one sentence a line, got memory.tmx (.tmx)"),
+        (["text.en.gz", "memory.tmx"], "got memory.tmx, which has both sides; name it alone"),
+        (["text.en.gz", "table.tsv"], "expected text files with one sentence a line, got table.tsv (.tsv)"),
+        (["memory.tmx"], "memory.tmx: expected a file that states its languages, got none; give --languages en fr"),
+        (["text.en.gz"], "expected files of one format (.po, .tmx"),
+        (["several"], "got 1 of po, 1 of tmx in several"),
         (["text.en.gz", "noise.fr"], "expected pairs that pass the filters for the validation text, got none"),
         (["none.en", "text.fr"], "none.en: expected"),
     ],
@@ -86,6 +90,10 @@ def test_wrong_input_is_explained_and_writes_nothing(
     Path("plain").write_text("x\n")
     Path("shorter.en").write_text("one\n")
     Path("memory.tmx").write_text("<tmx/>\n")
+    Path("table.tsv").write_text("a\tb\n")
+    Path("several").mkdir()
+    for name in ("a.po", "b.tmx", "c.txt"):
+        Path("several", name).touch()
     Path("noise.fr").write_text("--- ???\n" * 200)
     assert main(["init", *arguments]) == 2
     assert message in capsys.readouterr().err
@@ -152,3 +160,54 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "No space left on device" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text.en.gz", "text.fr"]
     assert main(["init", *map(str, pair)]) == 0
+
+
+def write_messages(path: Path, count: int, language: str = "fr") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = f'msgid ""\nmsgstr "Language: {language}\\nContent-Type: text/plain; charset=UTF-8\\n"\n'
+    pairs = (f'\nmsgid "sentence {path.stem} {number}"\nmsgstr "phrase {path.stem} {number}"\n' for number in range(count))
+    path.write_text(header + "".join(pairs))
+
+
+def test_whole_files_of_messages_are_held_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in range(30):
+        write_messages(Path(f"locale/fr/{number % 3}/{number}.po"), 10 + number, "fr_FR")
+    assert main(["init", "locale/fr"]) == 0
+    config = load_config(Path("mine/config.yaml"))
+    assert (config.languages.source, config.languages.target) == ("en", "fr")
+    assert config.corpus.train.po == (tmp_path / "locale/fr/**/*.po",)
+    held = [config.corpus.validation.po, config.corpus.test["test"].po]
+    assert all(held)
+    assert not set(held[0]) & set(held[1])
+    total = sum(10 + number for number in range(30))
+    sizes = [sum(10 + int(path.stem) for path in files if isinstance(path, Path)) for files in held]
+    assert all(0 < size <= 0.05 * total for size in sizes)
+    assert f"held out: {sizes[0]} of {total} pairs for validation, in whole files" in capsys.readouterr().out
+    assert [path.name for path in Path("mine").iterdir()] == ["config.yaml"]
+
+
+def test_one_memory_is_held_out_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    units = (
+        f'<tu><tuv xml:lang="en-US"><seg>sentence {n}</seg></tuv><tuv xml:lang="it"><seg>frase {n}</seg></tuv></tu>\n'
+        for n in range(200)
+    )
+    Path("memory.tmx.gz").write_bytes(gzip.compress(f'<tmx version="1.4"><body>{"".join(units)}</body></tmx>'.encode()))
+    assert main(["init", "memory.tmx.gz"]) == 0
+    config = load_config(Path("mine/config.yaml"))
+    assert (config.languages.source, config.languages.target) == ("en", "it")
+    assert config.corpus.train.tmx == (tmp_path / "memory.tmx.gz",)
+    assert len(Path("mine/test.it").read_text().splitlines()) == 10
+
+
+def test_files_of_another_language_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("de", "fr"):
+        write_messages(Path(f"locale/{name}/a.po"), 50, name)
+    assert main(["init", "locale"]) == 2
+    assert "locale/fr/a.po, line 1: expected translations into de, got Language: fr" in capsys.readouterr().err

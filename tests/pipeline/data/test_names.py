@@ -163,11 +163,17 @@ def test_mtdata_formats(site: Site, planted: Callable[..., None], access: DataAc
 def test_mtdata_refuses_formats_with_the_command_that_converts_them(
     site: Site, planted: Callable[..., None], access: DataAccess
 ) -> None:
-    planted("A-memory-1-deu-eng", site.put("/a.tmx", b"<tmx/>"))
-    with pytest.raises(
-        DataError, match=r"A-memory-1-deu-eng: expected .* got 1 of format tmx ; run mtdata get -l en-de -tr A-memory-1-"
-    ):
-        rows(TextConfig(mtdata=("A-memory-1-deu-eng",)), access)
+    planted("A-set-1-deu-eng", site.put("/a.xml", b"<a/>"))
+    with pytest.raises(DataError, match=r"A-set-1-deu-eng: expected .* got 1 of format xml ; run mtdata get -l en-de -tr A-set-1-"):
+        rows(TextConfig(mtdata=("A-set-1-deu-eng",)), access)
+
+
+def test_mtdata_of_translation_memories_in_either_direction(site: Site, planted: Callable[..., None], access: DataAccess) -> None:
+    memory = b'<tmx><tu><tuv xml:lang="de"><seg>Baum</seg></tuv><tuv xml:lang="en"><seg>tree</seg></tuv></tu></tmx>'
+    planted("A-memory-1-deu-eng", site.put("/a.tmx", memory))
+    text = TextConfig(mtdata=("A-memory-1-deu-eng",))
+    assert rows(text, access) == [("tree", "Baum")]
+    assert rows(text, replace(access, languages=("de", "en"))) == [("Baum", "tree")]
 
 
 @pytest.mark.slow  # the import of its index takes long

@@ -1,0 +1,135 @@
+"""Inline mark-up of XML: the text of a segment with its inline elements as they stand, and back.
+
+`Click <x id="1"/> &amp; wait` is the text `Click <x id="1"/> & wait`, whose tag is an inline element. Elements that hold codes of
+the original document, such as `<bpt>` and `<ph>`, are one tag with their content; others have a tag for the start and the end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+__all__ = ["VOID", "Inline", "escaped_text", "flat", "occurrences", "read_inline", "restored"]
+
+CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
+"""Elements of TMX and XLIFF 1.2 whose content is a code of the original document."""
+VOID = frozenset({"br", "img", "input", "wbr"})
+"""Inline elements of HTML that have no end."""
+_TOKEN = re.compile(
+    r"""<!--.*?-->|<!\[CDATA\[(?P<cdata>.*?)\]\]>|<\?.*?\?>|&(?P<entity>[^;&<\s]+);|(?P<text>[^<&]+)"""
+    r"""|<(?P<end>/?)(?P<name>[^\s/>]+)(?:[^>"'/]|/(?!>)|"[^"]*"|'[^']*')*(?P<empty>/?)>""",
+    re.S,
+)
+_ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
+_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_ESCAPED = re.compile("[&<>]")
+_TAG_NAME = re.compile(r"<(/?)([^\s/>]+)")
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML does not have."""
+
+
+class Inline(NamedTuple):
+    """The text of a segment with the ranges of its tags."""
+
+    text: str
+    tags: tuple[tuple[int, int], ...]
+
+
+def read_inline(raw: str, dropped: Sequence[str] = ()) -> Inline:
+    """Return the text of well-formed content. Tags of elements named `dropped` are left out, their content stays."""
+    if "<" not in raw and "&" not in raw:
+        return Inline(raw, ())
+    parts, tags, length = list[str](), list[tuple[int, int]](), 0
+    for part, is_tag in _parts(raw, dropped):
+        if is_tag:
+            tags.append((length, length + len(part)))
+        parts.append(part)
+        length += len(part)
+    return Inline("".join(parts), tuple(tags))
+
+
+def _parts(raw: str, dropped: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Yield characters and tags in order."""
+    position, depth, begun = 0, 0, 0  # inside an element of codes: its depth, and where it began
+    while found := _TOKEN.match(raw, position):
+        position = found.end()
+        name, starts = found["name"], not found["end"] and not found["empty"]
+        if depth or (name in CODES and starts):
+            begun = begun if depth else found.start()
+            depth += 0 if name is None or found["empty"] else -1 if found["end"] else 1
+            if not depth:
+                yield raw[begun:position], True
+        elif name:
+            if name not in dropped:
+                yield found[0], True
+        elif found["text"]:
+            yield found["text"], False
+        elif found["cdata"]:
+            yield found["cdata"], False
+        elif found["entity"]:
+            yield _character(found["entity"]), False
+
+
+def _character(name: str) -> str:
+    if name[:1] != "#":
+        return _ENTITIES.get(name, f"&{name};")
+    return chr(int(name[2:], 16) if name[1:2] in "xX" else int(name[1:]))
+
+
+def escaped_text(text: str) -> str:
+    """Return characters as content of XML; those that XML lacks are left out."""
+    return _ESCAPED.sub(lambda found: _ESCAPES[found[0]], _NOT_XML.sub("", text))
+
+
+def restored(translation: str, source: Inline) -> str:
+    """Return a translation as content of XML: the tags of the source as they stand, the rest escaped.
+
+    A text of the source may look like a tag without being one; the n-th occurrence in the translation is what the n-th in the
+    source is. Tags of elements that would not be closed, or not be opened, are left out, so that the content is well-formed.
+    """
+    raw = {flat(tag): tag for start, stop in reversed(source.tags) if (tag := source.text[start:stop])}
+    if not raw:
+        return escaped_text(translation)
+    real, parts, position = dict[str, list[bool]](), list[tuple[str, bool]](), 0
+    for start, stop in occurrences(source.text, raw):
+        real.setdefault(flat(source.text[start:stop]), []).append((start, stop) in source.tags)
+    for start, stop in occurrences(translation, raw):
+        tag = flat(translation[start:stop])
+        kinds = real.get(tag, [True])
+        parts += [(translation[position:start], False), (raw[tag], kinds.pop(0) if len(kinds) > 1 else kinds[0])]
+        position = stop
+    parts.append((translation[position:], False))
+    unbalanced = _unbalanced([text if is_tag else "" for text, is_tag in parts])
+    return "".join(
+        (text if number not in unbalanced else "") if is_tag else escaped_text(text) for number, (text, is_tag) in enumerate(parts)
+    )
+
+
+def flat(text: str) -> str:
+    """Return a text in which each run of white space is one space, as a translation has it."""
+    return " ".join(text.split())
+
+
+def occurrences(text: str, tags: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges in which a text has one of the tags, whatever the white space in them, in order."""
+    patterns = [r"\s+".join(map(re.escape, tag.split())) for tag in sorted(tags, key=len, reverse=True)]
+    return (found.span() for found in re.finditer("|".join(patterns), text)) if patterns else iter(())
+
+
+def _unbalanced(tags: Sequence[str]) -> set[int]:
+    """Return the numbers of the tags that have no partner in their order."""
+    opened, wrong = list[tuple[str, int]](), set[int]()
+    for number, tag in enumerate(tags):
+        found = _TAG_NAME.match(tag)
+        if not found or tag.count("<") > 1 or tag.endswith("/>") or found[2].lower() in VOID or found[2][0] in "!?":
+            continue  # it stands for itself
+        if not found[1]:
+            opened.append((found[2], number))
+        elif found[2] in [name for name, _ in opened]:
+            while opened[-1][0] != found[2]:
+                wrong.add(opened.pop()[1])
+            opened.pop()
+        else:
+            wrong.add(number)
+    return wrong | {number for _, number in opened}
