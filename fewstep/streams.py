@@ -16,7 +16,17 @@ from typing import Any, TypeVar
 from fewstep.text.format import TextFormatError, check_text
 from fewstep.translation import SourceTooLongError
 
-__all__ = ["MAX_LINE_BYTES", "StreamError", "Translate", "json_text", "open_streams", "plain_text", "stream", "write_all"]
+__all__ = [
+    "MAX_LINE_BYTES",
+    "StreamError",
+    "Translate",
+    "json_text",
+    "open_streams",
+    "plain_text",
+    "rewrite",
+    "stream",
+    "write_all",
+]
 
 log = logging.getLogger("fewstep")
 
@@ -28,6 +38,8 @@ STDIN, STDOUT = 0, 1
 CHUNK = 1 << 16
 MAX_LINE_BYTES = 1 << 20
 """Bytes of one line, the line feed included. A longer one is refused before it fills the memory."""
+MAX_DOCUMENT_BYTES = 256 << 20
+"""Bytes of a document that is translated in place."""
 
 
 class StreamError(ValueError):
@@ -181,6 +193,32 @@ def open_streams(source: Path | None, output: Path | None, load: Callable[[], S]
         _check_apart(read, output)
         loaded = load()
         yield loaded, read, STDOUT if output is None else _opened(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stack)
+
+
+def rewrite(source: Path | None, output: Path | None, convert: Callable[[bytes], bytes]) -> None:
+    """Write what `convert` returns for the whole content of a source to an output (None: standard input and output).
+
+    The output is not touched before. Raises StreamError as `open_streams` does, and for a source of more than
+    `MAX_DOCUMENT_BYTES`.
+    """
+    with ExitStack() as stack:
+        read = STDIN if source is None else _opened(source, os.O_RDONLY, stack)
+        _check_apart(read, output)
+        converted = convert(_content(read))
+        write_all(STDOUT if output is None else _opened(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stack), converted)
+
+
+def _content(read: int) -> bytes:
+    parts, size = list[bytes](), 0
+    try:
+        while part := os.read(read, CHUNK):
+            parts.append(part)
+            size += len(part)
+            if size > MAX_DOCUMENT_BYTES:
+                raise StreamError(f"input: expected a document of at most {MAX_DOCUMENT_BYTES:,} bytes, got a longer one; split it")
+    except OSError as error:
+        raise StreamError(f"input: expected readable text, got: {error.strerror}") from error
+    return b"".join(parts)
 
 
 def _opened(path: Path, flags: int, stack: ExitStack) -> int:

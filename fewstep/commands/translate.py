@@ -5,21 +5,24 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fewstep.commands.options import Option, add_options
-from fewstep.streams import StreamError, Translate, json_text, open_streams, plain_text, stream
+from fewstep.streams import StreamError, Translate, json_text, open_streams, plain_text, rewrite, stream
 from fewstep.text.escape import escaped
 
 if TYPE_CHECKING:
     from fewstep.config.search import SearchConfig
     from fewstep.system.system import System
 
-__all__ = ["OPTIONS", "add_arguments", "line_translator", "run"]
+__all__ = ["OPTIONS", "add_arguments", "check_document_options", "document_translator", "line_translator", "run"]
 
 BAD_INPUT, FAILED = 2, 1
+
+DOCUMENTS = ("po", "tmx", "xliff", "html", "md", "txt")
+"""Formats of documents (`fewstep.documents`)."""
 
 OPTIONS = (
     Option("input", Path, "FILE", "Plain text in UTF-8; default: standard input."),
@@ -32,6 +35,8 @@ OPTIONS = (
         "Write a line of JSON for each line, with scores, statistics, and what the system did not read.",
         False,
     ),
+    Option("format", str, "FORMAT", f"Write the same document with its targets filled in: {', '.join(DOCUMENTS)}."),
+    Option("overwrite", bool, "", "With --format: translate also what has a translation.", False),
     Option("n_best", int, "N", "Write the N best translations of each line, as a line of JSON.", min=1),
     Option("one_sentence_per_line", bool, "", "Take each line as one sentence, as in a test set, instead of splitting it.", False),
     Option("refuse_long", bool, "", "End with an error at a sentence that is too long, instead of cutting it.", False),
@@ -63,6 +68,36 @@ def line_translator(system: System, search: SearchConfig | str | None, values: M
     return plain if n_best is None and not values["json"] else structured
 
 
+def document_translator(system: System, search: SearchConfig | str | None, values: Mapping[str, Any]) -> Callable[[bytes], bytes]:
+    """Return the function that translates a document with the values of `OPTIONS`, by their names, and reports what it did."""
+    from fewstep.documents.translate import read_document, translate_document
+
+    def translated(data: bytes) -> bytes:
+        languages = system.source_language, system.target_language
+        document = read_document(data, values["format"], str(values["input"] or "input"), languages)
+        options = {name: values[name] for name in ("batch", "threads", "refuse_long")}
+        found = translate_document(document, system, search, everything=values["overwrite"], **options)
+        marked = f", {found.marked} of them to be reviewed" if found.marked else ""
+        print(f"translated {found.translated} segments{marked}; {found.kept} have a translation", file=sys.stderr)
+        return found.data
+
+    return translated
+
+
+def check_document_options(values: Mapping[str, Any]) -> bool:
+    """Return whether a document is to be translated. Raises StreamError for options that do not belong together."""
+    kind = values["format"]
+    if kind is None:
+        if values["overwrite"]:
+            raise StreamError("--overwrite: expected --format, got none; only documents have translations to write over")
+        return False
+    if kind not in DOCUMENTS:
+        raise StreamError(f"--format: expected one of {', '.join(DOCUMENTS)}, got {kind!r}")
+    if wrong := [f"--{name.replace('_', '-')}" for name in ("json", "n_best", "one_sentence_per_line") if values[name]]:
+        raise StreamError(f"--format {kind}: expected no option of lines, got {', '.join(wrong)}; leave it out")
+    return True
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Translate, and return the exit code: 0, 2 for bad input, 1 for a broken system or too little memory."""
     from fewstep.decoding import DecodingMemoryError
@@ -82,8 +117,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _translate(arguments: argparse.Namespace) -> None:
+    values = vars(arguments)
+    if check_document_options(values):
+        rewrite(
+            values["input"], values["output"], lambda data: document_translator(_loaded(arguments), arguments.search, values)(data)
+        )
+        return
     with open_streams(arguments.input, arguments.output, lambda: _loaded(arguments)) as (system, read, write):
-        stream(line_translator(system, arguments.search, vars(arguments)), read, write, batch=arguments.batch)
+        stream(line_translator(system, arguments.search, values), read, write, batch=arguments.batch)
 
 
 def _loaded(arguments: argparse.Namespace) -> System:

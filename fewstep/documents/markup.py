@@ -100,7 +100,8 @@ def restored(translation: str, source: Inline) -> str:
         parts += [(translation[position:start], False), (raw[tag], kinds.pop(0) if len(kinds) > 1 else kinds[0])]
         position = stop
     parts.append((translation[position:], False))
-    unbalanced = _unbalanced([text if is_tag else "" for text, is_tag in parts])
+    same = [text for text, is_tag in parts if is_tag] == [source.text[start:stop] for start, stop in source.tags]
+    unbalanced = set[int]() if same else _unbalanced([text if is_tag else "" for text, is_tag in parts])
     return "".join(
         (text if number not in unbalanced else "") if is_tag else escaped_text(text) for number, (text, is_tag) in enumerate(parts)
     )

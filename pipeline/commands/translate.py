@@ -12,9 +12,10 @@ from typing import Annotated, Any
 import typer
 
 import fewstep
-from fewstep.commands.translate import OPTIONS, line_translator
+from fewstep.commands.translate import OPTIONS, check_document_options, document_translator, line_translator
 from fewstep.config.search import SearchConfig
-from fewstep.streams import StreamError, open_streams, stream
+from fewstep.documents.document import DocumentError
+from fewstep.streams import StreamError, open_streams, rewrite, stream
 from fewstep.system.format import BundleError, read_json
 from models.family import FAMILIES
 from pipeline.commands.options import STORE, StorePath, SystemLocation, SystemName, parameter
@@ -83,9 +84,12 @@ def translate_files(directory: Path, *, device: str, options: Mapping[str, Any])
         return system
 
     try:
+        if check_document_options(options):
+            rewrite(options["input"], options["output"], lambda data: document_translator(load(), chosen, options)(data))
+            return
         with open_streams(options["input"], options["output"], load) as (system, read, write):
             stream(line_translator(system, chosen, options), read, write, batch=options["batch"])
-    except StreamError as error:
+    except (StreamError, DocumentError) as error:
         raise DataError(str(error)) from error
     except ValueError as error:  # outputs that are not numbers, or tables that are damaged
         raise ArtifactError(f"{directory}: {error}") from error

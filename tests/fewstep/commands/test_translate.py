@@ -146,3 +146,47 @@ def test_the_program_of_a_wheel_is_that_of_the_runtime(systems: dict[str, Path],
     assert ran.stdout.splitlines() == fewstep.load(systems["dag"]).translate(["ein hund"])
     assert "doctor" not in run("--help", code=ELSEWHERE, cwd=tmp_path, env=environment).stdout
     assert run("--version", code=ELSEWHERE, cwd=tmp_path, env=environment).stdout.startswith("fewstep")
+
+
+def test_a_document_is_written_with_its_targets(
+    systems: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, output = tmp_path / "de.po", tmp_path / "out.po"
+    system = fewstep.load(systems["autoregressive"])
+    source.write_text('msgid "ein hund läuft"\nmsgstr ""\n\nmsgid "drei %s"\nmsgstr ""\n\nmsgid "zwei"\nmsgstr "two"\n')
+    arguments = ["translate", str(systems["autoregressive"]), "--format", "po", "--search", "beam"]
+    assert main([*arguments, "--input", str(source), "--output", str(output)]) == 0
+    first, second = (" ".join(text.split()) for text in system.translate(["ein hund läuft", "drei %s"], "beam"))
+    marked = "# fewstep: the translation lacks %s\n#, fuzzy\n"
+    written = (
+        source.read_text()
+        .replace('läuft"\nmsgstr ""', f'läuft"\nmsgstr "{first}"')
+        .replace('msgid "drei %s"\nmsgstr ""', f'{marked}msgid "drei %s"\nmsgstr "{second}"')
+    )
+    assert output.read_text() == written
+    assert "translated 2 segments, 1 of them to be reviewed; 1 have a translation" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--format", "doc"], "--format: expected one of po, tmx, xliff, html, md, txt, got 'doc'"),
+        (["--format", "po", "--json"], "--format po: expected no option of lines, got --json; leave it out"),
+        (["--overwrite"], "--overwrite: expected --format, got none"),
+        (["--format", "po"], "broken, line 1: expected a comment, or a keyword"),
+    ],
+)
+def test_documents_that_are_refused_leave_the_output(
+    systems: dict[str, Path],
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("broken").write_text("<html>")
+    Path("out").write_text("before")
+    assert main(["translate", str(systems["autoregressive"]), "--input", "broken", "--output", "out", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert Path("out").read_text() == "before"

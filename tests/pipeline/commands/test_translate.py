@@ -435,3 +435,17 @@ def test_options_reach_the_server(served: Path, monkeypatch: pytest.MonkeyPatch)
     assert (values["port"], values["ray"], values["max_batch"], values["token_file"]) == (0, True, 32, None)
     assert main([*arguments, "--port", "many"]) == 2
     assert len(given) == 1
+
+
+def test_documents_are_translated_by_the_pipeline_as_by_the_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shouter = Shouter()
+    shouter.source_language, shouter.target_language, shouter.task = "en", "fr", "translation"  # type: ignore[attr-defined]
+    shouter.chosen_search = lambda search: StepwiseSearch()  # type: ignore[attr-defined]
+    monkeypatch.setattr(translate, "_loaded", lambda *_: shouter)
+    source, output = tmp_path / "a.md", tmp_path / "b.md"
+    source.write_text("# Title\n\nOne. Two.\n")
+    translated(tmp_path, source, output, format="md")
+    assert output.read_text() == "# TITLE\n\nONE. TWO.\n"
+    source.write_bytes(b"\xe9")
+    with pytest.raises(DataError, match=r"a\.md, line 1: expected UTF-8"):
+        translated(tmp_path, source, output, format="md")

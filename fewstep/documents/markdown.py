@@ -1,0 +1,86 @@
+"""Markdown (CommonMark, with tables): the text of paragraphs, headings, items and cells.
+
+Code, front matter, blocks of HTML and definitions of links stay. Destinations of links are kept as placeholders are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib.util import find_spec
+from itertools import accumulate
+
+from fewstep.documents.document import DocumentError, Edit, Languages, Segment
+
+__all__ = ["segments"]
+
+PACKAGE = "markdown-it-py"
+_FRONT_MATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*\r?$", re.S | re.M)
+_DESTINATION = re.compile(r"\]\((?:[^()\s]|\([^()\s]*\))*(?:\s+\"[^\"]*\")?\)|\]\[[^\]\n]*\]")
+_BLOCK_START = re.compile(r"(?=[#>+*=-]|```|~~~|\|)|\d{1,9}(?=[.)](?:\s|$))")
+"""What would make a translation the beginning of another block."""
+
+
+def segments(data: bytes, name: str, languages: Languages) -> list[Segment]:
+    """Return the texts of a document in UTF-8. Raises DocumentError if the package that reads Markdown is not installed."""
+    if find_spec("markdown_it") is None:
+        raise DocumentError(f"{name}: expected the package {PACKAGE}, which reads Markdown, got none; run: pip install {PACKAGE}")
+    text = data.decode("utf-8")
+    lines = text.splitlines(keepends=True) if "\r" not in text else re.findall(r"[^\n]*\n|[^\n]+", text)
+    starts = [0, *accumulate(len(line.encode()) for line in lines)]
+    found, cursor = list[Segment](), (0, 0)
+    for (first, last), content in _texts(text):
+        if cursor[0] != first:
+            cursor = first, 0
+        places = list(_places(lines[first:last], content.split("\n"), cursor[1]))
+        if len(places) != content.count("\n") + 1:
+            continue  # a tab that is partly indentation
+        cursor = (first, places[-1][1]) if len(places) == 1 else (last, 0)
+        found.append(_segment(lines, starts, first, places))
+    return found
+
+
+def _texts(text: str) -> Iterator[tuple[tuple[int, int], str]]:
+    """Yield the range of lines of each text, and what it is without marks of blocks."""
+    from markdown_it import MarkdownIt
+
+    blanked = _FRONT_MATTER.sub(lambda found: "\n" * found[0].count("\n"), text)
+    for token in MarkdownIt("commonmark").enable("table").parse(blanked):
+        if token.type == "inline" and token.map and token.content.strip():
+            yield (token.map[0], token.map[1]), token.content
+
+
+def _places(lines: list[str], parts: list[str], cursor: int) -> Iterator[tuple[int, int]]:
+    """Yield where each line of a text stands in its line of the document."""
+    for line, part in zip(lines, parts, strict=False):
+        wanted = part.strip()
+        start = line.find(wanted, cursor)
+        if start < 0:
+            return
+        yield start, start + len(wanted)
+        cursor = 0
+
+
+def _segment(lines: list[str], starts: list[int], first: int, places: list[tuple[int, int]]) -> Segment:
+    """Return a text of several lines; the marks in front of its second line begin all that follow."""
+    parts = [lines[first + number][start:stop] for number, (start, stop) in enumerate(places)]
+    text = "\n".join(parts)
+    prefix = lines[first + 1][: places[1][0]] if len(places) > 1 else ""
+    newline = "\r\n" if lines[first].endswith("\r\n") else "\n"
+    begin, last = starts[first] + len(lines[first][: places[0][0]].encode()), first + len(places) - 1
+    end = starts[last] + len(lines[last][: places[-1][1]].encode())
+
+    def write(translation: str, problem: str) -> list[Edit]:
+        return [Edit(begin, end, _escaped(translation, text).replace("\n", newline + prefix).encode())]
+
+    tags = tuple(match.span() for match in _DESTINATION.finditer(text))
+    return Segment(first + 1, text, write, tags, soft_breaks=True)
+
+
+def _escaped(translation: str, text: str) -> str:
+    """Return a translation that begins no other block and no other cell than its text."""
+    if "|" not in text:
+        translation = translation.replace("|", r"\|")
+    if not _BLOCK_START.match(text) and (found := _BLOCK_START.match(translation)):
+        return f"{found[0]}\\{translation[found.end() :]}"
+    return translation

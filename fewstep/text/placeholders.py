@@ -1,0 +1,54 @@
+"""Parts of a text that a translation keeps as they are: format directives, tags, addresses, code, roles.
+
+| kind | examples |
+|---|---|
+| `code` | `` ``x`` ``, `` `x` `` unless a role stands in front |
+| `url` | `https://example.org/a`, `mailto:a@b.org` |
+| `tag` | `<b>`, `</b>`, `<br/>` |
+| `role` | `:ref:`, `:py:class:` in front of a backquote |
+| `directive` | `%s`, `%(name)d`, `%1$s`, `{0}`, `{name!r}`, `{{ name }}`, `${name}` |
+| `entity` | `&nbsp;`, `&#160;` |
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+__all__ = ["PLACEHOLDER", "changes", "placeholders"]
+
+PLACEHOLDER = re.compile(
+    r"""
+      (?P<code>``(?:[^`]|`(?!`))+?``(?!`)|(?<![`:\w])`[^`\n]+`(?![`_]))
+    | (?P<url>(?:https?|ftp)://[^\s<>"'`]*[^\s<>"'`.,;:!?)\]}]|mailto:[^\s<>"'`]*[\w])
+    | (?P<tag></?[A-Za-z][\w:.-]*(?:\s[^<>]*|)/?>)
+    | (?P<role>(?<![\w:]):[a-zA-Z][\w+.-]*(?::[a-zA-Z][\w+.-]*)*:(?=`))
+    | (?P<directive>
+          %\([^()\s]+\)[-+0\#]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]
+        | %(?:\d+\$)?[-+0\#]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|z|j|t|L)?[diouxXeEfFgGcpsa@](?!\w)
+        | \{\{[^{}\n]*\}\}
+        | \$\{[^{}\n]*\}
+        | \{[A-Za-z0-9_.\[\]]*(?:![rsa])?(?::[^{}\n]*)?\}
+      )
+    | (?P<entity>&(?:[A-Za-z][A-Za-z0-9]*|\#\d+|\#[xX][0-9a-fA-F]+);)
+    """,
+    re.X,
+)
+"""The pattern of all of them, with a group for each kind."""
+
+
+def placeholders(text: str) -> Iterator[re.Match[str]]:
+    """Yield the placeholders of a text in order."""
+    return PLACEHOLDER.finditer(text)
+
+
+def changes(source: Counter[str], target: Counter[str]) -> str:
+    """Return what a translation lacks, and what it has that its source lacks; empty if both have the same."""
+    lacks, added = source - target, target - source
+    parts = [f"lacks {_listed(lacks)}"] * bool(lacks) + [f"has {_listed(added)} in addition"] * bool(added)
+    return f"the translation {' and '.join(parts)}" if parts else ""
+
+
+def _listed(found: Counter[str]) -> str:
+    return ", ".join(text if count == 1 else f"{text} ({count} times)" for text, count in found.items())
