@@ -18,7 +18,7 @@ PACKAGE = "markdown-it-py"
 _FRONT_MATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*\r?$", re.S | re.M)
 _DESTINATION = re.compile(r"\]\((?:[^()\s]|\([^()\s]*\))*(?:\s+\"[^\"]*\")?\)|\]\[[^\]\n]*\]")
 _BLOCK_START = re.compile(r"(?=[#>+*=-]|```|~~~|\|)|\d{1,9}(?=[.)](?:\s|$))")
-"""What would make a translation the beginning of another block."""
+"""The beginnings of other blocks."""
 
 
 def segments(data: bytes, name: str, languages: Languages) -> list[Segment]:

@@ -220,7 +220,7 @@ def _character(found: re.Match[bytes]) -> bytes:
 
 
 def units(blocks: Iterable[bytes], name: str, languages: Languages | None) -> Iterator[Unit]:
-    """Yield the pairs of a file, and the entries that are none with the reason; see the rules of this module.
+    """Yield the units of a file, those that are not pairs with the reason; see the rules of this module.
 
     The language of the header may be that of the source, too: the sides are exchanged then. Without `languages` it is not compared.
     Raises DocumentError for a file that is no PO file, in another encoding, or in other languages.

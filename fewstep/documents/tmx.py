@@ -109,7 +109,7 @@ class _Parser:
 
 
 def units(blocks: Iterable[bytes], name: str, languages: Languages | None) -> Iterator[Unit]:
-    """Yield the pairs of a memory, and the units that are none with the reason; see the rules of this module.
+    """Yield the units of a memory, those that are not pairs with the reason; see the rules of this module.
 
     Without `languages`, a pair is the first two variants. Raises DocumentError for a document that is no memory or cannot be read,
     and at its end for one without a unit in both languages.

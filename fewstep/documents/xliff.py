@@ -224,7 +224,7 @@ def _inline(raw: str) -> Inline:
 
 
 def units(blocks: Iterable[bytes], name: str, languages: Languages | None) -> Iterator[Unit]:
-    """Yield the pairs of a file, and the units that are none with the reason; see the rules of this module.
+    """Yield the units of a file, those that are not pairs with the reason; see the rules of this module.
 
     A file of the opposite direction has its sides exchanged. Without `languages` they are not compared. Raises DocumentError for a
     document that is no XLIFF file, cannot be read, or is in other languages.

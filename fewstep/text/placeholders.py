@@ -1,4 +1,4 @@
-"""Parts of a text that a translation keeps as they are: format directives, tags, addresses, code, roles.
+"""Placeholders: the parts of a text that a translation keeps as they are.
 
 | kind | examples |
 |---|---|
@@ -8,6 +8,8 @@
 | `role` | `:ref:`, `:py:class:` in front of a backquote |
 | `directive` | `%s`, `%(name)d`, `%1$s`, `{0}`, `{name!r}`, `{{ name }}`, `${name}` |
 | `entity` | `&nbsp;`, `&#160;` |
+
+Two texts have the same placeholders if each occurs as often in both.
 """
 
 from __future__ import annotations

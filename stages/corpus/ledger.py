@@ -12,7 +12,7 @@ import pyarrow as pa
 from fewstep.documents.document import SKIP_REASONS
 
 REASONS = ("empty", "length", "word", "ratio", "letters", "identical", "overlap", "duplicate")
-"""Reasons to drop a pair, after those for which a unit of a file is none (`fewstep.documents.document.SKIP_REASONS`). A pair is
+"""Reasons to drop a pair, after those why a unit of a file is not a pair (`fewstep.documents.document.SKIP_REASONS`). A pair is
 counted under the first that applies."""
 OPTIONAL_REASONS = ("language", "similar")
 """Further reasons, of filters that are off by default: another language, and similarity to an earlier pair. They come last, and
