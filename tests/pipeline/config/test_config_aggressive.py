@@ -12,7 +12,7 @@ from pipeline.config.schema import network_of
 from pipeline.errors import ConfigError
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
-from tests.pipeline.config.config_text import ROOT, load, wrong
+from tests.pipeline.config.config_text import ROOT, cases, load, wrong
 
 DRAFTER = "teacher: {}\nsystems: {plain: {}, reversed: {order: right-to-left}, graph: {family: dag}, drafts: {family: aggressive"
 
@@ -29,119 +29,62 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
     assert load_config(tmp_path / "again.json") == config
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("}}", "systems.drafts.verifier"),
-        (", verifier: other}}", "systems.drafts.verifier: expected one of plain, reversed, graph, got 'other'"),
-        (", verifier: drafts}}", "systems.drafts.verifier: expected one of plain, reversed, graph, got 'drafts'"),
-        (", verifier: graph}}", "systems.drafts.verifier: expected a system of family stepwise, got 'graph' of family dag"),
-        (", verifier: reversed}}", "expected a system that writes one token a step from left to right, got 'reversed'"),
-        (
-            ", verifier: all}, all: {use: ensemble}}",
-            "systems.drafts.verifier: expected a system of one network, got 'all', an ensemble",
-        ),
-        (", verifier: plain, drafter_system: none}}", "systems.drafts.drafter_system: expected one of plain"),
-        (
-            ", verifier: plain, search: {gad: {drafter: system}}}}",
-            "drafter: expected network or lookup for a system without a `drafter_system`, got system",
-        ),
-        (", verifier: plain, draft_width_range: [5, 2]}}", "systems.drafts.draft_width_range: expected two widths"),
-        (", verifier: plain, draft_width_range: [2, 2000]}}", "systems.drafts.draft_width_range: expected two"),
-        (
-            ", verifier: plain, initial_weights: random, max_positions: 64}}",
-            "systems.drafts.max_positions: expected 1024 as 'plain' has, to end where its greedy outputs end, got 64",
-        ),
-        (
-            ", verifier: plain, norm: post}}",
-            "systems.drafts.norm: expected pre as 'plain' has, to start from its weights, got post",
-        ),
-        (
-            ", verifier: plain, encoder: shared, width: 64}}",
-            "systems.drafts.width: expected 128 as 'plain' has, to share its encoder",
-        ),
-        (
-            ", verifier: plain, encoder: shared, initial_weights: random}}",
-            "systems.drafts.initial_weights: expected verifier with encoder: shared",
-        ),
-        (
-            ", verifier: plain, drafting: autoregressive}}",
-            "systems.drafts.encoder: expected shared with drafting: autoregressive, got separate",
-        ),
-        (
-            ", verifier: plain, drafting: medusa}}",
-            "systems.drafts.encoder: expected shared with drafting: medusa, got separate",
-        ),
-        (
-            ", verifier: plain, train_verifier: true}}",
-            "systems.drafts.train_verifier: expected False (it does not apply to drafting: parallel), got true",
-        ),
-        (
-            ", verifier: plain, drafting: medusa, encoder: shared, draft_width: 3, search: {gad: {draft_width: 4}}}}",
-            "systems.drafts.search.gad.draft_width: expected at most the drafter's 3 heads, got 4",
-        ),
-        (
-            ", verifier: plain, search: {gad++: {tree_nodes: 4}}}}",
-            "systems.drafts.search.gad++.tree_nodes: expected 0 with the strategy gad++",
-        ),
-        (
-            ", verifier: plain, training: {validation_metric: bleu}}}",
-            "systems.drafts.training.validation_metric: expected loss or tokens_per_pass for a drafter, got 'bleu'",
-        ),
-        (
-            ", verifier: plain, monolingual: more.en}}",
-            "systems.drafts.monolingual: expected no file with data: distilled, got more.en",
-        ),
-        (
-            ", verifier: plain, search: {gad: {draft_shortlist: {links: 4}}}}}",
-            "systems.drafts.search.gad.draft_shortlist.tokens: expected a number",
-        ),
-        (
-            ", verifier: plain, drafting: autoregressive, encoder: shared, decoder_layers: 1}}",
-            "systems.drafts.decoder_layers: expected 4 as 'plain' has, to be a layer on top of it, got 1",
-        ),
-        (
-            ", verifier: plain, drafting: autoregressive, encoder: shared, glancing_ratio: 0}}",
-            "systems.drafts.glancing_ratio: expected 0.5 (it does not apply to drafting: autoregressive), got 0",
-        ),
-        (
-            ", verifier: begun, drafting: autoregressive, encoder: shared}, begun: {data: raw, start: shared}}",
-            "systems.drafts.verifier: expected a system whose slots have position codes alone, for drafting: autoregressive",
-        ),
-        (
-            ", verifier: plain, search: {gad: {confidence: 0.5}}}}",
-            "systems.drafts.search.gad.confidence: expected 0 for a drafter that fills blocks at once, got 0.5",
-        ),
-        (
-            ", verifier: plain, search: {gad: {drafter: lookup, draft_precision: int8}}}}",
-            "systems.drafts.search.gad.draft_precision: expected float32 for sampling, and where no network drafts, got int8",
-        ),
-        (
-            ", verifier: plain, search: {sample: {verifier_precision: int8}}}}",
-            "systems.drafts.search.sample.verifier_precision: expected float32 for sampling, got int8",
-        ),
-        (
-            ", verifier: plain, search: {draft: {verifier_precision: int8}}}}",
-            "systems.drafts.search.draft.verifier_precision: expected float32 where nothing is verified, got int8",
-        ),
-        (
-            ", verifier: plain, search: {sample: {draft_precision: int8}}}}",
-            "systems.drafts.search.sample.draft_precision: expected float32 for sampling, and where no network drafts, got int8",
-        ),
-        (
-            ", verifier: plain, search: {gad: {verifier_precision: float16}}}}",
-            "systems.drafts.search.gad.verifier_precision: expected float32, bfloat16 or int8 unless engine is torch, got float16",
-        ),
-        (
-            ", verifier: plain, search: {gad: {draft_precision: float16}}}}",
-            "systems.drafts.search.gad.draft_precision: expected float32 or int8 with engine auto, got float16",
-        ),
-        (
-            ", verifier: plain, search: {gad: {engine: torch, draft_precision: bfloat16}}}}",
-            "systems.drafts.search.gad.draft_precision: expected float32 with engine torch and no GPU for decode, got bfloat16",
-        ),
-    ],
-)
+MISFITS = r"""
+}} => systems.drafts.verifier
+, verifier: other}} => systems.drafts.verifier: expected one of plain, reversed, graph, got 'other'
+, verifier: drafts}} => systems.drafts.verifier: expected one of plain, reversed, graph, got 'drafts'
+, verifier: graph}} => systems.drafts.verifier: expected a system of family stepwise, got 'graph' of family dag
+, verifier: reversed}} => expected a system that writes one token a step from left to right, got 'reversed'
+, verifier: all}, all: {use: ensemble}} => systems.drafts.verifier: expected a system of one network, got 'all', an ensemble
+, verifier: plain, drafter_system: none}} => systems.drafts.drafter_system: expected one of plain
+, verifier: plain, search: {gad: {drafter: system}}}}
+    => drafter: expected network or lookup for a system without a `drafter_system`, got system
+, verifier: plain, draft_width_range: [5, 2]}} => systems.drafts.draft_width_range: expected two widths
+, verifier: plain, draft_width_range: [2, 2000]}} => systems.drafts.draft_width_range: expected two
+, verifier: plain, initial_weights: random, max_positions: 64}}
+    => systems.drafts.max_positions: expected 1024 as 'plain' has, to end where its greedy outputs end, got 64
+, verifier: plain, norm: post}} => systems.drafts.norm: expected pre as 'plain' has, to start from its weights, got post
+, verifier: plain, encoder: shared, width: 64}} => systems.drafts.width: expected 128 as 'plain' has, to share its encoder
+, verifier: plain, encoder: shared, initial_weights: random}}
+    => systems.drafts.initial_weights: expected verifier with encoder: shared
+, verifier: plain, drafting: autoregressive}} => systems.drafts.encoder: expected shared with drafting: autoregressive, got separate
+, verifier: plain, drafting: medusa}} => systems.drafts.encoder: expected shared with drafting: medusa, got separate
+, verifier: plain, train_verifier: true}}
+    => systems.drafts.train_verifier: expected False (it does not apply to drafting: parallel), got true
+, verifier: plain, drafting: medusa, encoder: shared, draft_width: 3, search: {gad: {draft_width: 4}}}}
+    => systems.drafts.search.gad.draft_width: expected at most the drafter's 3 heads, got 4
+, verifier: plain, search: {gad++: {tree_nodes: 4}}}} => systems.drafts.search.gad++.tree_nodes: expected 0 with the strategy gad++
+, verifier: plain, training: {validation_metric: bleu}}}
+    => systems.drafts.training.validation_metric: expected loss or tokens_per_pass for a drafter, got 'bleu'
+, verifier: plain, monolingual: more.en}} => systems.drafts.monolingual: expected no file with data: distilled, got more.en
+, verifier: plain, search: {gad: {draft_shortlist: {links: 4}}}}}
+    => systems.drafts.search.gad.draft_shortlist.tokens: expected a number
+, verifier: plain, drafting: autoregressive, encoder: shared, decoder_layers: 1}}
+    => systems.drafts.decoder_layers: expected 4 as 'plain' has, to be a layer on top of it, got 1
+, verifier: plain, drafting: autoregressive, encoder: shared, glancing_ratio: 0}}
+    => systems.drafts.glancing_ratio: expected 0.5 (it does not apply to drafting: autoregressive), got 0
+, verifier: begun, drafting: autoregressive, encoder: shared}, begun: {data: raw, start: shared}}
+    => systems.drafts.verifier: expected a system whose slots have position codes alone, for drafting: autoregressive
+, verifier: plain, search: {gad: {confidence: 0.5}}}}
+    => systems.drafts.search.gad.confidence: expected 0 for a drafter that fills blocks at once, got 0.5
+, verifier: plain, search: {gad: {drafter: lookup, draft_precision: int8}}}}
+    => systems.drafts.search.gad.draft_precision: expected float32 for sampling, and where no network drafts, got int8
+, verifier: plain, search: {sample: {verifier_precision: int8}}}}
+    => systems.drafts.search.sample.verifier_precision: expected float32 for sampling, got int8
+, verifier: plain, search: {draft: {verifier_precision: int8}}}}
+    => systems.drafts.search.draft.verifier_precision: expected float32 where nothing is verified, got int8
+, verifier: plain, search: {sample: {draft_precision: int8}}}}
+    => systems.drafts.search.sample.draft_precision: expected float32 for sampling, and where no network drafts, got int8
+, verifier: plain, search: {gad: {verifier_precision: float16}}}}
+    => systems.drafts.search.gad.verifier_precision: expected float32, bfloat16 or int8 unless engine is torch, got float16
+, verifier: plain, search: {gad: {draft_precision: float16}}}}
+    => systems.drafts.search.gad.draft_precision: expected float32 or int8 with engine auto, got float16
+, verifier: plain, search: {gad: {engine: torch, draft_precision: bfloat16}}}}
+    => systems.drafts.search.gad.draft_precision: expected float32 with engine torch and no GPU for decode, got bfloat16
+"""
+
+
+@pytest.mark.parametrize(("text", "problem"), cases(MISFITS))
 def test_pairs_that_do_not_go_together_are_named(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, DRAFTER + text)

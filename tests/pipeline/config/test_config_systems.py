@@ -20,7 +20,7 @@ from pipeline.config.schema import RunConfig
 from pipeline.errors import ConfigError
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
-from tests.pipeline.config.config_text import ROOT, load, wrong
+from tests.pipeline.config.config_text import ROOT, cases, load, wrong
 
 GRAPH = "systems: {one: {}, graph: {family: dag"
 
@@ -62,102 +62,57 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
     assert load_config(tmp_path / "again.json") == config
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (f"{GRAPH}, ensemble: 2}}}}", "systems.graph.ensemble: expected one of the keys"),
-        (f"{GRAPH}, search: outer}}}}", "systems.graph.search: expected 'greedy', 'lookahead'"),
-        (
-            "systems: {graph: {family: gat}}",
-            "systems.graph.family: expected one of aggressive, dag, lattice, parallel, stepwise, got 'gat'",
-        ),
-        (
-            f"{GRAPH}, graph_factor_range: [8, 4]}}}}",
-            "systems.graph.graph_factor_range: expected two factors above 0 and of at most 65536, the lower one",
-        ),
-        (f"{GRAPH}, initial_weights: teacher}}}}", "systems.graph.initial_weights: expected a teacher in the config, got none"),
-        (
-            f"{GRAPH}, initial_weights: pretraining}}}}",
-            "systems.graph.initial_weights: expected the section `pretraining` in the config, got none",
-        ),
-        (
-            f"pretraining: {{}}\nvocabulary: {{joint: false}}\n{GRAPH}, initial_weights: pretraining}}}}",
-            "vocabulary.joint: expected true with pretraining, whose targets are tokens of sources, got false",
-        ),
-        (
-            f"pretraining: {{updates: 9}}\n{GRAPH}, initial_weights: pretraining, training: {{schedule: cosine}}}}}}",
-            "pretraining.warmup_updates: expected less than updates (9) with the cosine schedule, got 1000",
-        ),
-        (
-            "pretraining: {target: segments}\nsystems: {words: {initial_weights: pretraining}}",
-            "pretraining.target: expected spans or text with words, which is of family stepwise and has no graphs, got 'segments'",
-        ),
-        (
-            f"pretraining: {{target: segments}}\n{GRAPH}, initial_weights: pretraining, objective: ngram}}}}",
-            "systems.graph.objective: expected sum or max with pretraining.target segments, got 'ngram'",
-        ),
-        (f"{GRAPH}, segments: true}}}}", "systems.graph.segments: expected false, as only pre-training with"),
-        ("systems: {pretraining: {}}", "systems.pretraining: expected a name other than 'pretraining'"),
-        (
-            f"{GRAPH}, initial_weights: later}}, later: {{}}}}",
-            "systems.graph.initial_weights: expected one of random, teacher, pretraining, one (systems are listed after those that "
-            "they start from), got 'later'",
-        ),
-        (
-            f"{GRAPH}, num_averaged: 5}}}}",
-            "systems.graph.num_averaged: expected fewer than the 5 candidates that its training keeps, got 5",
-        ),
-        (
-            f"{GRAPH}, sampled_tokens: 9, training: {{label_smoothing: 0.1}}}}}}",
-            "systems.graph.sampled_tokens: expected none with label smoothing, which is over all tokens, got 9",
-        ),
-        (f"{GRAPH}, heads: 3}}}}", "systems.graph.heads: expected a divisor of width 128, got 3"),
-        (f"{GRAPH}, search: {{beam: {{ngram_weight: 0.1}}}}}}}}", "ngram_weight: expected 0 for a system without an n-gram model"),
-        (
-            f"ngram: {{unit: words}}\n{GRAPH}, search: {{beam: {{ngram_weight: 0.1}}}}}}}}",
-            "ngram: expected an n-gram model of pieces of the target",
-        ),
-        (f"ngram: {{}}\n{GRAPH}, search: {{lookahead: {{ngram_weight: 0.1}}}}}}}}", "ngram_weight: expected 0 with lookahead"),
-        (f"{GRAPH}, search: {{lookahead: {{n_best: 2}}}}}}}}", "n_best: expected 1 with lookahead, got 2"),
-        (
-            f"{GRAPH}, search: {{greedy: {{precision: int8, engine: torch}}}}}}}}",
-            "precision: expected float32, float16 or bfloat16 with engine torch, got int8",
-        ),
-        (f"{GRAPH}, search: {{sample: {{precision: bfloat16}}}}}}}}", "precision: expected float32 for sampling, got bfloat16"),
-        (
-            "systems: {sa: {order: interleaved-sa, search: {greedy: {ngram_weight: 0.5}}}}",
-            "ngram_weight: expected 0 for a system without an n-gram",
-        ),
-        (
-            "ngram: {}\nsystems: {sa: {order: interleaved-sa, search: {sample: {ngram_weight: 0.5}}}}",
-            "systems.sa.search.sample.ngram_weight: expected 0 with sample, got 0.5",
-        ),
-        (
-            "ngram: {}\nsystems: {sa: {order: interleaved-sa, search: {beam: {ngram_weight: 0.5, selection: outer}}}}",
-            "systems.sa.search.beam.ngram_weight: expected 0 unless selection is exact and the first EOS ends an output, got 0.5",
-        ),
-        (
-            "systems: {a: {search: {beam: {beam_threshold: 3, engine: ctranslate2}}}}",
-            "systems.a.search.beam.beam_threshold: expected empty with engine ctranslate2, got 3",
-        ),
-        (
-            "ngram: {}\nsystems: {two: {order: interleaved, search: {greedy: {ngram_weight: 0.5}}}}",
-            "systems.two.search.greedy.ngram_weight: expected 0 for an order that writes no two adjacent tokens in a step, got 0.5",
-        ),
-        (
-            "systems: {one: {search: {greedy: {end_threshold: 0.5}}}}",
-            "systems.one.search.greedy.end_threshold: expected 0 for an order that writes one token a step",
-        ),
-        (
-            "systems: {odd: {order: interleaved, directions: 3, search: {greedy: {end_threshold: 0.5}}}}",
-            "systems.odd.order: expected a valid combination of order settings",
-        ),
-        (
-            "systems: {two: {order: interleaved, search: {beam: {end_threshold: 0.5}}}}",
-            "systems.two.search.beam.end_threshold: expected 0 with beam, got 0.5",
-        ),
-    ],
-)
+MISFITS = r"""
+<GRAPH>, ensemble: 2}} => systems.graph.ensemble: expected one of the keys
+<GRAPH>, search: outer}} => systems.graph.search: expected 'greedy', 'lookahead'
+systems: {graph: {family: gat}} => systems.graph.family: expected one of aggressive, dag, lattice, parallel, stepwise, got 'gat'
+<GRAPH>, graph_factor_range: [8, 4]}}
+    => systems.graph.graph_factor_range: expected two factors above 0 and of at most 65536, the lower one
+<GRAPH>, initial_weights: teacher}} => systems.graph.initial_weights: expected a teacher in the config, got none
+<GRAPH>, initial_weights: pretraining}} => systems.graph.initial_weights: expected the section `pretraining` in the config, got none
+pretraining: {}\nvocabulary: {joint: false}\n<GRAPH>, initial_weights: pretraining}}
+    => vocabulary.joint: expected true with pretraining, whose targets are tokens of sources, got false
+pretraining: {updates: 9}\n<GRAPH>, initial_weights: pretraining, training: {schedule: cosine}}}
+    => pretraining.warmup_updates: expected less than updates (9) with the cosine schedule, got 1000
+pretraining: {target: segments}\nsystems: {words: {initial_weights: pretraining}}
+    => pretraining.target: expected spans or text with words, which is of family stepwise and has no graphs, got 'segments'
+pretraining: {target: segments}\n<GRAPH>, initial_weights: pretraining, objective: ngram}}
+    => systems.graph.objective: expected sum or max with pretraining.target segments, got 'ngram'
+<GRAPH>, segments: true}} => systems.graph.segments: expected false, as only pre-training with
+systems: {pretraining: {}} => systems.pretraining: expected a name other than 'pretraining'
+<GRAPH>, initial_weights: later}, later: {}}
+    => systems.graph.initial_weights: expected one of random, teacher, pretraining, one (systems are listed after those that they st
+<GRAPH>, num_averaged: 5}} => systems.graph.num_averaged: expected fewer than the 5 candidates that its training keeps, got 5
+<GRAPH>, sampled_tokens: 9, training: {label_smoothing: 0.1}}}
+    => systems.graph.sampled_tokens: expected none with label smoothing, which is over all tokens, got 9
+<GRAPH>, heads: 3}} => systems.graph.heads: expected a divisor of width 128, got 3
+<GRAPH>, search: {beam: {ngram_weight: 0.1}}}} => ngram_weight: expected 0 for a system without an n-gram model
+ngram: {unit: words}\n<GRAPH>, search: {beam: {ngram_weight: 0.1}}}} => ngram: expected an n-gram model of pieces of the target
+ngram: {}\n<GRAPH>, search: {lookahead: {ngram_weight: 0.1}}}} => ngram_weight: expected 0 with lookahead
+<GRAPH>, search: {lookahead: {n_best: 2}}}} => n_best: expected 1 with lookahead, got 2
+<GRAPH>, search: {greedy: {precision: int8, engine: torch}}}}
+    => precision: expected float32, float16 or bfloat16 with engine torch, got int8
+<GRAPH>, search: {sample: {precision: bfloat16}}}} => precision: expected float32 for sampling, got bfloat16
+systems: {sa: {order: interleaved-sa, search: {greedy: {ngram_weight: 0.5}}}}
+    => ngram_weight: expected 0 for a system without an n-gram
+ngram: {}\nsystems: {sa: {order: interleaved-sa, search: {sample: {ngram_weight: 0.5}}}}
+    => systems.sa.search.sample.ngram_weight: expected 0 with sample, got 0.5
+ngram: {}\nsystems: {sa: {order: interleaved-sa, search: {beam: {ngram_weight: 0.5, selection: outer}}}}
+    => systems.sa.search.beam.ngram_weight: expected 0 unless selection is exact and the first EOS ends an output, got 0.5
+systems: {a: {search: {beam: {beam_threshold: 3, engine: ctranslate2}}}}
+    => systems.a.search.beam.beam_threshold: expected empty with engine ctranslate2, got 3
+ngram: {}\nsystems: {two: {order: interleaved, search: {greedy: {ngram_weight: 0.5}}}}
+    => systems.two.search.greedy.ngram_weight: expected 0 for an order that writes no two adjacent tokens in a step, got 0.5
+systems: {one: {search: {greedy: {end_threshold: 0.5}}}}
+    => systems.one.search.greedy.end_threshold: expected 0 for an order that writes one token a step
+systems: {odd: {order: interleaved, directions: 3, search: {greedy: {end_threshold: 0.5}}}}
+    => systems.odd.order: expected a valid combination of order settings
+systems: {two: {order: interleaved, search: {beam: {end_threshold: 0.5}}}}
+    => systems.two.search.beam.end_threshold: expected 0 with beam, got 0.5
+"""
+
+
+@pytest.mark.parametrize(("text", "problem"), cases(MISFITS, GRAPH=GRAPH))
 def test_what_does_not_go_together_is_named(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, text)
@@ -218,27 +173,20 @@ def test_searches_of_lattices_are_labelled_by_their_differences(tmp_path: Path) 
     assert load_config(tmp_path / "again.json") == config
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (f"{SCORER}, segment_length: 3}}}}", "systems.scorer.segment_length: expected 1 or 2, got 3"),
-        (
-            f"{SCORER}, search: {{viterbi: {{normalizer: selfnorm}}}}}}}}",
-            "expected full, union or local for a network trained without",
-        ),
-        (
-            f"{SCORER}, search: {{viterbi: {{candidate_threshold: 4}}}}}}}}",
-            "candidate_threshold: expected none for a network trained without word_dropout, got 4",
-        ),
-        (f"{SCORER}, search: {{lookup: {{n_best: 2}}}}}}}}", "n_best: expected 1 with lookup, got 2"),
-        (f"{SCORER}, tables: distilled}}}}", "systems.scorer.tables: expected raw without a teacher"),
-        (f"alignment: {{unit: words}}\n{SCORER}}}}}", "alignment.unit: expected pieces for the lattice, got words"),
-        (
-            f"evaluation: {{lattice_analysis: 3}}\n{GRAPH}}}}}",
-            "evaluation.lattice_analysis: expected 0 without a system of the family that is analysed, got 3",
-        ),
-    ],
-)
+MISFITS_OF_LATTICES = r"""
+<SCORER>, segment_length: 3}} => systems.scorer.segment_length: expected 1 or 2, got 3
+<SCORER>, search: {viterbi: {normalizer: selfnorm}}}} => expected full, union or local for a network trained without
+<SCORER>, search: {viterbi: {candidate_threshold: 4}}}}
+    => candidate_threshold: expected none for a network trained without word_dropout, got 4
+<SCORER>, search: {lookup: {n_best: 2}}}} => n_best: expected 1 with lookup, got 2
+<SCORER>, tables: distilled}} => systems.scorer.tables: expected raw without a teacher
+alignment: {unit: words}\n<SCORER>}} => alignment.unit: expected pieces for the lattice, got words
+evaluation: {lattice_analysis: 3}\n<GRAPH>}}
+    => evaluation.lattice_analysis: expected 0 without a system of the family that is analysed, got 3
+"""
+
+
+@pytest.mark.parametrize(("text", "problem"), cases(MISFITS_OF_LATTICES, SCORER=SCORER, GRAPH=GRAPH))
 def test_what_does_not_go_together_in_lattices_is_named(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, text)
@@ -290,31 +238,24 @@ def test_the_resolved_config_of_slots_loads_back(tmp_path: Path) -> None:
     assert load_config(tmp_path / "again.json") == config
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (
-            ", slot_input: uniform}}",
-            "systems.slots.slot_input: expected repeat or gaussian with objective ctc-glat, got uniform",
-        ),
-        (", objective: cmlm, slot_input: soft}}", "systems.slots.slot_input: expected mask with objective cmlm, got soft"),
-        (", upsampling: 9}}", "systems.slots.upsampling: expected at most 8, got 9"),
-        (", rescorer: none}}", "systems.slots.rescorer: expected one of plain, short, graph, got 'none'"),
-        (", rescorer: graph}}", "systems.slots.rescorer: expected a system of family stepwise, got 'graph' of family dag"),
-        (", rescorer: short}}", "systems.slots.max_positions: expected at most 64, as 'short' has, to score all outputs, got 1024"),
-        (", search: mask-predict}}", "expected a strategy other than mask-predict with objective ctc-glat"),
-        (
-            ", objective: nat, search: {greedy: {rescoring: system, length_candidates: 2}}}}",
-            "rescoring: expected self for a system without a `rescorer`",
-        ),
-        (", search: {prefix-beam: {ngram_weight: 0.1}}}}", "expected 0 for a system without an n-gram model"),
-        (", search: {greedy: {shortlist: {}}}}}", "search.greedy.shortlist: expected tokens or recall, got neither"),
-        (
-            ", search: {greedy: {shortlist: {tokens: 50, recall: 0.9}}}}}",
-            "search.greedy.shortlist.recall: expected empty where tokens states the size, got 0.9",
-        ),
-    ],
-)
+MISFITS_OF_SLOTS = r"""
+, slot_input: uniform}} => systems.slots.slot_input: expected repeat or gaussian with objective ctc-glat, got uniform
+, objective: cmlm, slot_input: soft}} => systems.slots.slot_input: expected mask with objective cmlm, got soft
+, upsampling: 9}} => systems.slots.upsampling: expected at most 8, got 9
+, rescorer: none}} => systems.slots.rescorer: expected one of plain, short, graph, got 'none'
+, rescorer: graph}} => systems.slots.rescorer: expected a system of family stepwise, got 'graph' of family dag
+, rescorer: short}} => systems.slots.max_positions: expected at most 64, as 'short' has, to score all outputs, got 1024
+, search: mask-predict}} => expected a strategy other than mask-predict with objective ctc-glat
+, objective: nat, search: {greedy: {rescoring: system, length_candidates: 2}}}}
+    => rescoring: expected self for a system without a `rescorer`
+, search: {prefix-beam: {ngram_weight: 0.1}}}} => expected 0 for a system without an n-gram model
+, search: {greedy: {shortlist: {}}}}} => search.greedy.shortlist: expected tokens or recall, got neither
+, search: {greedy: {shortlist: {tokens: 50, recall: 0.9}}}}}
+    => search.greedy.shortlist.recall: expected empty where tokens states the size, got 0.9
+"""
+
+
+@pytest.mark.parametrize(("text", "problem"), cases(MISFITS_OF_SLOTS))
 def test_what_does_not_go_together_in_slots_is_named(tmp_path: Path, text: str, problem: str) -> None:
     problems = wrong(tmp_path, SYSTEMS + text)
     assert len(problems) == 1
@@ -386,26 +327,20 @@ def test_searches_have_labels_of_the_users_or_derived_ones(tmp_path: Path, text:
     assert list(found.items()) == list(expected.items())
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("[beam, {beam: {beam_size: 5}}]", "systems.a.search[1]: expected searches that differ, got 'beam' again"),
-        ("{one: beam, two: {beam: {}}}", "systems.a.search.two: expected searches that differ, got 'one' again"),
-        ("{greedy: beam}", "systems.a.search.greedy: expected a label that does not stand for another search, got 'greedy'"),
-        ("{beam-beam_size9: {beam: {beam_size: 8}}}", "expected a label that does not stand for another search"),
-        ("{a/b: greedy}", "systems.a.search.a/b: expected a label of letters, digits, _, . and -, which begins with"),
-        (
-            "{fast: greedy, best: {beam_size: 3}}",
-            "systems.a.search.best.strategy: expected 'greedy', 'beam' or 'sample', got nothing",
-        ),
-        ("{fast: greedy, best: 3}", "systems.a.search.best: expected a map of keys, got 3"),
-        (
-            "{beem: {beam_size: 4}}",
-            "systems.a.search.beem: expected 'greedy', 'beam' or 'sample', got 'beem'; did you mean 'beam'?",
-        ),
-        ("beam-beam_size0", "systems.a.search.beam_size: expected at least 1, got 0"),
-    ],
-)
+WRONG_LABELS = r"""
+[beam, {beam: {beam_size: 5}}] => systems.a.search[1]: expected searches that differ, got 'beam' again
+{one: beam, two: {beam: {}}} => systems.a.search.two: expected searches that differ, got 'one' again
+{greedy: beam} => systems.a.search.greedy: expected a label that does not stand for another search, got 'greedy'
+{beam-beam_size9: {beam: {beam_size: 8}}} => expected a label that does not stand for another search
+{a/b: greedy} => systems.a.search.a/b: expected a label of letters, digits, _, . and -, which begins with
+{fast: greedy, best: {beam_size: 3}} => systems.a.search.best.strategy: expected 'greedy', 'beam' or 'sample', got nothing
+{fast: greedy, best: 3} => systems.a.search.best: expected a map of keys, got 3
+{beem: {beam_size: 4}} => systems.a.search.beem: expected 'greedy', 'beam' or 'sample', got 'beem'; did you mean 'beam'?
+beam-beam_size0 => systems.a.search.beam_size: expected at least 1, got 0
+"""
+
+
+@pytest.mark.parametrize(("text", "problem"), cases(WRONG_LABELS))
 def test_wrong_labels_are_named(tmp_path: Path, text: str, problem: str) -> None:
     (found,) = wrong(tmp_path, f"systems: {{a: {{search: {text}}}}}")
     assert problem in found

@@ -15,17 +15,11 @@ from stages.shared.embedded import LENGTHS, documents, english, german, grammar,
 from stages.shared.embedded.contrast import Contrast, Language, bands, contrasts, label
 from stages.shared.embedded.document import EARLY
 from stages.shared.embedded.draw import Draw
-from stages.shared.embedded.german import CASES, Case, Column, article, noun_phrase, verb_cluster
+from stages.shared.embedded.german import Case, Column, article, noun_phrase
 from stages.shared.embedded.grammar import Clause, Phrase, Sentence
-from stages.shared.embedded.lexicon import GermanNoun, GermanVerb
 from stages.shared.scoring.rouge import f_measures
 
 SAMPLE = [render("check", index) for index in range(4000)]
-
-
-def german_verbs() -> list[GermanVerb]:
-    groups = (lexicon.TRANSITIVE, lexicon.INTRANSITIVE, lexicon.DATIVE, lexicon.DITRANSITIVE, lexicon.REPORTING)
-    return [verb for group in groups for entry in group for verb in entry.german]
 
 
 def clauses(sentence: Sentence) -> list[Clause]:
@@ -157,57 +151,7 @@ def test_the_position_of_the_finite_verb_follows_from_the_clause() -> None:
             assert first[0].lower() + first[1:] in finite_forms(meaning.main, meaning.main.subject.plural), target
 
 
-# Declension, against the tables of a grammar, written out as phrases.
-
-NOUNS = {"m": "man", "f": "woman", "n": "child"}
-
-PHRASES = {
-    ("the", "m"): "der alte Mann, den alten Mann, dem alten Mann",
-    ("the", "f"): "die alte Frau, die alte Frau, der alten Frau",
-    ("the", "n"): "das alte Kind, das alte Kind, dem alten Kind",
-    ("this", "m"): "dieser alte Mann, diesen alten Mann, diesem alten Mann",
-    ("this", "f"): "diese alte Frau, diese alte Frau, dieser alten Frau",
-    ("this", "n"): "dieses alte Kind, dieses alte Kind, diesem alten Kind",
-    ("every", "m"): "jeder alte Mann, jeden alten Mann, jedem alten Mann",
-    ("every", "n"): "jedes alte Kind, jedes alte Kind, jedem alten Kind",
-    ("a", "m"): "ein alter Mann, einen alten Mann, einem alten Mann",
-    ("a", "f"): "eine alte Frau, eine alte Frau, einer alten Frau",
-    ("a", "n"): "ein altes Kind, ein altes Kind, einem alten Kind",
-    ("her", "m"): "ihr alter Mann, ihren alten Mann, ihrem alten Mann",
-    ("my", "n"): "mein altes Kind, mein altes Kind, meinem alten Kind",
-}
-
-PLURALS = {
-    "the": "die alten Männer, die alten Männer, den alten Männern",
-    "these": "diese alten Männer, diese alten Männer, diesen alten Männern",
-    "my": "meine alten Männer, meine alten Männer, meinen alten Männern",
-    "many": "viele alte Männer, viele alte Männer, vielen alten Männern",
-    "some": "einige alte Männer, einige alte Männer, einigen alten Männern",
-    "two": "zwei alte Männer, zwei alte Männer, zwei alten Männern",
-}
-
 OLD = lexicon.PERSON_ADJECTIVES[0]
-
-
-@pytest.mark.parametrize(("determiner", "gender"), PHRASES)
-def test_singular_declension(determiner: str, gender: str) -> None:
-    found = next(d for d in (*lexicon.SINGULAR_DETERMINERS, lexicon.EVERY) if d.english == determiner)
-    phrase = Phrase(found, OLD, lexicon.NOUNS[NOUNS[gender]])
-    assert ", ".join(noun_phrase(phrase, case, Draw("x")) for case in CASES) == PHRASES[determiner, gender]
-
-
-@pytest.mark.parametrize("determiner", PLURALS)
-def test_plural_declension(determiner: str) -> None:
-    found = next(d for d in lexicon.PLURAL_DETERMINERS if d.english == determiner)
-    phrase = Phrase(found, OLD, lexicon.NOUNS["man"])
-    assert ", ".join(noun_phrase(phrase, case, Draw("x")) for case in CASES) == PLURALS[determiner]
-
-
-def test_weak_nouns_and_dative_plurals() -> None:
-    boy = Phrase(lexicon.THE, None, lexicon.NOUNS["boy"])
-    assert [noun_phrase(boy, case, Draw("x")) for case in CASES] == ["der Junge", "den Jungen", "dem Jungen"]
-    datives = {"Autos": "Autos", "Fenster": "Fenstern", "Frauen": "Frauen", "Häuser": "Häusern", "Bäume": "Bäumen"}
-    assert {plural: GermanNoun("n", "x", plural, "x").dative_plural for plural in datives} == datives
 
 
 def test_every_determiner_agrees_with_every_noun_in_every_case() -> None:
@@ -217,41 +161,6 @@ def test_every_determiner_agrees_with_every_noun_in_every_case() -> None:
         for column in columns[determiner.plural]:
             for case in get_args(Case):
                 assert article(determiner, column, case)
-
-
-def test_verb_clusters() -> None:
-    opening = GermanVerb("auf", "machen", "macht", "aufgemacht", "haben")
-    coming = GermanVerb("an", "kommen", "kommt", "angekommen", "sein")
-    must = lexicon.MODALS[0]
-    assert verb_cluster(opening, "present", None, False) == ("macht", "auf", "aufmacht")
-    assert verb_cluster(opening, "present", None, True) == ("machen", "auf", "aufmachen")
-    assert verb_cluster(opening, "past", None, False) == ("hat", "aufgemacht", "aufgemacht hat")
-    assert verb_cluster(coming, "past", None, True) == ("sind", "angekommen", "angekommen sind")
-    assert verb_cluster(opening, "present", must, True) == ("müssen", "aufmachen", "aufmachen müssen")
-
-
-def test_participles_fit_their_infinitives() -> None:
-    for verb in german_verbs():
-        assert verb.participle.startswith(verb.particle)
-        stem = verb.participle.removeprefix(verb.particle)
-        inseparable = verb.infinitive.startswith(("ver", "er", "be")) or verb.infinitive.endswith("ieren")
-        assert stem.startswith("ge") != inseparable, verb
-        assert verb.infinitive.endswith("en")
-        assert stem.endswith(("t", "en"))
-        assert verb.third.endswith("t") or verb.third == "weiß"
-
-
-def test_commas_close_relative_clauses() -> None:
-    seen = 0
-    for meaning, _, target in SAMPLE:
-        relatives = [clause.subject.relative for clause in clauses(meaning) if clause.subject.relative]
-        if meaning.shape not in ("statement", "question") or not relatives:
-            continue
-        inside = target[:-1].count(",")
-        at_the_end = inside == 1 and target[:-1].rsplit(",", 1)[1].count(" ") > 0
-        assert inside == 2 or at_the_end, target
-        seen += 1
-    assert seen > 100
 
 
 def test_known_sentence() -> None:
@@ -275,9 +184,16 @@ def digest(rows: object) -> str:
 
 
 def test_the_corpus_is_unchanged() -> None:
-    """Artifacts of both tasks depend on it."""
-    assert digest(list(pairs("train", 0, 500))) == "9ae4f7ae09f0ba9b"
-    assert digest(list(documents("train", 0, 500))) == "f036baa30da64e4f"
+    """Artifacts of both tasks depend on it, and on the minimal pairs: a change needs another version of the stages.
+
+    Every construct occurs among so many sentences, so that a change of one declension is found here.
+    """
+    found = {
+        "pairs": digest(list(pairs("train", 0, 3000))),
+        "documents": digest(list(documents("train", 0, 1000))),
+        "contrasts": digest([tuple(pair) for language in LANGUAGES for pair in PAIRS[language]]),
+    }
+    assert found == {"pairs": "5dab2bfdbcb0852f", "documents": "f22fa4a4284e9643", "contrasts": "042c7db9b0e22164"}
 
 
 def test_a_document_is_a_function_of_part_and_number() -> None:
@@ -399,27 +315,6 @@ def test_pairs_are_distinct_and_a_smaller_number_is_a_prefix(target: Language) -
     assert list(contrasts(target, 30)) == PAIRS[target][:30]
     assert len(list(islice(contrasts(target, 10**9), 2))) == 2
     assert list(contrasts(target, 0)) == []
-
-
-def test_labels_of_distances() -> None:
-    assert [label(band) for band in bands("de")] == ["1", "2", "3-4", "5-6", "7-9", "10-12", "13+"]
-    assert [label(band) for band in bands("en")] == ["1", "2", "3-4", "5-6", "7-9"]
-    covered = [distance for band in bands("de") for distance in band]
-    assert covered == list(range(1, LENGTHS.stop))
-
-
-def test_known_pairs() -> None:
-    """Pairs are a function of their number: a change needs another version of the stage."""
-    assert PAIRS["de"][1] == Contrast(
-        "Every farmer works although the farmer sleeps now.",
-        "Jeder Landwirt arbeitet, obgleich der Bauer jetzt schläft.",
-        "Jeder Landwirt arbeitet, obgleich der Bauer jetzt schlafen.",
-        2,
-    )
-    assert PAIRS["en"][4].wrong.endswith(
-        "the famous guest who brought along the small bags listen to these famous teachers at the weekend."
-    )
-    assert PAIRS["en"][4].distance == 7
 
 
 def test_no_english_verb_whose_wrong_form_is_its_past() -> None:
