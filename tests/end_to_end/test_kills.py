@@ -164,13 +164,6 @@ def test_interrupted_run_saves_its_state(undisturbed: Watched, tmp_path: Path) -
     survived(run, undisturbed, "train:teacher")
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Watched:
-    run = Watched(tmp_path_factory.mktemp("undisturbed") / "store", *ALONE)
-    run.finish()
-    return run
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Mount a file system of 2 MiB."""
@@ -203,8 +196,8 @@ def test_a_learning_rate_that_overflows_fails_and_leaves_no_network(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_full_disk_loses_nothing(plain: Watched, small_disk: Path) -> None:
-    run = Watched(small_disk / "store", *ALONE, "--until", "encode:distilled")
+def test_full_disk_loses_nothing(undisturbed: Watched, small_disk: Path) -> None:
+    run = Watched(small_disk / "store", *ALONE, *DISTILLED)
     failed = run_again(run)
     assert failed.returncode == 1
     assert "could not be written" in failed.stderr
@@ -213,15 +206,15 @@ def test_full_disk_loses_nothing(plain: Watched, small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,size=300m", str(small_disk)], check=True)
     made = {e["step"] for e in run.events("step_done")}
     assert run_again(run).returncode == 0
-    assert run.agrees_with(plain)
+    assert run.agrees_with(undisturbed)
     assert {step: run.started(step) for step in made} == dict.fromkeys(made, 1)
 
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_truncated_artifact_is_named_and_made_again(plain: Watched, tmp_path: Path) -> None:
-    run = Watched(tmp_path / "store", *ALONE)
-    shutil.copytree(plain.store, run.store, symlinks=True)
+def test_truncated_artifact_is_named_and_made_again(undisturbed: Watched, tmp_path: Path) -> None:
+    run = Watched(tmp_path / "store", *ALONE, *SLOWLY)
+    shutil.copytree(undisturbed.store, run.store, symlinks=True)
     model = next((run.store / "system").glob("*/model.safetensors"))
     os.truncate(model, 100)
     failed = run_again(run)
@@ -230,7 +223,7 @@ def test_truncated_artifact_is_named_and_made_again(plain: Watched, tmp_path: Pa
     assert f"remove {model.parent} and repeat the run command" in failed.stderr
     shutil.rmtree(model.parent)
     assert run_again(run).returncode == 0
-    assert run.files() == plain.files()
+    assert run.files() == undisturbed.files()
 
 
 @pytest.mark.slow

@@ -3,41 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.__main__ import main
-
-CONFIG = """\
-corpus:
-  train: {embedded: 300}
-  validation: {embedded: 20}
-  test: {small: {embedded: 20}}
-vocabulary: {size: 150}
-defaults:
-  {width: 16, feed_forward: 16, heads: 2, encoder_layers: 1, decoder_layers: 1, training: {batch_tokens: 512}, search: [greedy]}
-teacher: {}
-systems: {autoregressive: {use: teacher}}
-benchmark: {sentences: 5, memory: false}
-tracking: {enabled: false}
-"""
-
-
-def config_file(store: Path) -> Path:
-    return store.parent / "config.yaml"
+from tests.pipeline.tiny_run import CONFIG
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with two runs, `one` and `two`, that differ in the updates of the teacher."""
-    path = tmp_path_factory.mktemp("runs") / "store"
-    config_file(path).write_text(CONFIG)
-    for name, updates in (("one", 4), ("two", 6)):
-        overrides = [f"name={name}", f"store.path={path}", f"defaults.training.updates={updates}"]
-        arguments = [part for override in overrides for part in ("--set", override)]
-        assert main(["run", str(config_file(path)), "--in-process", *arguments]) == 0
+def store(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with two runs, `tiny` and `two`, that differ in the updates of the teacher."""
+    path = Path(shutil.copytree(made, tmp_path_factory.mktemp("runs") / "store", symlinks=True))
+    changes = (f"store.path={path}", "name=two", "defaults.training.updates=6", "tracking.enabled=false")
+    assert main(["run", CONFIG, "--in-process", *(part for change in changes for part in ("--set", change))]) == 0
     return path
 
 
@@ -53,7 +34,7 @@ def run_ids(store: Path) -> list[str]:
 
 def test_runs_are_listed_latest_first(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = printed(capsys, "runs", "--store", str(store))
-    assert [row["name"] for row in found] == ["two", "one"]
+    assert [row["name"] for row in found] == ["two", "tiny"]
     assert all(row["status"] == "done" and row["done"] == row["steps"] for row in found)
 
 
@@ -70,7 +51,7 @@ def test_what_differs_is_the_config_and_the_scores(store: Path, capsys: pytest.C
     one, two = run_ids(store)
     found = printed(capsys, "diff", one, two, "--store", str(store))
     changed = {key: (first, second) for key, first, second in found["config"]}
-    assert changed["name"] == ("one", "two")
+    assert changed["name"] == ("tiny", "two")
     assert ("4", "6") in changed.values()
     assert [step for step, _, _ in found["data"] if step.startswith("corpus:")] == []
     assert found["speed"]
@@ -100,7 +81,7 @@ def test_status_and_plan_as_json(store: Path, capsys: pytest.CaptureFixture[str]
     found = printed(capsys, "status", one, "--store", str(store))
     assert found["status"] == "done"
     assert {step["status"] for step in found["steps"]} <= {"done", "hit"}
-    planned = printed(capsys, "plan", str(config_file(store)), "--set", f"store.path={store}")
+    planned = printed(capsys, "plan", CONFIG, "--set", f"store.path={store}")
     assert {row["verdict"] for row in planned} <= {"HIT", "MISS"}
 
 

@@ -119,10 +119,10 @@ def test_the_first_of_thousands_of_problems_are_named(tmp_path: Path, monkeypatc
         return []
 
     monkeypatch.setattr("pipeline.config.errors.get_close_matches", look)
-    keys = "".join(f"key{number}: 1\n" for number in range(4000))
+    keys = "".join(f"key{number}: 1\n" for number in range(1000))
     problems = wrong(tmp_path, keys)
     assert [line.split(":")[1] for line in problems[:20]] == [str(number) for number in range(1, 21)]
-    assert problems[20:] == ["and 3,980 more problems"]
+    assert problems[20:] == ["and 980 more problems"]
     assert len(looks) < 100
 
 
