@@ -6,6 +6,7 @@ power is left with an empty file under its final name (Pillai et al. 2014, "All 
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import hashlib
@@ -22,6 +23,10 @@ from typing import IO, Protocol, TypeVar
 
 NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EROFS)
 """Answers of file systems that have no way to sync a directory or nothing to sync, and of special files (fsync(2))."""
+
+NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
+"""Answers of file systems and systems that cannot exchange two names at once, such as NFS (renameat2(2))."""
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 WAIT_SECONDS, REMINDER_SECONDS, LOCK_POLL_SECONDS = 0.5, 60.0, 0.05
 MAX_HOLDER = 4096
@@ -92,6 +97,10 @@ class Disk(Protocol):
         """Remove a directory with everything in it, as far as possible. A missing one is skipped."""
         ...
 
+    def exchange(self, first: Path, second: Path) -> None:
+        """Exchange the names of two directories at once. Raises OSError; its number is in NO_EXCHANGE where that is impossible."""
+        ...
+
     def lock(self, path: Path, *, shared: bool, holder: str, waiting: Callable[[str], object]) -> AbstractContextManager[None]:
         """Hold an advisory lock on a file, exclusive unless `shared`. Waits until it is free.
 
@@ -152,6 +161,14 @@ class RealDisk:
 
     def remove_tree(self, path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
+
+    def exchange(self, first: Path, second: Path) -> None:
+        call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # Linux 3.15, glibc 2.28
+        if call is None:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(first))
+        if call(AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), RENAME_EXCHANGE):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(first))
 
     @contextmanager
     def lock(self, path: Path, *, shared: bool, holder: str, waiting: Callable[[str], object]) -> Iterator[None]:
@@ -254,6 +271,23 @@ def rename(source: Path, target: Path, disk: Disk = DISK) -> None:
     else:
         disk.sync(source)
     source.replace(target)
+    disk.sync(target.parent)
+
+
+def replace_directory(source: Path, target: Path, aside: Path, disk: Disk = DISK) -> None:
+    """Give a synced directory the name of another one, which is `aside` afterwards. The name lasts when this returns.
+
+    Where the file system can exchange names, the target is there at any moment. Elsewhere it is missing for a moment, and stays so
+    if this process ends in it. Raises OSError.
+    """
+    try:
+        disk.exchange(source, target)
+        source.rename(aside)
+    except OSError as error:
+        if error.errno not in NO_EXCHANGE:
+            raise
+        target.rename(aside)
+        source.rename(target)
     disk.sync(target.parent)
 
 

@@ -29,7 +29,7 @@ def wait_passively() -> None:
     """Let the threads of OpenMP sleep while they wait, in this process and those that it starts, unless the user has chosen.
 
     Call it before torch is loaded, whose OpenMP reads the variable once. By default threads spin, and so take the processor from
-    the thread that they wait for: with two threads on two cores, a small training took five times as long.
+    the thread that they wait for: with two threads on two cores beside another process, a training took five times as long.
     """
     if WAIT_POLICY not in os.environ:
         os.environ.update(PASSIVE)

@@ -50,6 +50,8 @@ class Stage(Generic[I, C, O]):
     """True if its workers are training workers, which start together and whose requested number affects the result."""
     exclusive: bool = False
     """True if no other step may run at the same time, since the stage measures time."""
+    reads_records: bool = False
+    """True if the stage reads records of its inputs, which are no part of their content."""
     product: bool = False
     """True if the artifact is a product of a run: it is made again if it is missing, even if no later step needs it."""
 

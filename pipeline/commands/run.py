@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fewstep.text.escape import escaped
-from pipeline.commands.options import ConfigFile, Overrides, Until
+from pipeline.commands.options import ConfigFile, Force, Overrides, Until
 from pipeline.commands.planning import planned
 from pipeline.commands.report import finished_report, print_report
 from pipeline.errors import exit_code
@@ -30,6 +30,7 @@ def run(
     config: ConfigFile,
     until: Until = None,
     overrides: Overrides = None,
+    force: Force = None,
     in_process: Annotated[
         bool, typer.Option("--in-process", help="Run the steps one after the other in this process, without Ray.")
     ] = False,
@@ -37,7 +38,7 @@ def run(
     """Run the pipeline in CONFIG. Steps already in the store are reused; an interrupted run continues."""
     settings, plan, store = planned(config, overrides, until)
     require_writable(store)
-    outcome = execute.run(settings, plan, store, config_file=str(config), in_process=in_process)
+    outcome = execute.run(settings, plan, store, config_file=str(config), in_process=in_process, force=force)
     for step, reason in outcome.failed.items():
         print(escaped(f"{step} failed: {reason}"), file=sys.stderr)
     for step, reason in outcome.unmirrored.items():

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from fewstep.text.escape import escaped
-from pipeline.commands.options import ConfigFile, Overrides, Until
+from pipeline.commands.options import ConfigFile, Force, Overrides, Until
 from pipeline.config.load import load_config, resolved
 from pipeline.config.schema import RunConfig
 from pipeline.errors import DataError
@@ -43,6 +43,7 @@ def submit(
         typer.Option(metavar="URL", help="Address such as http://HEAD:8265; default: RAY_API_SERVER_ADDRESS, RAY_ADDRESS."),
     ] = None,
     until: Until = None,
+    force: Force = None,
     overrides: Overrides = None,
     with_extension: Annotated[
         bool, typer.Option("--with-extension", help="Send this machine's compiled extension along, for images without it.")
@@ -50,13 +51,14 @@ def submit(
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return once the job is accepted.")] = False,
 ) -> None:
     """Run CONFIG as a job of a Ray cluster, from the current directory. Prints the job's output; exits with its exit code."""
-    command = run_command(config, overrides or (), until)
+    command = run_command(config, overrides or (), until, force)
     settings = load_config(config, overrides or ())
-    code = submit_job(settings, command, until=until, address=address, with_extension=with_extension, follow=not no_wait)
+    name = submission_id(settings, until, force)
+    code = submit_job(settings, command, name, address=address, with_extension=with_extension, follow=not no_wait)
     raise typer.Exit(code)
 
 
-def run_command(config: Path, overrides: Sequence[str], until: str | None) -> list[str]:
+def run_command(config: Path, overrides: Sequence[str], until: str | None, force: str | None) -> list[str]:
     """Return the arguments of the job's Python, relative to the working directory that is uploaded.
 
     Raises DataError for a config outside that directory, and for a directory without the project, whose job could not start.
@@ -73,14 +75,16 @@ def run_command(config: Path, overrides: Sequence[str], until: str | None) -> li
             "pipeline/__main__.py; change to the checkout, and put the config below it"
         )
     command = ["-m", "pipeline", "run", str(inside)]
-    if until is not None:
-        command += ["--until", until]
+    for option, value in (("--until", until), ("--force", force)):
+        if value is not None:
+            command += [option, value]
     return [*command, *(part for override in overrides for part in ("--set", override))]
 
 
-def submission_id(settings: RunConfig, until: str | None) -> str:
-    """Return `<name>-<8 digits>`, which is the same for the same config."""
-    return f"{settings.name}-{digest([resolved(settings), until])[:8]}"
+def submission_id(settings: RunConfig, until: str | None, force: str | None) -> str:
+    """Return `<name>-<8 digits>`, which is the same for the same config and steps."""
+    steps = [until] if force is None else [until, force]
+    return f"{settings.name}-{digest([resolved(settings), *steps])[:8]}"
 
 
 def check_store(settings: RunConfig) -> None:
@@ -93,16 +97,16 @@ def check_store(settings: RunConfig) -> None:
 
 
 def submit_job(
-    settings: RunConfig, command: Sequence[str], *, until: str | None, address: str | None, with_extension: bool, follow: bool
+    settings: RunConfig, command: Sequence[str], name: str, *, address: str | None, with_extension: bool, follow: bool
 ) -> int:
-    """Submit the run, or find its running job, print its output until it ends, and return its exit code.
+    """Submit the run as the job `name`, or find it running, print its output until it ends, and return its exit code.
 
     A job that has ended is submitted again under the id with the next number. With `follow=False` returns 0 at once.
     Raises StageError when the cluster cannot be reached or refuses, DataError for a store that its machines cannot share.
     """
     check_store(settings)
     client = _client(address)
-    job = _start(client, submission_id(settings, until), command, with_extension)
+    job = _start(client, name, command, with_extension)
     here = f"--address {address} " if address else ""
     print(f"job {job}: follow it with `ray job logs {here}--follow {job}`, stop it with `ray job stop {here}{job}`", flush=True)
     if not follow:

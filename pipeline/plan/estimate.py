@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline.plan.explain import nearest
 from pipeline.plan.fingerprint import artifacts
+from pipeline.plan.freshness import survey
 from pipeline.plan.step import Plan, Step
 from pipeline.store.artifacts import Store
 from pipeline.store.files import read_json
@@ -60,10 +61,10 @@ def estimate(plan: Plan, store: Store, requests: Mapping[str, Resources]) -> lis
     that cannot be read.
     """
     known = {path.parent.name: path.parent for path in store.root.glob(f"*/*/{MANIFEST}")}
+    states = survey(plan, store)
     found: dict[str, Estimate] = {}
     for step in plan.steps:
-        manifest = store.manifest(step.directory)
-        if manifest is not None:
+        if states[step.name] in ("hit", "undecided"):
             found[step.name] = Estimate(step, True, _rows(step.directory), 0.0, 0, "in the store")
             continue
         inputs = [found[need].rows for need in step.needs]

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pipeline.plan.code_digest import code_digest
 from pipeline.plan.fingerprint import artifacts, canonical, input_fingerprints
+from pipeline.plan.freshness import changed_inputs, survey
 from pipeline.plan.step import Plan, Step
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directories
@@ -38,7 +39,9 @@ def explain(plan: Plan, store: Store, mirrored: Collection[str] = ()) -> list[Ex
     Raises ArtifactError if a finished artifact was altered.
     """
     names = {step.fingerprint: step.name for step in plan.steps}
-    needed = {s.name for s in plan.needed(lambda s: s.name in mirrored or store.manifest(s.directory) is not None)}
+    states = survey(plan, store)
+    present = {name for name, state in states.items() if state == "hit" or (state == "missing" and name in mirrored)}
+    needed = {step.name for step in plan.needed(lambda step: step.name in present)}
     lines: list[Explanation] = []
     missing: set[str] = set()
     for step in plan.steps:
@@ -49,6 +52,12 @@ def explain(plan: Plan, store: Store, mirrored: Collection[str] = ()) -> list[Ex
             missing.add(step.name)
             idle = "" if step.name in needed else "; not executed: no step that will be executed needs it"
             lines.append(Explanation(step, "MISS", _why(step, store, names, missing) + idle))
+        elif states[step.name] == "stale":
+            missing.add(step.name)
+            names_of = ", ".join(changed_inputs(step, manifest, store))
+            lines.append(Explanation(step, "MISS", f"other content since it was made: input {names_of}"))
+        elif states[step.name] == "undecided":
+            lines.append(Explanation(step, "MISS", "it is kept if the steps before it have the same content again"))
         else:
             changed = manifest.code_digest != code_digest(step.stage.module)
             lines.append(Explanation(step, "HIT", "code changed since" if changed else ""))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +37,10 @@ class Plan:
     """Steps in an order in which each follows all steps that it needs."""
 
     steps: tuple[Step, ...]
+    whole: tuple[Step, ...] = ()
+    """All steps of the run, which identify it, if `steps` are a part of them."""
+    last: str | None = None
+    """The step or stage that `steps` end with, if they are a part."""
 
     def until(self, name: str | None) -> Plan:
         """Return the plan of the step or the stage `name`, with all steps that it needs. None stands for the whole plan.
@@ -45,24 +49,30 @@ class Plan:
         """
         if name is None:
             return self
-        wanted = {s.name for s in self.steps if name in (s.name, s.stage.name)}
-        if not wanted:
-            raise DataError(
-                f"--until: expected a step or a stage of the plan ({', '.join(s.name for s in self.steps)}), got {name!r}"
-                + suggestion(name, dict.fromkeys(known for s in self.steps for known in (s.name, s.stage.name)))
-            )
+        wanted = self.named(name, "--until")
         for step in reversed(self.steps):
             if step.name in wanted:
                 wanted.update(step.needs)
-        return Plan(tuple(s for s in self.steps if s.name in wanted))
+        part = tuple(s for s in self.steps if s.name in wanted)
+        return Plan(part, self.whole or self.steps, name) if len(part) < len(self.steps) else self
 
-    def needed(self, present: Callable[[Step], bool]) -> list[Step]:
+    def named(self, name: str, option: str) -> set[str]:
+        """Return the names of the steps that a step's or a stage's name selects. Raises DataError, which names `option`."""
+        found = {s.name for s in self.steps if name in (s.name, s.stage.name)}
+        if not found:
+            raise DataError(
+                f"{option}: expected a step or a stage of the plan ({', '.join(s.name for s in self.steps)}), got {name!r}"
+                + suggestion(name, dict.fromkeys(known for s in self.steps for known in (s.name, s.stage.name)))
+            )
+        return found
+
+    def needed(self, present: Callable[[Step], bool], further: Collection[str] = ()) -> list[Step]:
         """Return the steps that a run needs, in order, if those for which `present` is true have their artifacts.
 
-        A run needs its products, its last steps, and the inputs of all needed steps that are not present.
+        A run needs its products, its last steps, the `further` steps, and the inputs of all needed steps that are not present.
         """
         inputs = {need for step in self.steps for need in step.needs}
-        wanted = {step.name for step in self.steps if step.stage.product or step.name not in inputs}
+        wanted = {step.name for step in self.steps if step.stage.product or step.name not in inputs}.union(further)
         for step in reversed(self.steps):
             if step.name in wanted and not present(step):
                 wanted.update(step.needs)

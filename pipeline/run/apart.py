@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.plan.fingerprint import artifacts, external_files
+from pipeline.plan.freshness import contents
 from pipeline.run.attempt import StepAttempt, run_attempt
 from pipeline.run.machines import as_one_worker
 from pipeline.run.run_directory import Run
 from pipeline.run.transfers import Uploads
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import begin_attempt, discard_attempts
+from pipeline.store.files import discard
 from pipeline.store.lease import Lease, step_lease
 from pipeline.store.marker import open_store
 from pipeline.store.mirror import Mirror
@@ -79,7 +81,7 @@ def take_in(attempt: StepAttempt, ending: Ending) -> FewstepError | None:
     if ending.error is not None:
         return ending.error
     try:
-        if Mirror(attempt.mirror, Store(attempt.store)).pull(attempt.step.directory):
+        if Mirror(attempt.mirror, Store(attempt.store)).pull(attempt.step.directory, attempt.replaces):
             discard_attempts(attempt.step.directory, None)
             return None
     except FewstepError as error:
@@ -90,6 +92,8 @@ def take_in(attempt: StepAttempt, ending: Ending) -> FewstepError | None:
 def _run(attempt: StepAttempt, mirror: Mirror, store: Store) -> None:
     directory = attempt.step.directory
     for name, artifact in artifacts(attempt.step.inputs):
+        if contents(attempt.step, store).get(name, "") != attempt.contents.get(name, "") and store.manifest(artifact.path):
+            discard(artifact.path, store.host)  # of before it was made again
         if store.manifest(artifact.path) is None and not mirror.pull(artifact.path):
             raise ArtifactError(f"{attempt.step.name}: input {name}: expected {artifact.path.name} in the mirror, got nothing")
     lease = step_lease(directory, attempt.id, LEASE_SECONDS, store.host)

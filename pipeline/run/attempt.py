@@ -6,7 +6,8 @@ import functools
 import os
 import platform
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 from pipeline.plan.code_digest import code_digest, git_revision
 from pipeline.plan.fingerprint import artifacts, canonical, external_files, input_fingerprints
+from pipeline.plan.freshness import contents, input_manifests
 from pipeline.plan.step import Step
 from pipeline.run.origins import origins
 from pipeline.run.run_directory import Run
@@ -22,8 +24,9 @@ from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
 from pipeline.store.lease import step_lease
 from pipeline.store.manifest import Manifest
+from stages.artifacts import CHECKPOINTS, SHARDS
 from stages.context import StepContext
-from stages.errors import FULL, unwritable
+from stages.errors import FULL, TransientError, unwritable
 from stages.workers import Resources, Workers
 from stages.workers.isa import ISA, record_isa_level, recorded_isa_levels
 from stages.workers.logs import logged
@@ -53,6 +56,13 @@ class StepAttempt:
     excluded_nodes: tuple[str, ...] = ()
     """Ids of the nodes on which it may not run."""
 
+    again: bool = False
+    """Whether the step was made before, so that caches are not read."""
+    replaces: tuple[str, ...] = ()
+    """Attempts whose artifacts it replaces."""
+    contents: Mapping[str, str] = field(default_factory=dict)
+    """Content of the inputs in the driver's store, for a machine with a store of its own."""
+
     @property
     def pulse_file(self) -> Path:
         """The file that the process of the attempt touches while it runs, if it is not the driver's."""
@@ -74,8 +84,13 @@ def run_attempt(attempt: StepAttempt, workers: Workers) -> None:
         try:
             for _, artifact in artifacts(attempt.step.inputs):
                 store.verify(artifact.path)
+            read = contents(attempt.step, store)
             record_isa_level(partial / ISA)
-            attempt.step.stage.run(attempt.step.inputs, attempt.step.config, _context(attempt, store, partial, workers))
+            rebuilt = attempt.again or any(one.rebuilt for one in input_manifests(attempt.step, store).values())
+            context = _context(attempt, store, partial, workers, rebuilt)
+            attempt.step.stage.run(attempt.step.inputs, attempt.step.config, context)
+            if contents(attempt.step, store) != read:
+                raise TransientError(f"{attempt.step.name}: an input was made again (run --force) while it was read")
             for _, file in external_files(attempt.step.inputs):
                 store.check_unchanged(file)
             levels = recorded_isa_levels(partial / ISA)
@@ -83,7 +98,7 @@ def run_attempt(attempt: StepAttempt, workers: Workers) -> None:
                 log.warning(
                     "computed on processors of different levels, %s; results are reproducible on one level", ", ".join(levels)
                 )
-            store.commit(attempt.step.directory, _manifest(attempt, partial, levels, time.time() - started), lease)
+            store.commit(attempt.step.directory, _manifest(attempt, partial, levels, time.time() - started, read, rebuilt), lease)
             log.info("done in %.1f s", time.time() - started)
         except BaseException as error:
             log.exception("%s", type(error).__name__)
@@ -94,13 +109,13 @@ def run_attempt(attempt: StepAttempt, workers: Workers) -> None:
             raise
 
 
-def _context(attempt: StepAttempt, store: Store, partial: Path, workers: Workers) -> StepContext:
+def _context(attempt: StepAttempt, store: Store, partial: Path, workers: Workers, rebuilt: bool) -> StepContext:
     return StepContext(
         directory=partial,
         attempt=attempt.id,
         workers=workers,
         resources=attempt.resources,
-        shard_cache=store.shard_cache,
+        shard_cache=partial / CHECKPOINTS / SHARDS if rebuilt else store.shard_cache,
         checkpoint_seconds=attempt.checkpoint_seconds,
         num_shares=attempt.num_shares,
         microbatch_tokens=attempt.microbatch_tokens,
@@ -108,7 +123,7 @@ def _context(attempt: StepAttempt, store: Store, partial: Path, workers: Workers
     )
 
 
-def _manifest(attempt: StepAttempt, partial: Path, isa: list[str], seconds: float) -> Manifest:
+def _manifest(attempt: StepAttempt, partial: Path, isa: list[str], seconds: float, read: dict[str, str], rebuilt: bool) -> Manifest:
     step = attempt.step
     return Manifest(
         stage=step.stage.name,
@@ -125,6 +140,9 @@ def _manifest(attempt: StepAttempt, partial: Path, isa: list[str], seconds: floa
         seconds=round(seconds, 3),
         finished=time.time(),
         origin=origins(step, partial),
+        contents=read,
+        replaces=list(attempt.replaces),
+        rebuilt=rebuilt,
     )
 
 

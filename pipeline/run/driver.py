@@ -7,12 +7,13 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from pipeline.config.schema import RunConfig
 from pipeline.plan.code_digest import git_revision
+from pipeline.plan.freshness import changed_inputs, contents
 from pipeline.plan.step import Step
 from pipeline.run import admission
 from pipeline.run.attempt import StepAttempt
@@ -23,6 +24,7 @@ from pipeline.run.transfers import Uploads
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import begin_attempt, partial_directory
 from pipeline.store.lease import Lease, step_lease
+from pipeline.store.manifest import Manifest
 from stages.artifacts import STOP
 from stages.errors import FewstepError, LeaseLostError, TransientError
 from stages.workers import LimitedResources, Resources
@@ -43,10 +45,11 @@ class Driver:
         id: str,
         uploads: Uploads | None = None,
         refused: Mapping[str, FewstepError] | None = None,
+        forced: Collection[str] = (),
     ) -> None:
         """`todo`: the steps to execute, in order. `id` identifies the driver in leases and attempts. `refused`: steps that fail
-        because their copies in the mirror are damaged, with the errors."""
-        self.id = id
+        because their copies in the mirror are damaged, with the errors. `forced`: steps to make again."""
+        self.id, self.record = id, record
         self.failed: dict[str, FewstepError] = {}
         self.done: list[str] = []
         self._config, self._store, self._record, self._uploads = config, store, record, uploads
@@ -54,6 +57,11 @@ class Driver:
         self._requests: dict[str, Resources] = {str(name): request for name, request in config.cluster.resources.items()}
         self._pending = {step.name: step for step in todo}
         self._refused = dict(refused or {})
+        earlier = {step.name: found for step in todo if (found := store.manifest(step.directory)) is not None}
+        self._forced = {name: earlier[name].attempt if name in earlier else None for name in forced}
+        """The attempts whose artifacts are to be made again, by step."""
+        self._doubtful = set(earlier)
+        """Steps with an artifact that have not been decided: those before them are made again, or it is forced."""
         self._running: dict[str, StepAttempt] = {}
         self._started: dict[str, float] = {}
         self._tries: dict[str, int] = {}
@@ -66,12 +74,14 @@ class Driver:
         """Time since which no node could run a step."""
         self._reduced: dict[str, Resources] = {}
         """The requests of trainings that go on with fewer workers, by step."""
+        self._until: str | None = None
         self._run_lease = Lease(record.path / "driver.lease", id, config.store.lease_seconds, store.host)
         self.owns_run = self._run_lease.acquire_or_meet()
         """Whether no other driver works on the run. Only its owner publishes it and changes its status."""
 
-    def record_start(self) -> None:
-        """Record the start of the driver, and the work that was lost with an earlier one."""
+    def record_start(self, until: str | None = None) -> None:
+        """Record the start of the driver, the step or stage with which it ends, and the work that was lost with an earlier one."""
+        self._until = until
         lost, ended = interrupted(self._record, list(self._pending.values())) if self.owns_run else ({}, 0.0)
         self._record.write_event(
             "run_started",
@@ -79,6 +89,7 @@ class Driver:
             first=self.owns_run,
             **process_facts(),
             command=" ".join(sys.argv),
+            until=until,
             **({"lost": lost, "lost_seconds": sum(lost.values()), "ended": ended} if lost else {}),
         )
 
@@ -121,6 +132,7 @@ class Driver:
         def loop() -> None:
             while not over.wait(min(HEARTBEAT_SECONDS, self._config.store.lease_seconds / 5)):
                 self.renew_leases()
+                self._take_over()
 
         self._record.heartbeat.touch()
         thread = threading.Thread(target=loop, name="heartbeat", daemon=True)
@@ -139,6 +151,13 @@ class Driver:
             with suppress(OSError, TransientError):
                 lease.renew()
 
+    def _take_over(self) -> None:
+        """Own the run if the driver that owned it has ended: with `--until`, its part of the run was smaller."""
+        with suppress(OSError, FewstepError):
+            if not self.owns_run and self._run_lease.acquire():
+                self.owns_run = True
+                self._record.write_event("run_taken_over", attempt=self.id, until=self._until)
+
     def _requested(self, step: Step) -> Resources:
         return self._requests.get(step.stage.name, Resources())
 
@@ -147,7 +166,8 @@ class Driver:
 
     def _fail_oversized_steps(self, machines: Machines) -> None:
         """Fail steps that no node could run, before hours are spent on their inputs."""
-        for step in list(self._pending.values()):
+        certain = [step for step in self._pending.values() if step.name in self._forced or step.name not in self._doubtful]
+        for step in certain:
             try:
                 admission.admit(self._demand(step), machines.nodes, (), ())
             except FewstepError as error:
@@ -168,6 +188,12 @@ class Driver:
         for step in list(self._pending.values()):
             if any(need in self._pending or need in self._running or need in self.failed for need in step.needs):
                 continue
+            if step.name in self._doubtful:
+                self._doubtful.discard(step.name)
+                if self._finished(step) is not None:
+                    del self._pending[step.name]
+                    record_hit(self._record, self._store, step)
+                    continue
             if any(attempt.step.stage.exclusive for attempt in self._running.values()):
                 return
             running = [(attempt.step.stage, attempt.resources) for attempt in self._running.values()]
@@ -201,6 +227,13 @@ class Driver:
         reason = f"no other machines came within {limit:g} s: it goes on with {fewer.workers} of {requested.workers} workers"
         self._record.write_event("step_waiting", step=step.name, error=reason)
 
+    def _finished(self, step: Step) -> Manifest | None:
+        """Return the manifest of a step's artifact unless it has to be made, or made again. Raises ArtifactError."""
+        found = self._store.manifest(step.directory)
+        if found is None or found.attempt == self._forced.get(step.name) or changed_inputs(step, found, self._store):
+            return None
+        return found
+
     def _lease(self, step: Step) -> bool:
         """Take the step's lease for a new attempt. Return False if another driver works on the step or has just finished it."""
         lease = self._leases.get(step.name)
@@ -225,10 +258,10 @@ class Driver:
         lease = self._leases[step.name]
         try:
             partial = begin_attempt(step.directory, lease, self._host)
-            found = self._store.manifest(step.directory)  # no other attempt can commit from now on
+            found = self._finished(step)  # no other attempt can commit from now on
             if found is None and self._uploads and not self._config.cluster.node_store:
                 self._uploads.training_started(step, partial, lease)
-                found = self._store.manifest(step.directory)  # drivers fetch artifacts from the mirror without a lease
+                found = self._finished(step)  # drivers fetch artifacts from the mirror without a lease
                 if found is not None:
                     self._uploads.add([step])
         except FewstepError as error:
@@ -259,7 +292,7 @@ class Driver:
         machines.start(attempt)
 
     def _new_attempt(self, step: Step, admitted: admission.Admission, id: str, max_threads: int | None) -> StepAttempt:
-        cluster = self._config.cluster
+        cluster, earlier = self._config.cluster, self._store.manifest(step.directory)
         return StepAttempt(
             step=step,
             store=self._store.root,
@@ -274,6 +307,9 @@ class Driver:
             mirror=self._config.store.mirror,
             node_store=self._config.cluster.node_store,
             excluded_nodes=admitted.excluded_nodes,
+            again=earlier is not None or step.name in self._forced,
+            replaces=() if earlier is None else (*earlier.replaces, earlier.attempt),
+            contents=contents(step, self._store) if cluster.node_store else {},
         )
 
     def _take_outcome(self, name: str, error: FewstepError | None) -> None:

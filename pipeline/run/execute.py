@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import signal
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from pipeline.config.load import resolved
 from pipeline.config.schema import RunConfig
 from pipeline.plan.fingerprint import canonical, digest
+from pipeline.plan.freshness import survey
 from pipeline.plan.step import Plan, Step
 from pipeline.run.display import LiveDisplay
 from pipeline.run.driver import Driver, process_facts, record_hit
@@ -41,35 +42,42 @@ class RunReport:
     """Errors of artifacts that could not be uploaded to the mirror, by step."""
 
 
-def required(plan: Plan, store: Store, refused: Container[str] = ()) -> tuple[list[Step], list[Step]]:
+def required(plan: Plan, store: Store, refused: Container[str] = (), forced: Collection[str] = ()) -> tuple[list[Step], list[Step]]:
     """Return the steps to execute and the steps found in the store.
 
-    A missing step is executed if it is a product or a step to execute needs it. The inputs of `refused` steps, which will fail, are
-    not made for them. Raises ArtifactError for an altered artifact.
+    A missing step is executed if it is a product or a step to execute needs it, a forced step in any case. Steps that depend on
+    steps that are made again are among them: the driver decides about these by the new content. The inputs of `refused` steps,
+    which will fail, are not made for them. Raises ArtifactError for an altered artifact.
     """
-    hits = {step.name for step in plan.steps if store.manifest(step.directory) is not None}
-    needed = plan.needed(lambda step: step.name in hits or step.name in refused)
+    hits = {name for name, state in survey(plan, store, forced).items() if state == "hit"}
+    needed = plan.needed(lambda step: step.name in hits or step.name in refused, forced)
     return [s for s in needed if s.name not in hits], [s for s in plan.steps if s.name in hits]
 
 
-def run(config: RunConfig, plan: Plan, store: Store, *, config_file: str, in_process: bool = False) -> RunReport:
-    """Execute the missing steps of a plan. Without missing steps, neither Ray nor MLflow is loaded."""
+def run(
+    config: RunConfig, plan: Plan, store: Store, *, config_file: str, in_process: bool = False, force: str | None = None
+) -> RunReport:
+    """Execute the missing steps of a plan, and the step or stage `force` again. Without any, neither Ray nor MLflow is loaded.
+
+    Raises DataError if the plan has no step `force`.
+    """
+    forced = plan.named(force, "--force") if force is not None else set()
     with in_use(store):  # held until run.json refers to the artifacts that are found
         required(plan, store)  # reports altered artifacts before anything is fetched
         record = open_run(config, plan, store, config_file)
     mirror = Mirror(config.store.mirror, store) if config.store.mirror else None
     fetched, damaged = fetch(plan, store, mirror, record) if mirror else ([], {})
-    todo, found = required(plan, store, damaged)
+    todo, found = required(plan, store, damaged, forced)
     uploads = Uploads(mirror, record) if mirror else None
     if not todo:
-        _record_complete(record, found, store)
+        _record_complete(record, found, store, plan.last)
         if uploads:
             uploads.add(found)
             uploads.close()
         return RunReport(record, {}, (), tuple(fetched), uploads.failed if uploads else {})
     with ExitStack() as stack:
-        driver = Driver(config, store, record, todo, secrets.token_hex(4), uploads, damaged)
-        driver.record_start()
+        driver = Driver(config, store, record, todo, secrets.token_hex(4), uploads, damaged, forced)
+        driver.record_start(plan.last)
         for step in found:
             record_hit(record, store, step)
         stack.enter_context(driver.heartbeat())
@@ -78,6 +86,8 @@ def run(config: RunConfig, plan: Plan, store: Store, *, config_file: str, in_pro
             uploads.add(found)
         if driver.owns_run:
             stack.enter_context(Tracker(record.path, config.tracking))
+        else:
+            stack.callback(_track_taken_over, driver, config)
         stack.enter_context(LiveDisplay(record.path))
         machines = InProcess(config.cluster) if in_process else connect_ray(config.cluster)
         stack.callback(machines.close)
@@ -88,7 +98,8 @@ def run(config: RunConfig, plan: Plan, store: Store, *, config_file: str, in_pro
 
 def open_run(config: RunConfig, plan: Plan, store: Store, config_file: str) -> Run:
     """Create or continue the run directory of a config and plan."""
-    key = digest([[s.name, s.fingerprint] for s in plan.steps])[:8]
+    whole = plan.whole or plan.steps
+    key = digest([[s.name, s.fingerprint] for s in whole])[:8]
     record = Run(store.runs / f"{config.name}-{key}")
     steps = [
         {
@@ -99,7 +110,7 @@ def open_run(config: RunConfig, plan: Plan, store: Store, config_file: str) -> R
             "config": canonical(s.config, keep_defaults=True),
             "inputs": list(s.needs),
         }
-        for s in plan.steps
+        for s in whole
     ]
     record.create(
         {
@@ -114,14 +125,22 @@ def open_run(config: RunConfig, plan: Plan, store: Store, config_file: str) -> R
     return record
 
 
-def _record_complete(record: Run, found: list[Step], store: Store) -> None:
+def _record_complete(record: Run, found: list[Step], store: Store, until: str | None) -> None:
     """Record a run whose steps are all in the store, unless an earlier command has done so."""
-    if record.state().status == "done":
+    state = record.state()
+    if state.status == "done" and all(state.steps[step.name].status in ("hit", "done") for step in found):
         return
-    record.write_event("run_started", attempt=secrets.token_hex(4), first=True, **process_facts())
+    record.write_event("run_started", attempt=secrets.token_hex(4), first=True, until=until, **process_facts())
     for step in found:
         record_hit(record, store, step)
     record.write_event("run_finished", status="done", first=True)
+
+
+def _track_taken_over(driver: Driver, config: RunConfig) -> None:
+    """Publish a run whose first driver ended before this one, which has taken the run over."""
+    if driver.owns_run:
+        with Tracker(driver.record.path, config.tracking):
+            pass
 
 
 @contextmanager

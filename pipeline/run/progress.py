@@ -88,6 +88,8 @@ def _summary(run: Run, state: RunState, found: list[Row], *, gone: bool) -> str:
     if state.status == "failed":
         failed = ", ".join(row.step for row in found if row.status == "failed")
         return f"{text}; failed: {failed} (logs in {run.path / 'logs'}): repeat the run command to try again"
+    if state.status == "done" and state.until:
+        return f"{text}; it was to end with {state.until} (--until): repeat the run command without it to go on"
     return f"{text}; {'it is not started' if state.status == 'pending' else f'the run is {state.status}'}"
 
 

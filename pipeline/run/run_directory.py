@@ -1,6 +1,7 @@
 """The directory of a run, `<store>/runs/<run id>/`: run.json, events.jsonl and a log for each step and attempt.
 
-The run id derives from the config's name and the plan, so that repeating a command continues its run.
+The run id derives from the config's name and the whole plan, so that repeating a command continues its run, with `--until` or
+without.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ _STATUS: dict[str, Status] = {
 }
 
 _EVENT: dict[str, Any] = {
-    **dict.fromkeys(("event", "step", "step_attempt", "directory", "origin", "error", "status", "user", "revision"), str),
+    **dict.fromkeys(
+        ("event", "step", "step_attempt", "directory", "origin", "error", "status", "user", "revision", "until"), str
+    ),
     **dict.fromkeys(("time", "seconds", "lost_seconds", "ended"), (int, float)),
     "deaths": int,
     "lost": dict,
@@ -74,6 +77,8 @@ class RunState:
     attempt: int = 0
     """Number of times that the run was started."""
     status: Literal["pending", "running", "done", "failed", "stopped"] = "pending"
+    until: str | None = None
+    """Step or stage with which it was asked to end (`--until`); None: with the whole plan."""
     started: float | None = None
     finished: float | None = None
     retried: int = 0
@@ -200,11 +205,13 @@ def _fold(state: RunState, event: dict[str, Any]) -> None:
     state.deaths += event.get("deaths", 0)
     state.lost_seconds += event.get("lost_seconds", 0.0)
     if kind == "run_started":
-        state.attempt, state.status = state.attempt + 1, "running"
+        state.attempt, state.status, state.until = state.attempt + 1, "running", event.get("until")
         state.started, state.finished = event["time"], None
         for step in state.steps.values():
             if step.status in ("running", "waiting", "failed", "skipped"):
                 step.status = "pending"
+    elif kind == "run_taken_over":
+        state.status, state.finished, state.until = "running", None, event.get("until")
     elif kind == "run_finished":
         state.status, state.finished = event["status"], event["time"]
     elif kind in _STATUS and event["step"] in state.steps:

@@ -12,10 +12,10 @@ from typing import Any
 import durable
 from durable import Status
 from pipeline.store.attempts import discard_attempts, partial_directory
-from pipeline.store.files import file_digest, read_json, text_digest, write_atomically
+from pipeline.store.files import REMOVED, file_digest, read_json, text_digest, write_atomically
 from pipeline.store.host import HOST, Host
 from pipeline.store.lease import Lease
-from pipeline.store.manifest import SCHEMA, Manifest, files_problem, of_size, remedy, values_problem
+from pipeline.store.manifest import SCHEMA, Manifest, files_problem, of_size, remedy, values_problem, with_defaults
 from stages.artifacts import CHECKPOINTS, MANIFEST, RECORDS, STOP, Artifact, ExternalFile
 from stages.errors import ArtifactError, DataError, FewstepError
 from stages.stage import Stage
@@ -71,7 +71,7 @@ class Store:
                 f"{path}: expected schema {SCHEMA}, got {data.get('schema')!r}, which another version of fewstep wrote; "
                 f"remove {directory} and repeat the run command to make the artifact again"
             )
-        data.setdefault("origin", [])  # manifests of earlier versions state none
+        data = with_defaults(data)
         if problem := values_problem(data):
             raise ArtifactError(f"{path}: {problem}; {remedy(directory)}")
         statuses = self._statuses(directory, data["files"])
@@ -122,7 +122,8 @@ class Store:
     def commit(self, directory: Path, manifest: Manifest, lease: Lease | None = None) -> None:
         """Turn the directory of an attempt into the finished `directory`: hash the results, write the manifest, sync, rename.
 
-        A power cut at any moment leaves the artifact finished and whole, or unfinished. Raises LeaseLostError if the attempt lost
+        An artifact that the manifest `replaces` gives way to it. A power cut at any moment leaves the artifact finished and whole,
+        or unfinished. Raises LeaseLostError if the attempt lost
         its `lease`, ArtifactError if the directory cannot be renamed.
         """
         partial = partial_directory(directory, manifest.attempt)
@@ -136,7 +137,7 @@ class Store:
         if lease:
             lease.check()
         try:
-            renamed = self._rename(partial, directory)
+            renamed = self._rename(partial, directory, manifest.replaces)
         except OSError as error:
             raise ArtifactError(
                 f"{directory}: could not rename {partial.name} to it: {error}; check the directory and repeat the run command"
@@ -163,21 +164,30 @@ class Store:
         }
         return replace(manifest, files=files, records=[name for name in names if name.startswith(RECORDS + "/")])
 
-    def adopt(self, temporary: Path, directory: Path) -> None:
-        """Move a complete artifact with verified digests into the store, unless the store has it by now. Raises OSError."""
+    def adopt(self, temporary: Path, directory: Path, replaces: Sequence[str] = ()) -> None:
+        """Move a complete artifact with verified digests into the store, unless the store has it by now. Raises OSError.
+
+        An artifact that one of the attempts `replaces` made gives way to it.
+        """
         durable.sync_tree(temporary, disk=self.host.disk)
-        if self._rename(temporary, directory) and (manifest := self.manifest(directory)):
+        if self._rename(temporary, directory, replaces) and (manifest := self.manifest(directory)):
             self._write_stamps_of(directory, manifest)
 
-    def _rename(self, synced: Path, directory: Path) -> bool:
-        """Rename a synced directory durably. False if a finished artifact has the name already. Raises OSError."""
+    def _rename(self, synced: Path, directory: Path, replaces: Sequence[str] = ()) -> bool:
+        """Rename a synced directory durably. A finished artifact that has the name already is replaced if one of the attempts
+        `replaces` made it; otherwise return False. Raises OSError."""
         renamed = True
         try:
             synced.rename(directory)
         except OSError:
-            if self.manifest(directory) is None:
+            found = self.manifest(directory)
+            if found is None:
                 raise
-            renamed = False
+            renamed = found.attempt in replaces
+            if renamed:
+                aside = directory.with_name(f"{directory.name}.{self.host.token()}{REMOVED}")
+                durable.replace_directory(synced, directory, aside, self.host.disk)
+                self.host.disk.remove_tree(aside)
         durable.sync(directory.parent, self.host.disk)  # who renamed another one to it may not have come so far
         return renamed
 

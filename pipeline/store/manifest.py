@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 
 from durable import Status
 from fewstep.relative_names import names_problem
+from pipeline.plan.fingerprint import digest
 from stages.errors import ArtifactError
 
 SCHEMA = 1
@@ -42,6 +43,23 @@ class Manifest:
     """Unix time of the commit."""
     origin: list[dict[str, str]] = field(default_factory=list)
     """Inputs that were made elsewhere: `name`, `from`, `sha256` and `licence` of each file."""
+    contents: dict[str, str] = field(default_factory=dict)
+    """Dotted name of each input artifact -> digest of the content that was read (`pipeline.plan.freshness`)."""
+    replaces: list[str] = field(default_factory=list)
+    """Attempts whose artifacts under this fingerprint it replaced."""
+    rebuilt: bool = False
+    """Whether it, or anything that it was made from, was made again: what caches hold under its fingerprint may be of earlier
+    content."""
+
+    @property
+    def content(self) -> str:
+        """A digest of all result files."""
+        return digest({name: entry["sha256"] for name, entry in self.files.items()})[:32]
+
+
+def with_defaults(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a manifest with those that earlier versions did not state."""
+    return {"origin": [], "contents": {}, "replaces": [], "rebuilt": False} | data
 
 
 @cache

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from pipeline.store.artifacts import Store
 from pipeline.store.attempts import PARTIAL
 from pipeline.store.files import file_digest
 from pipeline.store.lease import Lease
-from pipeline.store.manifest import SCHEMA, entry_problem, values_problem
+from pipeline.store.manifest import SCHEMA, entry_problem, values_problem, with_defaults
 from pipeline.store.object_storage import Folder
 from pipeline.store.streams import DamagedError
 from stages.artifacts import CHECKPOINTS, MANIFEST
@@ -55,14 +55,16 @@ class Mirror:
         return self._folder.read(f"{self._name(directory)}/{MANIFEST}") is not None
 
     def push(self, directory: Path) -> bool:
-        """Upload a finished artifact unless the mirror has it. Return whether anything was sent.
+        """Upload a finished artifact unless the mirror has one that it does not replace. Return whether anything was sent.
+
+        The files of a replaced one stay, since another machine may be reading them.
 
         Raises ArtifactError if a file differs from the manifest, StageError if the mirror cannot be used.
         """
         manifest = self.store.manifest(directory)
-        if manifest is None or self.holds(directory):
-            return False
         name = self._name(directory)
+        if manifest is None or (self.holds(directory) and self._attempt_of(name) not in manifest.replaces):
+            return False
         records = [record for record in manifest.records if (directory / record).is_file()]
         index = self._upload(directory, [*manifest.files, *records, MANIFEST], f"{name}/{manifest.attempt}")
         for file, entry in manifest.files.items():
@@ -75,8 +77,17 @@ class Mirror:
         self._folder.upload(f"{name}/{MANIFEST}", directory / MANIFEST)
         return True
 
-    def pull(self, directory: Path) -> bool:
+    def _attempt_of(self, name: str) -> str:
+        """Return the attempt that made the artifact in the mirror; empty if its manifest cannot be read."""
+        try:
+            return str(self._parsed(name, MANIFEST, self._folder.read(f"{name}/{MANIFEST}")).get("attempt", ""))
+        except ArtifactError:
+            return ""
+
+    def pull(self, directory: Path, replaces: Sequence[str] = ()) -> bool:
         """Download an artifact into the store and verify its digests. Return False if the mirror does not have it.
+
+        It replaces an artifact in the store that one of the attempts `replaces` made.
 
         Raises ArtifactError if the copy in the mirror is damaged, StageError if the mirror cannot be used or the disk is full.
         """
@@ -88,7 +99,7 @@ class Mirror:
         if (manifest.get("schema"), manifest.get("fingerprint")) != (SCHEMA, directory.name):
             found = f"one of {manifest.get('fingerprint')!r:.80} and schema {manifest.get('schema')!r:.80}"
             raise self._damaged(name, f"{MANIFEST}: expected a manifest of {directory.name} and schema {SCHEMA}, got {found}")
-        manifest.setdefault("origin", [])
+        manifest = with_defaults(manifest)
         if problem := values_problem(manifest):
             raise self._damaged(name, f"{MANIFEST}: {problem}")
         attempt = self._plain(name, MANIFEST, "attempt", manifest["attempt"])
@@ -102,7 +113,7 @@ class Mirror:
         temporary = directory.with_name(f"{directory.name}.{self.store.host.token()}{FETCHING}")
         try:
             self._download(name, attempt, index, temporary)
-            self.store.adopt(temporary, directory)
+            self.store.adopt(temporary, directory, replaces)
         except OSError as error:
             raise unwritable(temporary, error) from error
         finally:

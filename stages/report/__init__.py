@@ -91,4 +91,6 @@ class ReportConfig:
     """Pairs of systems from which the mutual information of the tokens of a step is estimated, by name."""
 
 
-STAGE: Stage[ReportInputs, ReportConfig, Report] = Stage(name="report", version=7, run=Implementation(__name__), output=Report)
+STAGE: Stage[ReportInputs, ReportConfig, Report] = Stage(
+    name="report", version=7, run=Implementation(__name__), output=Report, reads_records=True
+)

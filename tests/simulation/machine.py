@@ -122,6 +122,14 @@ class Machine:
         except OSError:
             return
 
+    def exchange(self, first: SimulatedPath, second: SimulatedPath) -> None:
+        self.write("rename")
+        one, other = self.disk_state.find(first.parts[1:]), self.disk_state.find(second.parts[1:])
+        if one is None or other is None:
+            raise error(errno.ENOENT, first if one is None else second)
+        folders = [self.disk_state.folder(path.parts[1:-1]) for path in (first, second)]
+        self.change([(folders[0], first.name, other), (folders[1], second.name, one)])
+
     @contextmanager
     def lock(self, path: SimulatedPath, *, shared: bool, holder: str, waiting: Callable[[str], object]) -> Iterator[None]:
         held = self.world.locks.setdefault(str(path), [])

@@ -138,10 +138,11 @@ def test_a_head_that_is_starting_is_waited_for(cluster: Any, monkeypatch: pytest
 
 def test_the_id_is_that_of_the_config(cluster: Any) -> None:
     jobs = Jobs()
-    for arguments in ((), ("--until", "corpus"), ("--set", "defaults.training.seed=7")):
+    for arguments in ((), ("--until", "corpus"), ("--force", "corpus"), ("--set", "defaults.training.seed=7")):
         assert cluster(jobs, *arguments, "--no-wait") == 0
     first, *others = [sent["submission_id"] for sent in jobs.sent]
-    assert len({first, *others}) == 3
+    assert len({first, *others}) == 4
+    assert jobs.sent[2]["entrypoint"].startswith("python -m pipeline run configs/demo.yaml --force corpus ")
     again = Jobs()
     cluster(again, "--no-wait")
     assert again.sent[0]["submission_id"] == first
@@ -183,7 +184,7 @@ def test_what_machines_cannot_share_is_refused(monkeypatch: pytest.MonkeyPatch, 
         submit.check_store(load_config(DEMO))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match="expected a config below the current directory"):
-        submit.run_command(DEMO, [], None)
+        submit.run_command(DEMO, [], None, None)
 
 
 def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,4 +221,4 @@ def test_an_extension_for_one_machine_does_not_travel(tmp_path: Path, monkeypatc
 def test_a_directory_without_the_project_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=f"{tmp_path}: expected a checkout of fewstep"):
-        submit.run_command(tmp_path / "c.yaml", [], None)
+        submit.run_command(tmp_path / "c.yaml", [], None, None)

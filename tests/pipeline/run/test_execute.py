@@ -17,7 +17,7 @@ from pipeline.run.apart import Ending, run_apart, send_inputs, take_in
 from pipeline.run.attempt import StepAttempt
 from pipeline.run.execute import required
 from pipeline.run.lost_work import deaths_file, interrupted, lost_seconds, worker_deaths
-from pipeline.run.run_directory import Run
+from pipeline.run.run_directory import Run, all_runs
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import begin_attempt, partial_directories, partial_directory
 from pipeline.store.lease import step_lease
@@ -25,7 +25,7 @@ from stages.artifacts import Artifact
 from stages.errors import ArtifactError, TransientError
 from stages.stage import Stage
 from stages.workers import Resources
-from tests.pipeline.run.toys import CALLS, FAULTS, STAGE, ToyConfig, ToyInputs, diamond, go, text
+from tests.pipeline.run.toys import CALLS, FAULTS, STAGE, ToyConfig, ToyInputs, config, diamond, go, text
 from tests.pipeline.run_specs import plan_entry, run_spec
 
 
@@ -91,18 +91,41 @@ def test_an_altered_input_fails_the_step_that_reads_it(store: Store) -> None:
 
 
 def test_a_complete_run_is_recorded_once(store: Store) -> None:
-    plan = diamond(store)
-    first = go(plan, store).run
-    part = plan.until("toy:b")
-    run = go(part, store).run
+    first = go(diamond(store), store).run
+    other = replace(config(store), name="other")
+    run = execute.run(other, diamond(store), store, config_file="toy.yaml").run
     assert run.path != first.path
     state = run.state()
     assert state.status == "done"
-    assert {step.step: (step.status, step.origin) for step in state.steps.values()} == {
-        "toy:a": ("hit", first.path.name), "toy:b": ("hit", first.path.name),
-    }  # fmt: skip
+    names = ("toy:a", "toy:b", "toy:c", "toy:d")
+    assert {one.step: (one.status, one.origin) for one in state.steps.values()} == dict.fromkeys(names, ("hit", first.path.name))
     events = len(run.events())
-    assert len(go(part, store).run.events()) == events
+    for part in (diamond(store), diamond(store).until("toy:b")):
+        assert len(execute.run(other, part, store, config_file="toy.yaml").run.events()) == events
+
+
+def test_a_run_that_ends_early_and_goes_on_is_one_run(store: Store) -> None:
+    """What it is known by is the whole plan, not the part that a command makes of it."""
+    part = go(diamond(store).until("toy:b"), store)
+    state = part.run.state()
+    assert (state.status, state.until, part.executed) == ("done", "toy:b", ("toy:a", "toy:b"))
+    assert [step.status for step in state.steps.values()] == ["done", "done", "pending", "pending"]
+    whole = go(diamond(store), store)
+    assert (whole.run.path, whole.executed) == (part.run.path, ("toy:c", "toy:d"))
+    assert [run.path for run in all_runs(store.root)] == [whole.run.path]
+    state = whole.run.state()
+    assert (state.status, state.until, state.attempt) == ("done", None, 2)
+    assert {step.status for step in state.steps.values()} == {"done"}
+    assert go(diamond(store, left="B").until("toy:a"), store).run.path != whole.run.path  # of another plan, though a part is equal
+
+
+def test_a_part_that_other_runs_have_made_leaves_the_rest_of_its_run_open(store: Store) -> None:
+    go(diamond(store), store)
+    other = replace(config(store), name="other")
+    execute.run(other, diamond(store).until("toy:b"), store, config_file="toy.yaml")
+    run = execute.run(other, diamond(store), store, config_file="toy.yaml").run
+    assert [step.status for step in run.state().steps.values()] == ["hit"] * 4
+    assert run.state().until is None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
