@@ -6,12 +6,11 @@ The program ends with 0, 1 (something failed), 2 (the user has to change somethi
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib import import_module
 
+from fewstep.access import OutputError, drop_output, named_output
 from fewstep.text.escape import log_to_stderr
 
 __all__ = ["main"]
@@ -49,12 +48,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         if name in given[:1]:  # the arguments of other commands would cost their imports
             import_module(module).add_arguments(command)
     try:
-        arguments = parser.parse_args(given)
-        code: int = import_module(COMMANDS[arguments.command][0]).run(arguments)
+        with named_output():
+            arguments = parser.parse_args(given)
+            code: int = import_module(COMMANDS[arguments.command][0]).run(arguments)
+            sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output has seen enough
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return 0
+    except OutputError as error:
+        drop_output()
+        print(f"fewstep: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return INTERRUPTED
     return code

@@ -9,10 +9,11 @@ import os
 import select
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fewstep.access import STANDARD_OUTPUT, OutputError, access_problem
 from fewstep.text.format import TextFormatError, check_text
 from fewstep.translation import SourceTooLongError
 
@@ -35,6 +36,8 @@ Translate = Callable[[list[str], int], Sequence[str]]
 """A function that returns a line of output for each line of input; the number is that of the first line, for warnings."""
 
 STDIN, STDOUT = 0, 1
+PART = ".part"
+"""Suffix of an output until it is whole."""
 CHUNK = 1 << 16
 MAX_LINE_BYTES = 1 << 20
 """Bytes of one line, the line feed included. A longer one is refused before it fills the memory."""
@@ -176,23 +179,72 @@ class LineDecoder:
 
 
 def write_all(write: int, data: bytes) -> None:
-    """Write all bytes to a file descriptor."""
+    """Write all bytes to a file descriptor. Raises OutputError, which names the output, or BrokenPipeError."""
     while data:
-        data = data[os.write(write, data) :]
+        try:
+            data = data[os.write(write, data) :]
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise _unwritable(write, error) from error
+
+
+def _unwritable(write: int, error: OSError) -> OutputError:
+    """Return the error of an output, which says where the lines so far are."""
+    if write == STDOUT:
+        return OutputError(access_problem(STANDARD_OUTPUT, error, write=True))
+    name = os.readlink(f"/proc/self/fd/{write}") if os.path.isdir("/proc/self/fd") else "the output"
+    kept = f"; the lines so far are in {name}" if name.endswith(PART) else ""
+    return OutputError(access_problem(name.removesuffix(PART), error, write=True) + kept)
 
 
 @contextmanager
 def open_streams(source: Path | None, output: Path | None, load: Callable[[], S]) -> Iterator[tuple[S, int, int]]:
     """Yield what `load` returns, and the file descriptors of a source and an output (None: standard input and output).
 
-    The output is not touched before `load` has returned. Raises StreamError for a file that cannot be opened, and for an output
-    that is the input.
+    The output is not touched before `load` has returned. A file has the suffix `PART` until it is whole: after an error, the lines
+    so far are there. Raises StreamError for a file that cannot be opened, and for an output that is the input; OutputError for an
+    output that cannot be written to its end.
     """
     with ExitStack() as stack:
         read = STDIN if source is None else _opened(source, os.O_RDONLY, stack)
         _check_apart(read, output)
         loaded = load()
-        yield loaded, read, STDOUT if output is None else _opened(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stack)
+        if output is None:
+            yield loaded, read, STDOUT
+            return
+        part = _part(output)
+        write = _opened(part or output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stack)
+        yield loaded, read, write
+        if part is not None:
+            _finish(part, write, output)
+
+
+def _part(output: Path) -> Path | None:
+    """Return the name of a file until it is whole; None for what is written in place.
+
+    That is a device or a pipe, and a file in a folder in which this user cannot create others.
+    """
+    target = Path(os.path.realpath(output))
+    try:
+        if not stat.S_ISREG(target.stat().st_mode) or not os.access(target.parent, os.W_OK | os.X_OK):
+            return None
+    except OSError:  # it does not exist, or cannot be created, which opening it explains
+        if not target.parent.is_dir():
+            return None
+    return target.with_name(target.name + PART)
+
+
+def _finish(part: Path, write: int, output: Path) -> None:
+    """Give a whole file its name. It has the mode of the file that it replaces."""
+    target = Path(os.path.realpath(output))
+    try:
+        with suppress(FileNotFoundError):
+            os.fchmod(write, stat.S_IMODE(target.stat().st_mode))
+        os.fsync(write)  # some file systems report a full disk only here
+        part.replace(target)
+    except OSError as error:
+        raise OutputError(access_problem(output, error, write=True)) from error
 
 
 def rewrite(source: Path | None, output: Path | None, convert: Callable[[bytes], bytes]) -> None:
@@ -223,9 +275,9 @@ def _content(read: int) -> bytes:
 
 def _opened(path: Path, flags: int, stack: ExitStack) -> int:
     try:
-        descriptor = os.open(path, flags, 0o644)
+        descriptor = os.open(path, flags, 0o666)
     except OSError as error:
-        raise StreamError(f"{path}: expected a file that can be opened, got: {error.strerror}") from error
+        raise StreamError(access_problem(str(path).removesuffix(PART), error, write=flags != os.O_RDONLY)) from error
     stack.callback(os.close, descriptor)
     return descriptor
 

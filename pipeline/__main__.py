@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from fewstep.access import OutputError, access_problem, drop_output, named_output
 from fewstep.text.escape import escaped, log_to_stderr
 from fewstep.threads import wait_passively
 from pipeline.credentials import masked
@@ -40,9 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         command = typer.main.get_command(app)
         arguments = list(sys.argv[1:] if argv is None else argv)
-        with command.make_context("fewstep", arguments) as context:  # its main() would end pipes and Ctrl-C in ways of its own
-            command.invoke(context)
-        sys.stdout.flush()  # so that a broken pipe shows here and not when Python ends
+        with named_output():
+            with command.make_context("fewstep", arguments) as context:  # its main() would end pipes and Ctrl-C in ways of its own
+                command.invoke(context)
+            sys.stdout.flush()  # so that a broken pipe shows here and not when Python ends
         return 0
     except typer.Exit as end:
         return end.exit_code
@@ -53,12 +55,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(str(error), exit_code(error))
     except OSError as error:
         if isinstance(error, BrokenPipeError):  # whoever read our output has seen enough
-            _drop_output()
+            drop_output()
             return 0
+        if isinstance(error, OutputError):
+            drop_output()
+            return _complain(str(error), 1)
         if error.errno in UNUSABLE_NAMES:
             return _complain(f"{error.filename}: expected the name of a file, got: {error.strerror}; choose another name", 2)
         if error.errno in FULL:
             return _complain(str(unwritable(Path(error.filename or "a file of the store"), error)), 1)
+        if isinstance(error, PermissionError) and error.filename:
+            return _complain(access_problem(error.filename, error), 1)
         if error.errno is not None:
             return _complain(f"{error}; check the disk or the file server, and repeat the command", 1)
         return _complain(traceback.format_exc(), 1)
@@ -75,13 +82,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complain(message: str, code: int) -> int:
-    print(escaped(masked(message)), file=sys.stderr)
+    with suppress(OSError):  # the exit code remains where stderr cannot be written
+        print(escaped(masked(message)), file=sys.stderr)
     return code
-
-
-def _drop_output() -> None:
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _end(code: int) -> NoReturn:

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Error numbers of a full disk, an exhausted quota and the limit of file sizes."""
+from fewstep.access import FULL
 
 
 class FewstepError(Exception):
@@ -32,6 +31,19 @@ class TransientError(StageError):
 
 class LeaseLostError(TransientError):
     """An attempt lost the lease of its step to another driver, because it did not renew it in time."""
+
+
+__all__ = [
+    "FULL",
+    "ArtifactError",
+    "DataError",
+    "FewstepError",
+    "LeaseLostError",
+    "StageError",
+    "TransientError",
+    "suggestion",
+    "unwritable",
+]
 
 
 def unwritable(path: Path, error: OSError) -> StageError:

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -86,7 +87,8 @@ def _serve(places: Sequence[Place], values: Mapping[str, Any], load: Load) -> No
         on_ray.serve(places, load, replace(settings, port=port), replicas, address)
         return
     systems = load_all(places, load)
-    print(escaped(f"serving {', '.join(systems)} at {server.url(settings, bound)}"), file=sys.stderr, flush=True)
+    with suppress(OSError):  # a full disk under the log does not stop the server
+        print(escaped(f"serving {', '.join(systems)} at {server.url(settings, bound)}"), file=sys.stderr, flush=True)
     server.serve(systems, settings, bound)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from fewstep.access import permission_problem
 
 WEIGHTS, CODES = "model.safetensors", "codes.safetensors"
 SOURCE_PIECES, TARGET_PIECES = "source.spm", "target.spm"
@@ -36,21 +37,8 @@ def network_folders(description: Mapping[str, Any]) -> list[str]:
 
 def check_permission(path: Path) -> None:
     """Raise BundleError if this user may not read a file, or not enter a directory above it."""
-    closed = next((one for one in (*reversed(path.absolute().parents), path) if not _is_open(one)), None)
-    if closed is not None:
-        entry, letters = os.stat(closed), "x" if closed.is_dir() else "r"
-        raise BundleError(
-            f"{path}: expected a file that this user may read, but {closed} has mode {stat.S_IMODE(entry.st_mode):04o} and belongs "
-            f"to the user {entry.st_uid}; let its owner give permission (chmod a+{letters})"
-        )
-
-
-def _is_open(path: Path) -> bool:
-    try:
-        os.stat(path)
-    except (OSError, ValueError):
-        return True  # no such file, or a directory above it is closed and named
-    return os.access(path, os.X_OK if path.is_dir() else os.R_OK)
+    if problem := permission_problem(path):
+        raise BundleError(f"{path}: {problem}")
 
 
 def require_file(path: Path) -> None:

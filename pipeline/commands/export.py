@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 import durable
+from fewstep.access import access_problem
 from pipeline.commands.options import STORE, NoVerify, StorePath, SystemLocation, SystemName
 from pipeline.commands.output import warn_of_unknown_licences
 from pipeline.commands.translate import system_directory
@@ -50,7 +51,6 @@ def export_system(system: Path, output: Path, precision: str, verify: bool = Tru
     from fewstep.system.format import BundleError
     from models.bundle.export import export_ctranslate2
     from models.stepwise.ctranslate2_model import EngineError
-    from stages.errors import unwritable
 
     if output.exists():
         raise DataError(f"export: expected a new directory, got {output}, which exists; remove it or name another")
@@ -65,6 +65,6 @@ def export_system(system: Path, output: Path, precision: str, verify: bool = Tru
     except ValueError as error:
         raise DataError(f"export {system}: {error}") from error
     except OSError as error:
-        raise unwritable(output, error) from error
+        raise StageError(access_problem(output, error, write=True)) from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)

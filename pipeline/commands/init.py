@@ -16,9 +16,9 @@ from pipeline.plan.demand import demands, processor_hours
 from stages.errors import FewstepError
 
 SOURCE = "Training text, one sentence a line; or a file of PO, TMX or XLIFF, or a folder of such files."
-Source = Annotated[Path, typer.Argument(metavar="SOURCE", help=SOURCE, show_default=False)]
+Source = Annotated[Path, typer.Argument(metavar="SOURCE", readable=False, help=SOURCE, show_default=False)]
 TARGET = "Its translations, line by line; none for files that have both sides."
-Target = Annotated[Path | None, typer.Argument(metavar="TARGET", help=TARGET, show_default=False)]
+Target = Annotated[Path | None, typer.Argument(metavar="TARGET", readable=False, help=TARGET, show_default=False)]
 Files = Annotated[tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET")]
 
 

@@ -10,7 +10,9 @@ import typer
 
 from fewstep.commands.options import Option
 
-ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file (docs/reference/config.md).", show_default=False)]
+ConfigFile = Annotated[
+    Path, typer.Argument(metavar="CONFIG", readable=False, help="YAML file (docs/reference/config.md).", show_default=False)
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Replace one value, as in defaults.training.updates=100."),
@@ -36,6 +38,6 @@ STORE = Path("store")
 
 def parameter(option: Option) -> Parameter:
     """Return an option of a command of the runtime as a parameter of a command of the pipeline."""
-    declared = typer.Option(option.flag, metavar=option.metavar or None, help=option.help, min=option.min)
+    declared = typer.Option(option.flag, metavar=option.metavar or None, help=option.help, min=option.min, readable=False)
     kind: Any = option.type if option.default is not None else option.type | None  # type: ignore[operator]
     return Parameter(option.name, Parameter.KEYWORD_ONLY, default=option.default, annotation=Annotated[kind, declared])

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import fewstep
+from fewstep.access import permission_problem
 from fewstep.commands.translate import OPTIONS, check_document_options, document_translator, line_translator
 from fewstep.config.search import SearchConfig
 from fewstep.documents.document import DocumentError
@@ -40,6 +41,8 @@ def system_directory(store: Path, where: str, name: str | None) -> Path:
     """
     if name is None and os.path.isfile(Path(where) / "system.json"):
         return Path(where)
+    if name is None and (problem := permission_problem(Path(where) / "system.json")):
+        raise DataError(f"{where}: {problem}")
     if name is None and os.path.isdir(where) and not os.path.isfile(Path(where) / "run.json"):
         raise DataError(f"{where}: expected the directory of a system (with system.json), or RUN SYSTEM, got another directory")
     run = find_run(store, where)

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Tag
 
+from fewstep.access import access_problem
 from fewstep.config.bounds import Ge
 from pipeline.store.downloads import RemoteFile
 from stages.errors import DataError
@@ -157,11 +158,15 @@ def matching(path: Path) -> list[Path]:
     A file whose own name has such characters is taken for itself. Raises DataError also for a pattern that leads through more than
     MAX_VISITED files and folders.
     """
-    if not glob.has_magic(str(path)) or path.exists():
-        return [path]
-    folder, parts = (Path(path.anchor), path.parts[1:]) if path.anchor else (Path(), path.parts)
-    found = sorted(set(_Pattern(path).matches(folder, parts)))
-    if not (files := [match for match in found if not match.is_dir()]):
+    try:
+        if not glob.has_magic(str(path)) or path.exists():
+            return [path]
+        folder, parts = (Path(path.anchor), path.parts[1:]) if path.anchor else (Path(), path.parts)
+        found = sorted(set(_Pattern(path).matches(folder, parts)))
+        files = [match for match in found if not match.is_dir()]
+    except PermissionError as error:
+        raise DataError(f"{path}: {access_problem(error.filename or path, error)}") from error
+    if not files:
         raise DataError(f"{path}: expected files that match the pattern, got none; check the path in the config")
     return files
 
@@ -191,7 +196,9 @@ class _Pattern:
     def _names(self, folder: Path, part: str) -> list[str]:
         try:
             names = os.listdir(folder)
-        except OSError:  # it cannot be read, or has just been removed
+        except PermissionError:  # files in it would be left out in silence
+            raise
+        except OSError:  # it has just been removed
             return []
         self._visited += len(names)
         if self._visited > MAX_VISITED:

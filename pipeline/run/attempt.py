@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from fewstep.access import access_problem
 from pipeline.plan.code_digest import code_digest, git_revision
 from pipeline.plan.fingerprint import artifacts, canonical, external_files, input_fingerprints
 from pipeline.plan.freshness import contents, input_manifests
@@ -26,7 +27,7 @@ from pipeline.store.lease import step_lease
 from pipeline.store.manifest import Manifest
 from stages.artifacts import CHECKPOINTS, SHARDS
 from stages.context import StepContext
-from stages.errors import FULL, TransientError, unwritable
+from stages.errors import FULL, StageError, TransientError, unwritable
 from stages.workers import Resources, Workers
 from stages.workers.isa import ISA, record_isa_level, recorded_isa_levels
 from stages.workers.logs import logged
@@ -106,6 +107,8 @@ def run_attempt(attempt: StepAttempt, workers: Workers) -> None:
                 lease.check()
             if isinstance(error, OSError) and error.errno in FULL:
                 raise unwritable(Path(error.filename or partial), error) from error
+            if isinstance(error, PermissionError) and error.filename:
+                raise StageError(access_problem(error.filename, error)) from error
             raise
 
 

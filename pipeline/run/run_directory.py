@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from fewstep.access import permission_problem
 from pipeline.credentials import masked_values
 from pipeline.store.files import write_atomically
 from pipeline.store.run_file import RUN, SCHEMA, read_run
@@ -177,6 +178,8 @@ def find_run(store: Path, name: str) -> Run:
     for path in (store / "runs" / name, Path(name)):
         if os.path.isfile(path / RUN):  # also false for a name that no file can have
             return Run(path.resolve())
+        if problem := permission_problem(path / RUN):
+            raise DataError(f"{name}: {problem}")
     known = [run.path.name for run in all_runs(store)]
     expected = (
         f"{name}: expected a run of {store} ({', '.join(known) or 'it has no runs'}) or the path of a run directory, got neither"

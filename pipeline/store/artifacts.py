@@ -11,6 +11,7 @@ from typing import Any
 
 import durable
 from durable import Status
+from fewstep.access import access_problem
 from pipeline.store.attempts import discard_attempts, partial_directory
 from pipeline.store.files import REMOVED, file_digest, read_json, text_digest, write_atomically
 from pipeline.store.host import HOST, Host
@@ -62,6 +63,8 @@ class Store:
             data = json.loads(path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except PermissionError as error:  # it may be whole
+            raise ArtifactError(access_problem(path, error)) from error
         except (OSError, RecursionError, ValueError) as error:
             raise ArtifactError(f"{path}: expected a JSON manifest, got {error}; {remedy(directory)}") from error
         if not isinstance(data, dict):
@@ -220,6 +223,8 @@ class Store:
             if cached.get("stamp") == stamp:
                 return str(cached["sha256"])
             value = file_digest(path)
+        except PermissionError as error:
+            raise DataError(access_problem(path, error)) from error
         except OSError as error:
             raise DataError(
                 f"{path}: expected a readable text file, got: {error.strerror}; check the path in the config"

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from fewstep.access import access_problem
 from stages.errors import ArtifactError
 
 SCHEMA = 1
@@ -25,6 +26,8 @@ def read_run(path: Path) -> dict[str, Any]:
     """
     try:
         data = json.loads(path.read_bytes()) if path.is_file() else None
+    except PermissionError as error:
+        raise ArtifactError(access_problem(path, error)) from error
     except OSError as error:
         raise ArtifactError(f"{path}: expected a readable file, got: {error.strerror}; repeat the command") from error
     except (ValueError, RecursionError) as error:

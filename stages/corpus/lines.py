@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from fewstep.access import access_problem
 from fewstep.streams import MAX_LINE_BYTES
 from stages.corpus.limits import check_line, require_regular, within_ratio
 from stages.corpus.packed import text_blocks
@@ -91,6 +92,8 @@ def readable(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise DataError(f"{path}: expected a file, got none; check the path in the config") from error
+    except PermissionError as error:
+        raise DataError(access_problem(path, error)) from error
     except (OSError, EOFError, lzma.LZMAError, pa.ArrowException) as error:
         raise DataError(
             f"{path}: expected a readable {path.suffix or 'text'} file, got: {error}; repair or replace the file"

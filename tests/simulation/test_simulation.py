@@ -71,7 +71,7 @@ def violations(kind: str, histories: int = 60) -> str:
 
 def test_artifacts_that_are_not_synced_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable, "sync_tree", lambda *arguments, **options: None)
-    assert "the manifest names result, which is damaged" in violations("reorder")
+    assert "the manifest names result, which is damaged" in violations("reorder", 160)
 
 
 def test_directories_that_are_not_synced_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

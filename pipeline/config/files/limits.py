@@ -6,6 +6,7 @@ import re
 import stat
 from pathlib import Path
 
+from fewstep.access import access_problem
 from pipeline.config.tree import shown
 from pipeline.errors import ConfigError
 
@@ -32,6 +33,8 @@ def read_file(path: Path) -> str:
             raise ConfigError([f"{path}: expected a readable YAML file, got a directory, pipe or device; name a file"])
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
+    except PermissionError as error:
+        raise ConfigError([access_problem(path, error)]) from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError([f"{path}: expected a readable YAML file, got: {reason}"]) from error

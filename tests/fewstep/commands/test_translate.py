@@ -77,7 +77,7 @@ def test_numbers_that_json_lacks_are_null() -> None:
         ),
         (["--search", "sample"], "sample: strategy: expected greedy or beam in native code, got sample"),
         (["--search", "beam", "--n-best", "9"], "beam: n_best: expected at most 3, the size of the beam, got 9"),
-        (["--input", "nowhere"], "nowhere: expected a file that can be opened, got: No such file or directory"),
+        (["--input", "nowhere"], "nowhere: expected a file that can be read, got: No such file or directory"),
         (["--threads", "0"], "argument --threads: expected at least 1, got 0"),
         (["--batch", "many"], "argument --batch: invalid"),
     ],

@@ -1,5 +1,6 @@
 """Locations of systems: directories, with or without names."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,6 @@ import pytest
 from fewstep.__main__ import main
 from fewstep.serve.settings import ServeError
 from fewstep.serve.systems import Place, find, load_all
-from fewstep.system import format
 from fewstep.system.load import load
 
 
@@ -49,10 +49,10 @@ def test_a_file_of_another_user_is_named_with_its_mode(directories, tmp_path, mo
         file.chmod(0o644)
     (system / name).chmod(mode)
 
-    def access(path, wanted):  # that of a user who is neither the owner nor of the group; root may read everything
+    def access(path, wanted, **_):  # that of a user who is neither the owner nor of the group; root may read everything
         return path in (tmp_path, *tmp_path.parents) or bool(Path(path).stat().st_mode & wanted)
 
-    monkeypatch.setattr(format.os, "access", access)
+    monkeypatch.setattr(os, "access", access)
     with pytest.raises(ServeError, match=rf"{system / name} has mode {named} and belongs to the user \d+; .*chmod a\+r"):
         load_all(find([str(system)]), load)
 

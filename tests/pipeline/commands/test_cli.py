@@ -51,8 +51,8 @@ def test_commands_and_options() -> None:
     }
     assert options == {
         "init": ["source", "target", "--output", "--languages", "--validation", "--test"],
-        "run": ["config", "--until", "--set", "--in-process"],
-        "submit": ["config", "--address", "--until", "--set", "--with-extension", "--no-wait"],
+        "run": ["config", "--until", "--set", "--force", "--in-process"],
+        "submit": ["config", "--address", "--until", "--force", "--set", "--with-extension", "--no-wait"],
         "plan": ["config", "--until", "--set", "--estimate", "--address", "--json"],
         "data": ["action", "config", "--set"],
         "status": ["name", "--store", "--follow", "--json"],
@@ -154,7 +154,7 @@ def test_how_a_command_ends(
         raise error
 
     monkeypatch.setattr("pipeline.commands.plan.explain", explain)
-    monkeypatch.setattr("pipeline.__main__._drop_output", lambda: None)
+    monkeypatch.setattr("pipeline.__main__.drop_output", lambda: None)
     assert main(["plan", DEMO, "--set", f"store.path={tmp_path}"]) == code
     err = capfd.readouterr().err
     assert said in err
@@ -217,14 +217,18 @@ def test_run_hands_over_what_was_asked(tmp_path: Path, monkeypatch: pytest.Monke
     asked: dict[str, Any] = {}
     run = finished_run(tmp_path)
 
-    def execute(config: Any, plan: Any, store: Any, *, config_file: str, in_process: bool) -> RunReport:
-        asked.update(name=config.name, steps=len(plan.steps), store=store.root, file=config_file, in_process=in_process)
+    def execute(config: Any, plan: Any, store: Any, *, config_file: str, in_process: bool, force: str | None) -> RunReport:
+        asked.update(
+            name=config.name, steps=len(plan.steps), store=store.root, file=config_file, in_process=in_process, force=force
+        )
         return RunReport(run, {}, ("score:a",))
 
     monkeypatch.setattr("pipeline.run.execute.run", execute)
     arguments = ["run", DEMO, "--set", f"store.path={tmp_path}", "--set", "name=mine", "--in-process", "--until", "corpus"]
-    assert main(arguments) == 0
-    assert asked == {"name": "mine", "steps": 3, "store": tmp_path, "file": DEMO, "in_process": True}
+    assert main([*arguments, "--force", "corpus:train"]) == 0
+    assert asked == {
+        "name": "mine", "steps": 3, "store": tmp_path, "file": DEMO, "in_process": True, "force": "corpus:train",
+    }  # fmt: skip
     out = capsys.readouterr().out
     assert "| a | 33.00 |" in out
     assert str(tmp_path / "report/11/records/report.html") in out

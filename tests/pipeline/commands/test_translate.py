@@ -275,7 +275,7 @@ def test_files_and_searches(tmp_path: Path, shouter: Shouter) -> None:
     weighted = "greedy-ngram_weight0.3"
     with pytest.raises(ConfigError, match=f"^--search {weighted}: ngram_weight: expected 0 for a system without an n-gram model"):
         translated(tmp_path, source, output, weighted)
-    with pytest.raises(DataError, match=r"none: expected a file that can be opened, got: No such file or directory"):
+    with pytest.raises(DataError, match=r"none: expected a file that can be read, got: No such file or directory"):
         translated(tmp_path, tmp_path / "none", output)
 
 

@@ -1,0 +1,98 @@
+"""Files that cannot be read or written: what was expected, the reason, and what to do, as one line."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+__all__ = ["FULL", "STANDARD_OUTPUT", "OutputError", "access_problem", "drop_output", "named_output", "permission_problem"]
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Error numbers of a full disk, an exhausted quota and the limit of file sizes."""
+EFFECTIVE = os.access in os.supports_effective_ids
+STANDARD_OUTPUT = "standard output"
+
+
+class OutputError(OSError):
+    """An output that cannot be written. Its text is a message for the user."""
+
+
+def access_problem(path: Path | str, error: OSError, *, write: bool = False) -> str:
+    """Return why a file of the user cannot be read or written, with a remedy.
+
+    Where the right to a folder above it is missing, the message names the folder.
+    """
+    reason = error.strerror or str(error)
+    if write:
+        return f"{path}: could not be written: {reason}; {_write_remedy(error)}"
+    if isinstance(error, PermissionError):
+        problem = permission_problem(Path(path)) or f"{reason}; give this user the right to read and to write there"
+        return f"{path}: {problem}"
+    return f"{path}: expected a file that can be read, got: {reason}; check the path"
+
+
+def permission_problem(path: Path) -> str | None:
+    """Return why this user may not read a file or list a directory, or not enter a directory above it; None if he may."""
+    closed = next((one for one in (*reversed(path.absolute().parents), path) if not _is_open(one, one == path)), None)
+    if closed is None:
+        return None
+    entry = os.stat(closed)
+    letters = "x" if closed != path else "rx" if closed.is_dir() else "r"
+    return (
+        f"expected a path that this user may read, but {closed} has mode {stat.S_IMODE(entry.st_mode):04o} and belongs to the user "
+        f"{entry.st_uid}; let its owner give permission (chmod a+{letters})"
+    )
+
+
+def _is_open(path: Path, last: bool) -> bool:
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return True  # no such file, or a directory above it is closed and named
+    needed = os.X_OK if stat.S_ISDIR(mode) else os.R_OK
+    return os.access(path, needed | os.R_OK if last else needed, effective_ids=EFFECTIVE)
+
+
+def _write_remedy(error: OSError) -> str:
+    if error.errno in FULL:
+        return "free some space, or name a place on another disk, and repeat the command"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "give this user the right to write there, or name another place"
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP):
+        return "check the path"
+    return "check the disk or the file server, and repeat the command"
+
+
+@contextmanager
+def named_output() -> Iterator[None]:
+    """Raise OutputError, with the name of standard output, where writing to it fails in this context."""
+    output: Any = sys.stdout
+
+    def named(write: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*values: Any) -> Any:
+            try:
+                return write(*values)
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                raise OutputError(access_problem(STANDARD_OUTPUT, error, write=True)) from error
+
+        return call
+
+    output.write, output.flush = named(output.write), named(output.flush)
+    try:
+        yield
+    finally:
+        del output.write, output.flush
+
+
+def drop_output() -> None:
+    """Write what is left of standard output nowhere, so that Python does not complain at its end."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
