@@ -8,6 +8,7 @@ import math
 import os
 import select
 import stat
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -194,7 +195,7 @@ def _unwritable(write: int, error: OSError) -> OutputError:
     if write == STDOUT:
         return OutputError(access_problem(STANDARD_OUTPUT, error, write=True))
     name = os.readlink(f"/proc/self/fd/{write}") if os.path.isdir("/proc/self/fd") else "the output"
-    kept = f"; the lines so far are in {name}" if name.endswith(PART) else ""
+    kept = f"; the output so far is in {name}" if name.endswith(PART) else ""
     return OutputError(access_problem(name.removesuffix(PART), error, write=True) + kept)
 
 
@@ -215,7 +216,15 @@ def open_streams(source: Path | None, output: Path | None, load: Callable[[], S]
             return
         part = _part(output)
         write = _opened(part or output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stack)
-        yield loaded, read, write
+        try:
+            yield loaded, read, write
+        except StreamError as error:
+            if part is None or part.stat().st_size == 0:
+                raise
+            raise StreamError(f"{error}; the output so far is in {part}") from error
+        finally:
+            if part is not None and part.stat().st_size == 0 and sys.exc_info()[0]:
+                part.unlink()
         if part is not None:
             _finish(part, write, output)
 

@@ -39,9 +39,7 @@ _STATUS: dict[str, Status] = {
 }
 
 _EVENT: dict[str, Any] = {
-    **dict.fromkeys(
-        ("event", "step", "step_attempt", "directory", "origin", "error", "status", "user", "revision", "until"), str
-    ),
+    **dict.fromkeys(("event", "step", "step_attempt", "directory", "origin", "error", "status", "user", "revision", "until"), str),
     **dict.fromkeys(("time", "seconds", "lost_seconds", "ended"), (int, float)),
     "deaths": int,
     "lost": dict,

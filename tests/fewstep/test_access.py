@@ -65,7 +65,7 @@ def test_a_full_disk_leaves_no_half_file_under_the_name(
     with pytest.raises(OutputError) as found:
         translated(source, output)
     assert str(found.value).startswith(f"{output}: could not be written: {os.strerror(number)}; ")
-    assert str(found.value).endswith(f"; the lines so far are in {output}.part")
+    assert str(found.value).endswith(f"; the output so far is in {output}.part")
     assert "\n" not in str(found.value)
     assert not output.exists()
     assert Path(f"{output}.part").read_text() == "ONE\n"
@@ -92,10 +92,14 @@ def test_a_full_device_is_named(source: Path) -> None:
 
 def test_a_refused_line_leaves_the_lines_before_it_apart(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_bytes(b"one\n\xff\xfe\xff\xfe\n")
-    with pytest.raises(StreamError, match="input, line 2: expected UTF-8"):
+    with pytest.raises(StreamError, match=r"input, line 2: expected UTF-8.*; the output so far is in .*/out\.txt\.part$"):
         translated(tmp_path / "in.txt", tmp_path / "out.txt")
     assert (tmp_path / "out.txt.part").read_text() == "ONE\n"
     assert not (tmp_path / "out.txt").exists()
+    (tmp_path / "in.txt").write_bytes(b"\xff\xfe\xff\xfe\n")
+    with pytest.raises(StreamError, match=r"input: .*UTF-16[^;]*;(?!.*so far)"):
+        translated(tmp_path / "in.txt", tmp_path / "other.txt")
+    assert not list(tmp_path.glob("other.txt*"))
 
 
 def test_a_file_in_a_folder_of_another_is_written_in_place(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

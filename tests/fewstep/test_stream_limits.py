@@ -61,7 +61,8 @@ def test_a_line_of_100_mb_is_refused_while_it_arrives(
     feeder.join()
     assert code == 2
     assert "input, line 3: expected at most 1,048,576 bytes, got a longer line; split the line" in capsys.readouterr().err
-    assert (tmp_path / "out").read_text() == "A\nB\n"
+    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "out.part").read_text() == "A\nB\n"
     assert feeder.taken < 4 * streams.MAX_LINE_BYTES
 
 
