@@ -211,13 +211,21 @@ def open_streams(source: Path | None, output: Path | None, load: Callable[[], S]
         read = STDIN if source is None else _opened(source, os.O_RDONLY, stack)
         _check_apart(read, output)
         loaded = load()
-        if output is None:
-            yield loaded, read, STDOUT
-            return
-        part = _part(output)
+        with _writing(output) as write:
+            yield loaded, read, write
+
+
+@contextmanager
+def _writing(output: Path | None) -> Iterator[int]:
+    """Yield the descriptor of an output, which has the suffix `PART` until this ends without an error."""
+    if output is None:
+        yield STDOUT
+        return
+    part = _part(output)
+    with ExitStack() as stack:
         write = _opened(part or output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stack)
         try:
-            yield loaded, read, write
+            yield write
         except StreamError as error:
             if part is None or part.stat().st_size == 0:
                 raise
@@ -266,7 +274,8 @@ def rewrite(source: Path | None, output: Path | None, convert: Callable[[bytes],
         read = STDIN if source is None else _opened(source, os.O_RDONLY, stack)
         _check_apart(read, output)
         converted = convert(_content(read))
-        write_all(STDOUT if output is None else _opened(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stack), converted)
+        with _writing(output) as write:
+            write_all(write, converted)
 
 
 def _content(read: int) -> bytes:
