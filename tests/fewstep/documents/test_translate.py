@@ -212,8 +212,7 @@ def test_html_keeps_its_tags_and_its_text(text: str) -> None:
     found = Tags(translated(text, "html", Echo(lambda text: f"{text}+&")).data.decode())
     before = Tags(text)
     assert found.found == before.found
-    assert found.text.replace("+&", "") == before.text
-
+    assert found.text.replace("+&", "").replace("\n", " ") == before.text.replace("\n", " ")  # within a sentence
 
 @given(
     st.sampled_from(sorted(set(FORMATS) - {"tmx", "xliff", "po"})),
