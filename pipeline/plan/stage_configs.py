@@ -141,7 +141,13 @@ def score_config(config: RunConfig, search: SearchConfig) -> ScoreConfig:
     name = config.evaluation.comet_program
     program = os.path.abspath(name) if os.sep in name else name
     language = config.languages.target
-    return ScoreConfig(target_language=language, diversity=search.n_best > 1, comet_program=program, **chosen)
+    return ScoreConfig(
+        target_language=language,
+        diversity=search.n_best > 1,
+        placeholders=config.task == "translation",
+        comet_program=program,
+        **chosen,
+    )
 
 
 def contrastive_config(config: RunConfig) -> ContrastiveConfig:

@@ -60,6 +60,8 @@ class ScoreConfig(ScoreOptions):
     """Language code of the hypotheses; determines the tokeniser."""
     diversity: bool = False
     """Compute the quality and the diversity of all hypotheses of a sentence."""
+    placeholders: bool = False
+    """Compute the share of sentences whose placeholders are kept; nothing for a text without placeholders."""
     comet_program: str = field(default="comet-score", metadata=OPERATIONAL)
     """The program `comet-score` of the environment of COMET: its path, or its name on PATH."""
 

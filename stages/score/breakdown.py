@@ -1,8 +1,9 @@
-"""BLEU by the length of references, and the quality and diversity of several hypotheses for a sentence."""
+"""Breakdowns of scores: by the length of references, of several hypotheses for a sentence, and of placeholders."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -12,6 +13,7 @@ from fewstep.system.description import read_description
 from fewstep.system.format import BundleError
 from fewstep.system.networks import sizes_of
 from fewstep.system.system import encode_lines
+from fewstep.text.placeholders import placeholders
 from stages.artifacts import Hypotheses, System
 from stages.errors import ArtifactError
 from stages.shared.scoring.metrics import Comparison, score
@@ -99,6 +101,38 @@ def repeated(rows: Sequence[Sequence[Any]]) -> dict[str, int]:
     """Return the numbers of tokens or words that equal the one before them in their row, and of all (Xia et al. 2022, table 9)."""
     pairs = (one == other for row in rows for one, other in pairwise(row))
     return {"repeated": sum(pairs), "total": sum(map(len, rows))}
+
+
+def placeholders_kept(sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+    """Return how many sentences have the placeholders of their sources (`fewstep.text.placeholders`), each as often, and no others.
+
+    `sentences`: those whose source has a placeholder; `kept` and `reference_kept`: those of them whose hypothesis, or reference,
+    has the same ones. `kinds`: for each kind of placeholder the number in the sources, and that in the hypotheses as well. Empty
+    for sources without placeholders.
+    """
+    sentences = kept = reference_kept = 0
+    total, found = Counter[str](), Counter[str]()
+    for source, hypothesis, reference in zip(sources, hypotheses, references, strict=True):
+        wanted = placeholders_of(source)
+        if not wanted:
+            continue
+        written = placeholders_of(hypothesis)
+        sentences += 1
+        kept += wanted == written
+        reference_kept += wanted == placeholders_of(reference)
+        for (kind, _), count in wanted.items():
+            total[kind] += count
+        for (kind, _), count in (wanted & written).items():
+            found[kind] += count
+    if not sentences:
+        return {}
+    kinds = {kind: {"total": total[kind], "kept": found[kind]} for kind in sorted(total)}
+    return {"sentences": sentences, "kept": kept, "reference_kept": reference_kept, "kinds": kinds}
+
+
+def placeholders_of(text: str) -> Counter[tuple[str, str]]:
+    """Return the placeholders of a text with their kinds."""
+    return Counter((str(one.lastgroup), one[0]) for one in placeholders(text))
 
 
 def best_tokens(hypotheses: Hypotheses) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""The part of the report on breakdowns of scores: the ends of hypotheses, lengths, samples, and repetition."""
+"""The part of the report on breakdowns of scores: the ends of hypotheses, lengths, samples, repetition and placeholders."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from stages.shared.scoring.ngram_metrics import END_ORDERS, ENDS
 
 def show(artifacts: Artifacts, colours: Colours) -> Part:
     """Return the tables and figures of the optional files of scores, given by test set and entry."""
-    kinds = ("head_and_tail", "by_length", "diversity", "repetition")
+    kinds = ("head_and_tail", "by_length", "diversity", "repetition", "placeholders")
     found = {kind: read(artifacts, f"{kind}.json") for kind in kinds}
     tables = [
         *end_tables(found["head_and_tail"]),
         *length_tables(found["by_length"]),
         *diversity_tables(found["diversity"]),
         *repetition_tables(found["repetition"]),
+        *placeholder_tables(found["placeholders"]),
     ]
     lengths = [length_figure(test, entries, colours) for test, entries in found["by_length"].items()]
     samples = [figure for test, entries in found["diversity"].items() if (figure := diversity_figure(test, entries, colours))]
@@ -116,6 +117,31 @@ def repetition_tables(repetition: Mapping[str, Mapping[str, Json]]) -> Iterator[
                 [
                     entry,
                     *(share(found[unit]["repeated"], found[unit]["total"], 2) for unit in ("tokens", "reference_tokens", "words")),
+                ]
+                for entry, found in entries.items()
+            ],
+        )
+
+
+def placeholder_tables(kept: Mapping[str, Mapping[str, Json]]) -> Iterator[Table]:
+    """Yield a table for each test set of `placeholders.json`, given by test set and entry."""
+    for test, entries in kept.items():
+        first = next(iter(entries.values()))
+        kinds = list(first["kinds"])
+        counts = ", ".join(f"{kind}: {first['kinds'][kind]['total']:,}" for kind in kinds)
+        yield Table(
+            title=f"Placeholders kept on {test}",
+            caption=(
+                "Percentage of the sentences with placeholders whose output has the same ones, each as often and no others; and of "
+                f"the placeholders of each kind that are in the output. {first['sentences']:,} sources have placeholders "
+                f"({counts}); {share(first['reference_kept'], first['sentences'])} % of their first references have the same ones."
+            ),
+            columns=["system and search", "sentences with all, %", *(f"{kind}, %" for kind in kinds)],
+            rows=[
+                [
+                    entry,
+                    share(found["kept"], found["sentences"]),
+                    *(share(found["kinds"][kind]["kept"], found["kinds"][kind]["total"]) for kind in kinds),
                 ]
                 for entry, found in entries.items()
             ],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from stages.context import StepContext
 from stages.score import ScoreConfig, ScoreInputs
-from stages.score.breakdown import best_tokens, by_length, diversity, repeated, tokens_of
+from stages.score.breakdown import best_tokens, by_length, diversity, placeholders_kept, repeated, tokens_of
 from stages.score.metrics import comparison_for, compute_metrics
 from stages.shared.decoding.sentences import best_in_order, ranked_in_order, read_sentences
 from stages.shared.scoring.metrics import decoded, word_splitter
@@ -15,7 +15,7 @@ from stages.shared.scoring.ngram_metrics import head_and_tail
 
 def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
     """Write `scores.json` (metric name -> {score, signature, ...}), and optionally `head_and_tail.json`, `by_length.json`,
-    `repetition.json` and `diversity.json`.
+    `repetition.json`, `diversity.json` and `placeholders.json`.
 
     Raises DataError for a tokeniser that is not installed, ArtifactError when hypotheses and text have different sentences, and
     what `comet` raises.
@@ -52,4 +52,10 @@ def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
     if config.diversity:
         ranked = ranked_in_order(inputs.hypotheses, sentences)
         context.write_json(context.directory / "diversity.json", diversity(ranked, references, how))
+    if config.placeholders:
+        first = [sentence.references[0] for sentence in sentences]
+        if kept := placeholders_kept(
+            [sentence.source for sentence in sentences], best_in_order(inputs.hypotheses, sentences), first
+        ):
+            context.write_json(context.directory / "placeholders.json", kept)
     context.write_json(context.directory / "scores.json", scores)

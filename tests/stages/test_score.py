@@ -23,7 +23,7 @@ from stages.artifacts import STOP, ExternalFile, Hypotheses, System, Text
 from stages.context import Context, WorkerContext
 from stages.errors import ArtifactError, StageError, TransientError
 from stages.score import STAGE, ScoreConfig, ScoreInputs
-from stages.score.breakdown import by_length, diversity, oracle, repeated
+from stages.score.breakdown import by_length, diversity, oracle, placeholders_kept, repeated
 from stages.score.comet import comet, comet_score
 from stages.shared.decoding.sentences import Sentence
 from stages.shared.scoring.metrics import Comparison
@@ -32,10 +32,10 @@ from stages.workers import Resources
 from tests.stages.steps import context_in
 
 
-def make_text(path: Path, rows: list[tuple[int, list[str]]]) -> Text:
+def make_text(path: Path, rows: list[tuple[int, list[str]]], source: str = "x") -> Text:
     ids, references = [id_ for id_, _ in rows], [texts for _, texts in rows]
     table = pa.table(
-        {"id": ids, "source": ["x"] * len(ids), "target": [texts[0] for texts in references], "references": references}
+        {"id": ids, "source": [source] * len(ids), "target": [texts[0] for texts in references], "references": references}
     )
     write_shard(shard_path(path, 0), table, context_in(path))
     return Text(path, "text")
@@ -209,6 +209,30 @@ def test_repetition_is_the_share_of_tokens_and_words_like_the_one_before(tmp_pat
         "reference_words": {"repeated": 1, "total": 6},
         "reference_tokens": repeated(tokens),
     }
+
+
+def test_placeholders_are_compared_with_those_of_the_source(tmp_path: Path) -> None:
+    sources = ["a %s of `x` and `y`", "plain 100 %", "see https://a.b/c", "<b>bold</b> {0}"]
+    hypotheses = ["%s `y` `x`", "`new`", "siehe", "<b>fett</b> {0} {0}"]
+    found = placeholders_kept(sources, hypotheses, ["%s `x` `y`", "", "https://a.b/c", "{0}"])
+    assert found == {
+        "sentences": 3,
+        "kept": 1,
+        "reference_kept": 2,
+        "kinds": {
+            "code": {"total": 2, "kept": 2},
+            "directive": {"total": 2, "kept": 2},
+            "tag": {"total": 2, "kept": 2},
+            "url": {"total": 1, "kept": 0},
+        },
+    }
+    assert placeholders_kept(["a 5 %"], ["b"], ["c"]) == {}
+    text = make_text(tmp_path / "text", [(7, ["%s"])], source="%s here")
+    for asked in (True, False):
+        context = context_in(tmp_path / f"scores.{asked}")
+        inputs = ScoreInputs(make_hypotheses(tmp_path / "hypotheses", [(7, 0, "nichts")]), text)
+        STAGE.run(inputs, ScoreConfig(target_language="de", placeholders=asked), context)
+        assert (context.directory / "placeholders.json").is_file() == asked
 
 
 def test_breakdowns_are_written_on_request(tmp_path: Path) -> None:

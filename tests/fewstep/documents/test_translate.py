@@ -214,6 +214,7 @@ def test_html_keeps_its_tags_and_its_text(text: str) -> None:
     assert found.found == before.found
     assert found.text.replace("+&", "").replace("\n", " ") == before.text.replace("\n", " ")  # within a sentence
 
+
 @given(
     st.sampled_from(sorted(set(FORMATS) - {"tmx", "xliff", "po"})),
     st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=60),

@@ -272,6 +272,9 @@ def make_analysed_report(root: Path, inputs: ReportInputs) -> StepContext:
             parts = {"tokens": (3, 400), "words": (2, 300), "reference_tokens": (5, 1250), "reference_words": (1, 1000)}
             repetition = {unit: {"repeated": part, "total": whole} for unit, (part, whole) in parts.items()}
             context.write_json(context.directory / "repetition.json", repetition)
+            kinds = {"code": {"total": 40, "kept": 39}, "url": {"total": 8, "kept": 1}}
+            kept = {"sentences": 30, "kept": 24, "reference_kept": 27, "kinds": kinds}
+            context.write_json(context.directory / "placeholders.json", kept)
         evaluated.append(replace(item, scores=Scores(context.directory, "again")))
     systems = {"autoregressive": -1200.0, "interleaved": -1300.0, "graph": -1250.0}
     asked = replace(
