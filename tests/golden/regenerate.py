@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SPEC = importlib.util.spec_from_file_location("test_fingerprint", HERE.parent / "pipeline" / "plan" / "test_fingerprint.py")
+SPEC = importlib.util.spec_from_file_location("test_step", HERE.parent / "pipeline" / "plan" / "test_step.py")
 assert SPEC is not None
 assert SPEC.loader is not None
 MODULE = importlib.util.module_from_spec(SPEC)
