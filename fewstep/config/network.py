@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 from fewstep.config.bounds import MAX_TOKENS, Ge, Le, Lt, MultipleOf
@@ -21,20 +21,6 @@ MAX_LAYERS, MAX_WIDTH = 256, 1 << 16
 """Most layers of a stack, and most units of a layer."""
 TYPICAL_LENGTH = 25
 """Tokens of a target, where an estimate needs a length."""
-LATER_KEYS = (
-    "activation",
-    "sinusoids",
-    "scale_embeddings",
-    "position_offset",
-    "logits_bias",
-    "embedding_norm",
-    "begin_vectors",
-    "train_verifier",
-    "head_loss_decay",
-    "segments",
-)
-"""Keys of networks that descriptions hold only where they differ from the default, so that a network which earlier versions could
-train has the description that they gave it."""
 
 
 class Sizes(NamedTuple):
@@ -90,11 +76,6 @@ class NetworkConfig:
             yield Problem(("heads",), f"a divisor of width {self.width}", self.heads)
         if self.position_offset and self.positions == "learned":
             yield Problem(("position_offset",), "0 with learned positions", self.position_offset)
-
-    def described(self) -> dict[str, Any]:
-        """Return the values by key, without those of `LATER_KEYS` that are the default."""
-        defaults = {field.name: field.default for field in fields(self) if field.name in LATER_KEYS}
-        return {key: value for key, value in asdict(self).items() if key not in defaults or value != defaults[key]}
 
     @property
     def needs_torch(self) -> bool:

@@ -7,17 +7,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fewstep.config.network import LATER_KEYS
 from fewstep.relative_names import name_problem
-from fewstep.system.format import MEMBERS, MERGES, SOURCE_PIECES, TARGET_PIECES, WEIGHTS, BundleError, read_json, require_file
+from fewstep.system.format import MEMBERS, SOURCE_PIECES, TARGET_PIECES, WEIGHTS, BundleError, read_json, require_file
 from fewstep.system.integrity import CHECKSUM, REMEDY, check_description
 
 TRAINING_FORMAT = 3
 """Version of the descriptions of trainings, incremented when older programs can no longer read them. Format 2 added sizes and
 checksums."""
-SYSTEM_FORMAT, OLDEST_SYSTEM_FORMAT = 5, 4
-"""Versions of system directories that are read. Format 2 added sizes and checksums, format 3 labelled searches, format 4
-`codes.safetensors` and a folder for each member of an ensemble, format 5 the keys of imported networks (`system_format`)."""
+SYSTEM_FORMAT = 5
+"""Version of system directories. Format 2 added sizes and checksums, format 3 labelled searches, format 4 `codes.safetensors` and
+a folder for each member of an ensemble, format 5 the keys of imported networks and all options of the network."""
 
 TRAINING_KEYS: dict[str, type] = {"family": str, "network": dict, "sizes": dict, "parts": dict}
 SYSTEM_KEYS: dict[str, type] = {
@@ -30,8 +29,13 @@ SYSTEM_KEYS: dict[str, type] = {
 }
 """Keys of the descriptions, and the types of their values."""
 
-FORMAT_5_KEYS: dict[str, type] = {"source_prefix": list, "unmapped_pieces": dict, "origin": dict}
-OPTIONAL_KEYS: dict[str, type] = {"max_source_tokens": int, "links": str, **FORMAT_5_KEYS}
+OPTIONAL_KEYS: dict[str, type] = {
+    "max_source_tokens": int,
+    "links": str,
+    "source_prefix": list,
+    "unmapped_pieces": dict,
+    "origin": dict,
+}
 MEMBER = re.compile(rf"{MEMBERS}/[1-9][0-9]{{0,5}}/[^/]+")
 KINDS = {str: "text", dict: "an object", int: "an integer", list: "a list"}
 
@@ -43,7 +47,7 @@ def read_description(directory: Path, verify: bool = True) -> dict[str, Any]:
     link or lies elsewhere.
     """
     path = directory / "system.json"
-    description = read_versioned(path, "a system", SYSTEM_FORMAT, SYSTEM_KEYS, verify, OLDEST_SYSTEM_FORMAT)
+    description = read_versioned(path, "a system", SYSTEM_FORMAT, SYSTEM_KEYS, verify)
     parts = description["parts"]
     for part in (WEIGHTS, SOURCE_PIECES, TARGET_PIECES):
         if part not in parts:
@@ -53,23 +57,14 @@ def read_description(directory: Path, verify: bool = True) -> dict[str, Any]:
     return description
 
 
-def system_format(description: Mapping[str, Any]) -> int:
-    """Return the lowest format that can express a description, so that earlier versions read the systems that they could make."""
-    new = FORMAT_5_KEYS.keys() & description.keys() or set(LATER_KEYS) & description["network"].keys()
-    return SYSTEM_FORMAT if new or MERGES in description["parts"] else OLDEST_SYSTEM_FORMAT
-
-
-def read_versioned(
-    path: Path, content: str, expected: int, keys: Mapping[str, type], verify: bool, oldest: int | None = None
-) -> dict[str, Any]:
-    """Return the description in the file `path` of a directory that should hold `content`, with these keys, of format `expected`,
-    or of one from `oldest` on.
+def read_versioned(path: Path, content: str, expected: int, keys: Mapping[str, type], verify: bool) -> dict[str, Any]:
+    """Return the description in the file `path` of a directory that should hold `content`, with these keys, of format `expected`.
 
     Raises BundleError.
     """
     description = read_json(path, content)
     version = description.get("format")
-    if type(version) is not int or not (oldest or expected) <= version <= expected:
+    if type(version) is not int or version != expected:
         older = version is None or (isinstance(version, int) and version < expected)
         remedy = "create it again" if older else "use the version of this program that wrote it, or a later one"
         raise BundleError(f"{path.parent}: expected {content} of format {expected}, got {version!r:.80}; {remedy}")

@@ -2,7 +2,7 @@
 
 #include "bindings/bindings.h"
 #include "csrc/base/files.h"
-#include "csrc/base/start_thread.h"
+#include "csrc/base/parallel.h"
 
 namespace nb = nanobind;
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import numpy.typing as npt
 from fewstep.networks.arrays import TransformerShape
 from fewstep.networks.transformer import SlotRules
 from fewstep.search.beam import Beam, BeamOptions, Outcome
-from kernels.reference.beam import Search
 
 Array = npt.NDArray[np.floating[Any]]
 
@@ -80,18 +78,6 @@ class Reference:
         tokens = len(written) + ended
         penalty = ((5 + tokens) / 6 if options.gnmt else tokens) ** options.length_penalty
         return Outcome([(score / penalty, written)], steps, margin)
-
-    def beam_search_exactly(self, source: Sequence[int], limit: int, *, options: BeamOptions, rules: SlotRules) -> Outcome:
-        """Write out every continuation of every step (`kernels.reference.beam`): `selection` exact and few tokens. The margin is
-        that of the n best hypotheses alone."""
-        encoded, search = self.encode(source), Search(options, limit)
-        while not search.done:
-            tables = [self.log_probs(encoded, one.tokens, rules, options.step_size) for one in search.live]
-            tables = [self.allowed(table, len(search.live[0].tokens), options, rules) for table in tables]
-            search.advance([[dict(enumerate(row.tolist())) for row in table] for table in tables])
-        found = search.outcome()
-        gaps = [a - b for (a, _), (b, _) in pairwise(found)]
-        return Outcome(found, search.steps, min(gaps, default=math.inf))
 
     def beam_search(self, source: Sequence[int], limit: int, *, options: BeamOptions, rules: SlotRules) -> Outcome:
         """Rank the tokens of every slot by sorting; the search itself is `fewstep.Beam`, which has a twin of its own."""

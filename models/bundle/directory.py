@@ -22,11 +22,11 @@ from fewstep import CandidateTables
 from fewstep.config.network import Sizes
 from fewstep.config.search import SearchConfig
 from fewstep.system.description import (
+    SYSTEM_FORMAT,
     TRAINING_FORMAT,
     TRAINING_KEYS,
     read_description,
     read_versioned,
-    system_format,
 )
 from fewstep.system.format import (
     CODES,
@@ -132,7 +132,7 @@ def write_system(
     if tables is not None:
         description["links"] = links_of(tables)
     description |= {**described, **(imported or {})}
-    write_json(directory / "system.json", seal({**description, "format": system_format(description)}))
+    write_json(directory / "system.json", seal({**description, "format": SYSTEM_FORMAT}))
 
 
 def _copy_parts(directory: Path, parts: Mapping[str, Path], companions: Mapping[str, Path]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,7 +26,7 @@ from models.training.finite import not_finite
 def describe(family: str, network: Any, sizes: Sizes) -> dict[str, Any]:
     """Return the description from which `make_model` builds a network. `network` is the family's config dataclass or an equal
     mapping."""
-    config = network.described() if isinstance(network, NetworkConfig) else dict(network)
+    config = asdict(network) if isinstance(network, NetworkConfig) else dict(network)
     return {"family": family, "network": config, "sizes": sizes._asdict()}
 
 

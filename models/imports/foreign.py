@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def write_foreign(model: ForeignModel, directory: Path, *, name: str, source_lan
         merges = Path(scratch) / MERGES
         merges.write_bytes(model.merges)
         weights = Path(scratch) / "model.safetensors"
-        save_weights(weights, model.weights, model.network.described())
+        save_weights(weights, model.weights, asdict(model.network))
         write_system(
             directory,
             family=FAMILY,

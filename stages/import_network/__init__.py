@@ -47,5 +47,5 @@ class ImportConfig:
 
 
 STAGE: Stage[ImportInputs, ImportConfig, System] = Stage(
-    name="import_network", version=1, run=Implementation(__name__), output=System, product=True
+    name="import_network", version=2, run=Implementation(__name__), output=System, product=True
 )

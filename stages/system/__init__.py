@@ -54,5 +54,5 @@ class SystemConfig:
 
 
 STAGE: Stage[SystemInputs, SystemConfig, System] = Stage(
-    name="system", version=4, run=Implementation(__name__), output=System, product=True
+    name="system", version=5, run=Implementation(__name__), output=System, product=True
 )

@@ -51,5 +51,5 @@ class TrainConfig:
 
 
 STAGE: Stage[TrainInputs, TrainConfig, Trained] = Stage(
-    name="train", version=3, run=Implementation(__name__), output=Trained, distributes=True, trains=True
+    name="train", version=4, run=Implementation(__name__), output=Trained, distributes=True, trains=True
 )

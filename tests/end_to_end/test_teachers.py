@@ -15,8 +15,7 @@ from pipeline.plan.wiring import build_plan
 from pipeline.run import execute
 from pipeline.store.artifacts import Store
 from stages.shared.shards import read_shards
-from tests.models.imports.fairseq_reference import SHARED, Reference
-from tests.models.imports.test_fairseq import Payload
+from tests.models.imports.test_fairseq import SHARED, Payload, Reference
 
 TINY = {
     "name": "outside",
@@ -71,7 +70,7 @@ def test_a_student_learns_from_a_program(tmp_path: Path) -> None:
 def test_a_bart_is_teacher_and_system_and_its_students_share_its_vocabulary(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     import fewstep
-    from tests.models.imports.bart_networks import write_bart
+    from tests.models.imports.test_bart import write_bart
 
     write_bart(tmp_path / "bart", seed=3, max_position_embeddings=257)
     keys = {
@@ -106,7 +105,7 @@ def test_a_bart_is_teacher_and_system_and_its_students_share_its_vocabulary(tmp_
 @pytest.mark.slow
 def test_a_bart_verifies_the_drafts_of_a_drafter_that_learns_from_it(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    from tests.models.imports.bart_networks import write_bart
+    from tests.models.imports.test_bart import write_bart
 
     write_bart(tmp_path / "bart", seed=3, end_bias=6.0, max_position_embeddings=257)
     systems = {

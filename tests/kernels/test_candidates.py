@@ -4,7 +4,6 @@ import math
 import random
 from collections.abc import Sequence
 from fractions import Fraction
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -53,21 +52,6 @@ def test_a_backoff_smooths_each_row_with_its_source_piece(tmp_path: Path) -> Non
         tables.lexical_row(32)
     with pytest.raises(ValueError, match="expected tables with a backoff"):
         build([SMALL], tmp_path / "plain").lexical_row(A)
-
-
-def test_with_any_backoff_more_is_known_and_the_rows_are_still_probabilities(tmp_path: Path) -> None:
-    pairs = random_pairs(random.Random(11), 150, pieces=12)
-    plain, smooth = (
-        build([pairs], tmp_path / f"{backoff}", options=TableOptions(top=1000, reserved=0, backoff=backoff))
-        for backoff in (0.0, 3.0)
-    )
-    source, gained = [3, 5, 7, 2], 0
-    for slot in range(5):
-        fewer, more = column(plain, source, slot, 32), column(smooth, source, slot, 32)
-        assert fewer.keys() <= more.keys()
-        assert sum(more.values()) == pytest.approx(1.0, abs=1e-9)
-        gained += len(more) - len(fewer)
-    assert gained > 5
 
 
 def test_ties_are_in_the_order_of_ids_also_where_the_cut_falls(tmp_path: Path) -> None:
@@ -233,22 +217,6 @@ def test_unseen_cells_fall_back_to_near_lengths_then_to_the_diagonal(tmp_path: P
     assert len(reference.prior(13, 0)) == 13
 
 
-def test_the_diagonal_prior_follows_the_diagonal(tmp_path: Path) -> None:
-    """With equal rows of the table only the prior decides."""
-    x = list(range(8))
-    pairs = [(x, [20 + a] * 4, [a] * 4) for a in x]
-    near = build([pairs], tmp_path, options=TableOptions(tension=4.0))
-    far = build([pairs], tmp_path / "steep", options=TableOptions(tension=400.0))
-    source = x + x[::-1]
-    for slot in (0, 3, 7, 40):
-        expected = reference_of(pairs, tension=4.0)
-        assert column(near, source, slot, 32) == pytest.approx(
-            {y: math.exp(value) for y, value in expected.candidates(source, slot, 32)}
-        )
-    for slot in range(4):  # of 8 words for 16 pieces
-        assert next(iter(column(far, source, slot))) == 20 + source[2 * slot + 1]
-
-
 @st.composite
 def corpora(draw: st.DrawFn) -> list[Pair]:
     pieces = st.integers(0, draw(st.integers(1, 15)))
@@ -303,26 +271,6 @@ def test_look_ups_equal_the_slow_twin(
             assert found.log_probs[b, slot].tolist() == pytest.approx([value for _, value in expected], rel=1e-12, abs=1e-15)
 
 
-def test_candidates_are_real_distinct_best_first_and_padded(tmp_path: Path) -> None:
-    tables = build([random_pairs(random.Random(3), 400)], tmp_path)
-    generator = random.Random(4)
-    ids = np.array([[generator.randrange(32) for _ in range(12)] for _ in range(20)])
-    found = fewstep.lattice_candidates(tables, ids, [12] * 20, options=CandidateOptions(candidates=20))
-    assert found.token_ids.shape == found.log_probs.shape == (20, int(found.num_slots.max()), 20)
-    padded = 0
-    for tokens, values in zip(found.token_ids.reshape(-1, 20), found.log_probs.reshape(-1, 20), strict=True):
-        real = tokens[tokens >= 0]
-        assert len(set(real.tolist())) == len(real)
-        assert (real >= 7).all()
-        assert (tokens[len(real) :] == -1).all()
-        assert (values[len(real) :] == -np.inf).all()
-        keys = list(zip((-values[: len(real)]).tolist(), real.tolist(), strict=True))
-        assert keys == sorted(keys)
-        assert (values <= 0).all()
-        padded += len(real) < 20
-    assert padded
-
-
 def test_lattices_do_not_depend_on_threads_nor_on_company(tmp_path: Path) -> None:
     tables = build([random_pairs(random.Random(5), 400)], tmp_path)
     generator = random.Random(6)
@@ -337,27 +285,6 @@ def test_lattices_do_not_depend_on_threads_nor_on_company(tmp_path: Path) -> Non
         assert slots == found[0].num_slots[b]
         assert np.array_equal(alone.token_ids[0], found[0].token_ids[b, :slots])
         assert np.array_equal(alone.log_probs[0], found[0].log_probs[b, :slots])
-
-
-def test_larger_lattices_begin_with_the_smaller_ones_and_end_with_all_that_is_known(tmp_path: Path) -> None:
-    """Recall does not fall with K; without a limit it is the share of tokens that the tables have at their slot."""
-    pairs = [pair for pair in random_pairs(random.Random(7), 300) if pair[0] and pair[1]]
-    tables, reference = build([pairs[:200]], tmp_path), reference_of(pairs[:200])
-    held = pairs[200:]
-    ids = np.array([list(source) + [0] * (8 - len(source)) for source, _, _ in held])
-    lengths, slots = [len(source) for source, _, _ in held], [len(target) for _, target, _ in held]
-
-    def recall(count: int) -> tuple[int, np.ndarray]:
-        found = fewstep.lattice_candidates(tables, ids, lengths, num_slots=slots, options=CandidateOptions(candidates=count))
-        hits = sum(int((found.token_ids[b, t] == y).any()) for b, (_, target, _) in enumerate(held) for t, y in enumerate(target))
-        return hits, found.token_ids
-
-    rising = [recall(count) for count in (1, 2, 4, 8, 16, 32)]
-    for (fewer, small), (more, large) in pairwise(rising):
-        assert fewer <= more
-        assert np.array_equal(small, large[:, :, : small.shape[2]])
-    covered = sum(y in reference.marginal(source, t) for source, target, _ in held for t, y in enumerate(target))
-    assert rising[0][0] < rising[-1][0] == covered
 
 
 def test_a_sentence_far_longer_than_any_seen_gets_a_lattice(tmp_path: Path) -> None:

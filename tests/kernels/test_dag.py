@@ -1,4 +1,4 @@
-"""Sums and best paths of graphs: known answers, brute force and laws."""
+"""Path sums, best paths and alignments of graphs: every implementation against brute force and the others, dense and in bands."""
 
 import itertools
 import math
@@ -8,33 +8,74 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import kernels
+from fewstep.native import fewstep_native
+from kernels.reference import dag as reference
 from tests.kernels.dag_graphs import (
     STEEP,
     Graphs,
+    banded,
+    dense,
     extreme_graphs,
-    figure_11,
     five_vertices,
     log_sum,
+    of_dense,
     path_scores,
+    paths,
     posteriors,
     random_graphs,
     steep,
     uniform,
 )
-from tests.kernels.dag_sides import SIDES, aligners, best_alignment, close, log_likelihood, max_log_likelihood, native, sides
+
+# ---- the implementations of the sums and best paths of graphs that tests compare: the reference, and two routes of native code
+
+
+log_likelihood = of_dense(kernels.dag_log_likelihood)
+max_log_likelihood = of_dense(kernels.dag_max_log_likelihood)
+best_alignment = of_dense(kernels.dag_best_alignment)
+
+
+def native(graphs, *, careful=False, threads=1):
+    """Return likelihoods and posteriors of the extension itself."""
+    band = banded(graphs.transitions, beyond=torch.nan)
+    arrays = [x.contiguous().numpy() for x in graphs._replace(transitions=band)]
+    found = torch.empty(len(graphs.tokens), dtype=graphs.tokens.dtype)
+    cells = torch.full_like(graphs.tokens, torch.nan), torch.full_like(band, torch.nan)
+    fewstep_native.dag_posteriors(*arrays, found.numpy(), *(x.numpy() for x in cells), log_space=careful, threads=threads)
+    alone = torch.empty_like(found)
+    fewstep_native.dag_log_likelihood(*arrays, alone.numpy(), log_space=careful, threads=threads)
+    torch.testing.assert_close(alone, found, rtol=1e-9, atol=0, equal_nan=True)
+    return found, cells[0], dense(cells[1])
+
+
+def by_autograd(log_likelihood):
+    def passes(graphs):
+        scores = [x.clone().requires_grad_() for x in graphs[:2]]
+        found = log_likelihood(*scores, *graphs[2:])
+        return (found.detach(), *torch.autograd.grad(found.sum(), scores, materialize_grads=True))
+
+    return passes
+
+
+SIDES = {
+    "reference": by_autograd(of_dense(reference.dag_log_likelihood)),
+    "native": by_autograd(log_likelihood),
+    "careful": lambda graphs: native(graphs, careful=True),
+}
+"""Likelihoods and gradients [B], [B,M,L], [B,L,L]."""
+sides = pytest.mark.parametrize("side", SIDES)
+aligners = pytest.mark.parametrize("align", [of_dense(reference.dag_best_alignment), best_alignment])
+
+
+def close(found, expected, atol=1e-9, rtol=1e-9):
+    torch.testing.assert_close(found, torch.as_tensor(expected, dtype=found.dtype), atol=atol, rtol=rtol)
+
+
+# ---- sums and best paths of graphs: known answers, brute force and laws
+
 
 # Known answers
-
-
-@sides
-@pytest.mark.parametrize(
-    ("vertices", "tokens", "z"),
-    [(4, 3, 1 / 2), (5, 3, 11 / 24), (6, 4, 7 / 24), (8, 4, 29 / 90), (10, 5, 89 / 480), (12, 6, 31063 / 362880)],
-)
-def test_uniform_graphs_have_their_closed_form(side, vertices, tokens, z):
-    graphs, exact = uniform(vertices, tokens)
-    assert float(exact) == pytest.approx(z)
-    close(SIDES[side](graphs)[0], [math.log(z)])
 
 
 @sides
@@ -61,16 +102,6 @@ def test_sums_beyond_the_range_of_single_precision(side, slope, expected):
 
 
 @sides
-def test_figure_11(side):
-    found, tokens, transitions = SIDES[side](figure_11("Yes"))
-    close(-found, [0.274437], atol=1e-6)
-    close(-found / 3, [0.091479], atol=1e-6)
-    close(tokens[0, 1], [0, 0.473684, 0.526316, 0], atol=1e-6)
-    close(transitions[0, [0, 1, 0, 2, 1], [1, 3, 2, 3, 2]], [0.473684, 0.473684, 0.526316, 0.526316, 0], atol=1e-6)
-    close(SIDES[side](figure_11("Yes", "Yes"))[0], [-3.442019], atol=1e-6)
-
-
-@sides
 def test_five_vertices(side):
     found, tokens, transitions = SIDES[side](five_vertices("A"))
     close(found, [math.log(99 / 800)])
@@ -84,13 +115,6 @@ def test_five_vertices(side):
 
 
 @sides
-def test_a_window_of_transitions_leaves_the_paths_inside_it(side):
-    graphs = five_vertices("A")
-    far = torch.ones(5, 5).triu(3) > 0
-    close(SIDES[side](graphs._replace(transitions=graphs.transitions.masked_fill(far, -torch.inf)))[0], [math.log(9 / 400)])
-
-
-@sides
 def test_pinned_tokens(side):
     """B glanced at vertex 2: in its row, so that the token stands there; in its column, so that nothing else does."""
     graphs = five_vertices("A", "B")
@@ -100,18 +124,6 @@ def test_pinned_tokens(side):
     column = graphs.tokens.clone()
     column[0, [0, 1, 3], 2] = -torch.inf
     close(SIDES[side](graphs._replace(tokens=column))[0], [math.log(99 / 1600)])
-
-
-@aligners
-def test_best_paths(align):
-    for graphs, path, score in (
-        (figure_11("Yes"), [0, 2, 3], 0.4),
-        (five_vertices("A"), [0, 1, 4], 9 / 160),
-        (five_vertices("A", "B"), [0, 1, 2, 4], 27 / 800),
-    ):
-        vertices, scores = align(*graphs)
-        assert vertices.tolist() == [path]
-        close(scores, [math.log(score)])
 
 
 # Against brute force
@@ -142,13 +154,6 @@ def test_finds_the_best_of_all_paths(align, tokens, vertices, seed, coarse):
         close(scores[b], most)
         best = min((path for path, score in all_scores.items() if score > most - 1e-9), key=lambda path: path[::-1], default=())
         assert vertices[b].tolist() == [*best, *[-1] * (tokens - len(best))]
-
-
-def test_gradients_are_those_of_finite_differences():
-    graphs = random_graphs(3, 4, 7, seed=5)
-    scores = [x.clamp_min(-30.0).requires_grad_() for x in graphs[:2]]
-    assert torch.autograd.gradcheck(lambda *x: log_likelihood(*x, *graphs[2:]), scores)
-    assert torch.autograd.gradcheck(lambda *x: max_log_likelihood(*x, *graphs[2:]), scores)
 
 
 @given(graphs=extreme_graphs())
@@ -209,79 +214,91 @@ def test_what_looks_hopeless_on_the_way_may_win(steps):
 # Laws
 
 
-@sides
-def test_posteriors_add_up(side):
-    graphs = random_graphs(4, 8, 30, seed=2)
-    graphs = graphs._replace(graph_lengths=graphs.graph_lengths.clamp_min(8))
-    _, tokens, transitions = SIDES[side](graphs)
-    for b, length in enumerate(graphs.target_lengths.tolist()):
-        close(tokens[b].sum(1), [1.0] * length + [0.0] * (8 - length))
-        close(transitions[b].sum(), length - 1)
-        close(transitions[b].sum(1), tokens[b, : length - 1].sum(0))
-        close(transitions[b].sum(0), tokens[b, 1:].sum(0))
+# ---- transitions to the next vertices only: results are, to the bit, those of dense transitions without the others
 
 
-@sides
-def test_probabilities_of_all_lengths_and_of_all_targets_add_up(side):
-    edges = random_graphs(1, 2, 9, seed=3).transitions
-    alone = [(torch.zeros(1, m, 9, dtype=torch.float64), edges, torch.tensor([m]), torch.tensor([9])) for m in range(2, 10)]
-    total = sum(float(SIDES[side](Graphs(*graphs))[0].exp()) for graphs in alone)
-    assert total == pytest.approx(1.0)
-    emission = torch.randn(5, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64).log_softmax(1)
-    edges = edges[:, 4:, 4:]
-    total = 0.0
-    for length in range(2, 6):
-        for target in itertools.product(range(2), repeat=length):
-            graphs = (emission.t()[list(target)][None], edges, torch.tensor([length]), torch.tensor([5]))
-            total += float(SIDES[side](Graphs(*graphs))[0].exp())
-    assert total == pytest.approx(1.0)
+def without_far(graphs, band):
+    """Return graphs without the transitions outside the band, and the same with the band alone."""
+    far = torch.ones(graphs.transitions.shape[1:]).triu(band + 1) > 0
+    cells = banded(graphs.transitions, band, beyond=torch.nan)
+    whole = banded(graphs.transitions.masked_fill(far, -torch.inf), beyond=torch.nan)
+    return graphs._replace(transitions=whole), graphs._replace(transitions=cells)
 
 
-@sides
-def test_shifts_of_the_scores_shift_the_sum(side):
-    graphs = random_graphs(3, 6, 20, seed=4)
-    graphs = graphs._replace(graph_lengths=graphs.graph_lengths.clamp_min(6))
-    base = SIDES[side](graphs)
-    tokens = SIDES[side](graphs._replace(tokens=graphs.tokens + torch.arange(6)[:, None]))
-    close(tokens[0], base[0] + torch.tensor([sum(range(m)) for m in graphs.target_lengths.tolist()]))
-    for shift in (-500.0, 7.0, 900.0):
-        transitions = SIDES[side](graphs._replace(transitions=graphs.transitions + shift))
-        close(transitions[0], base[0] + shift * (graphs.target_lengths - 1))
-        for found, expected in zip((*tokens[1:], *transitions[1:]), (*base[1:], *base[1:]), strict=True):
-            close(found, expected)
+def all_of_native_code(graphs, *, log_space=False):
+    """Return likelihoods, posteriors, best paths and their scores."""
+    arrays = [x.contiguous().numpy() for x in graphs]
+    found = [torch.full_like(x, torch.nan) for x in (graphs.tokens[:, 0, 0], graphs.tokens, graphs.transitions)]
+    fewstep_native.dag_posteriors(*arrays, *(x.numpy() for x in found), log_space=log_space, threads=1)
+    return [*found, *kernels.dag_best_alignment(*graphs)]
 
 
-@given(tokens=st.integers(2, 30), vertices=st.integers(2, 60), seed=st.integers(0, 2**32))
-def test_the_best_path_is_a_path_and_bounds_the_sum(tokens, vertices, seed):
-    graphs = random_graphs(4, tokens, vertices, seed=seed)
-    found, scores = best_alignment(*graphs)
-    sums = log_likelihood(*graphs)
-    for b, (m, size) in enumerate(zip(graphs.target_lengths.tolist(), graphs.graph_lengths.tolist(), strict=True)):
-        path = found[b].tolist()
-        assert path[m:] == [-1] * (tokens - m)
-        if m > size:
-            assert path == [-1] * tokens
-            assert scores[b] == sums[b] == -torch.inf
-            continue
-        path = path[:m]
-        assert (path[0], path[-1]) == (0, size - 1)
-        assert all(i < j for i, j in itertools.pairwise(path))
-        close(scores[b], graphs.tokens[b, range(m), path].sum() + graphs.transitions[b, path[:-1], path[1:]].sum())
-        assert scores[b] - 1e-9 <= sums[b] <= scores[b] + math.log(math.comb(size - 2, m - 2)) + 1e-9
+def assert_equal(graphs, band):
+    whole, narrow = without_far(graphs, band)
+    for log_space in (False, True):
+        *expected, paths, scores = all_of_native_code(whole, log_space=log_space)
+        *found, found_paths, found_scores = all_of_native_code(narrow, log_space=log_space)
+        assert torch.equal(found[0], expected[0])
+        assert torch.equal(found[1], expected[1])
+        assert torch.equal(found[2], expected[2][..., : found[2].size(2)])
+        assert expected[2][..., found[2].size(2) :].count_nonzero() == 0
+        assert torch.equal(found_paths, paths)
+        assert torch.equal(found_scores, scores)
 
 
-@sides
-def test_pinning_the_best_path_leaves_its_score(side):
-    graphs = random_graphs(1, 7, 25, seed=6)
-    (path,), (score,) = best_alignment(*graphs)
-    pinned = torch.full_like(graphs.tokens, -torch.inf)
-    pinned[0, range(7), path] = graphs.tokens[0, range(7), path]
-    close(SIDES[side](graphs._replace(tokens=pinned))[0], score[None])
-    one = graphs.tokens.clone()
-    at = int(path[3])
-    one[0, 3], one[0, 3, at] = -torch.inf, 0.0
-    four, late = torch.tensor([4]), graphs.transitions[:, at:, at:].contiguous()
-    before = Graphs(one[:, :4], graphs.transitions, four, torch.tensor([at + 1]))
-    after = Graphs(one[:, 3:, at:].contiguous(), late, four, torch.tensor([25 - at]))
-    whole = SIDES[side](graphs._replace(tokens=one))[0]
-    close(whole, SIDES[side](before)[0] + SIDES[side](after)[0])
+@given(graphs=extreme_graphs(), band=st.integers(0, 9))
+def test_extreme_scores(graphs, band):
+    assert_equal(graphs, band)
+
+
+@given(tokens=st.integers(1, 40), vertices=st.integers(1, 90), band=st.integers(0, 89), seed=st.integers(0, 2**32))
+def test_graphs_of_several_lanes(tokens, vertices, band, seed):
+    assert_equal(random_graphs(3, tokens, vertices, seed=seed, dtype=torch.float32), band)
+
+
+@given(tokens=st.integers(1, 7), vertices=st.integers(1, 8), band=st.integers(1, 7), seed=st.integers(0, 2**32))
+def test_values_and_gradients_are_those_of_the_reference(tokens, vertices, band, seed):
+    _, graphs = without_far(random_graphs(3, tokens, vertices, seed=seed), band)
+    results = []
+    for likelihood in (reference.dag_log_likelihood, kernels.dag_log_likelihood):
+        scores = [x.clone().requires_grad_() for x in graphs[:2]]
+        found = likelihood(*scores, *graphs[2:])
+        results.append((found.detach(), *torch.autograd.grad(found.sum(), scores, materialize_grads=True)))
+    for found, expected in zip(*reversed(results), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
+    expected_paths, expected_scores = reference.dag_best_alignment(*graphs)
+    found_paths, found_scores = kernels.dag_best_alignment(*graphs)
+    assert torch.equal(found_paths, expected_paths)
+    torch.testing.assert_close(found_scores, expected_scores)
+    torch.testing.assert_close(kernels.dag_max_log_likelihood(*graphs), expected_scores)
+
+
+def test_the_gradient_of_the_best_path_is_the_path():
+    dense = random_graphs(1, 4, 9, seed=3)
+    _, graphs = without_far(dense, 3)
+    cells = graphs.transitions.clone().requires_grad_()
+    kernels.dag_max_log_likelihood(graphs.tokens, cells, *graphs[2:]).sum().backward()
+    path = max(((score, p) for p, score in path_scores(dense, 0).items() if max(j - i for i, j in itertools.pairwise(p)) <= 3))[1]
+    assert cells.grad[0].nonzero().tolist() == [[i, j - i - 1] for i, j in itertools.pairwise(path)]
+
+
+@pytest.mark.parametrize("log_space", [False, True])
+@pytest.mark.parametrize(("tokens", "vertices", "band"), [(3, 6, 3), (4, 6, 2), (4, 9, 3), (2, 5, 4)])
+def test_no_more_transitions_are_read_than_those_of_paths(tokens, vertices, band, log_space):
+    """A NaN among the transitions invalidates the sentence only if a path of its length may take it."""
+    graphs = random_graphs(1, tokens, vertices, seed=3)
+    taken = {edge for path in paths(tokens, vertices) for edge in itertools.pairwise(path)}
+    cells = banded(graphs.transitions, band, beyond=torch.nan)
+    batch = Graphs(*(x.repeat_interleave(vertices * band, 0) for x in graphs._replace(transitions=cells)))
+    for cell in range(vertices * band):
+        batch.transitions[cell, cell // band, cell % band] = torch.nan
+    edges = [(cell // band, cell // band + 1 + cell % band) for cell in range(vertices * band)]
+    assert all_of_native_code(batch, log_space=log_space)[0].isnan().tolist() == [edge in taken for edge in edges]
+
+
+def test_a_graph_that_no_path_of_the_band_spans():
+    _, graphs = without_far(random_graphs(2, 3, 8, seed=1), 3)  # 2 transitions lead 6 vertices ahead
+    graphs = graphs._replace(target_lengths=torch.tensor([3, 3]), graph_lengths=torch.tensor([8, 7]))
+    assert kernels.dag_log_likelihood(*graphs).isfinite().tolist() == [False, True]
+    assert kernels.dag_best_alignment(*graphs).vertices.tolist()[0] == [-1, -1, -1]
+    assert kernels.dag_best_alignment(*graphs).vertices.tolist()[1] == [0, 3, 6]

@@ -8,7 +8,7 @@ import torch
 
 import kernels
 from tests.kernels.dag_graphs import Graphs, banded, paths, random_graphs
-from tests.kernels.dag_sides import SIDES, best_alignment, close, log_likelihood, max_log_likelihood, native, sides
+from tests.kernels.test_dag import SIDES, best_alignment, close, log_likelihood, max_log_likelihood, native, sides
 
 # ---- borders
 
@@ -147,20 +147,6 @@ def test_gradients_are_multiplied_and_can_be_asked_for_again():
         close(one, plain * upstream[:, None, None])
         assert torch.equal(one, -other)
     assert not log_likelihood(*graphs).requires_grad
-
-
-def test_the_gradient_of_the_best_path_is_the_path():
-    graphs = random_graphs(2, 5, 12, seed=16)._replace(target_lengths=torch.tensor([5, 4]), graph_lengths=torch.tensor([12, 3]))
-    scores = [x.clone().requires_grad_() for x in graphs[:2]]
-    found = max_log_likelihood(*scores, *graphs[2:])
-    vertices, expected = best_alignment(*graphs)
-    close(found.detach(), expected)
-    assert found[1] == -torch.inf
-    tokens, transitions = torch.autograd.grad(found.sum(), scores)
-    path = vertices[0].tolist()
-    assert [tuple(cell) for cell in tokens.nonzero().tolist()] == [(0, t, v) for t, v in enumerate(path)]
-    assert [tuple(cell) for cell in transitions.nonzero().tolist()] == [(0, i, j) for i, j in itertools.pairwise(path)]
-    assert tokens.max() == transitions.max() == 1.0
 
 
 def test_strided_scores_are_as_good_as_contiguous_ones():

@@ -30,7 +30,7 @@ from pipeline.run.execute import RunReport
 from pipeline.store.artifacts import Store
 from stages.shared.embedded import documents, pairs
 from stages.shared.embedded.contrast import contrasts
-from tests.models.imports.bart_networks import write_bart
+from tests.models.imports.test_bart import write_bart
 from tests.synthetic_text import LETTERS, translated
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,8 +15,8 @@ from stages.external import CTranslate2Options, ExternalConfig, ExternalInputs
 from stages.external.ctranslate2_model import CTranslate2Lines, source_suffix
 from stages.external.process import Translator
 from stages.external.run import run
-from tests.models.imports.marian_checks import convert
 from tests.models.imports.marian_networks import LIMIT, LINES, write_marian
+from tests.models.imports.test_marian import convert
 from tests.processes import running
 from tests.stages.steps import context_in, rows_of, write_text
 from tests.waiting import FAST_SECONDS, until

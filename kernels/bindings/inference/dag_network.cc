@@ -9,9 +9,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
-#include "bindings/inference/lexicon.h"
-#include "bindings/inference/precision.h"
-#include "bindings/inference/shape.h"
+#include "bindings/inference/network.h"
 #include "bindings/numbers.h"
 #include "csrc/inference/dag/network.h"
 

@@ -20,10 +20,9 @@
 #include "bindings/bindings.h"
 #include "bindings/numbers.h"
 #include "csrc/inference/ngram/model.h"
-#include "csrc/ops/ngram/arpa.h"
-#include "csrc/ops/ngram/build.h"
 #include "csrc/ops/ngram/estimate.h"
 #include "csrc/ops/ngram/runs.h"
+#include "csrc/ops/ngram/table.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

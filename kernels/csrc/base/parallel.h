@@ -5,12 +5,33 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <stdexcept>
+#include <string>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include "csrc/base/start_thread.h"
-
 namespace fewstep {
+
+// Start of threads, with an error that says how many there are.
+
+// The system refused to start another thread.
+class ThreadError : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+// Start a thread in the pool. Throws ThreadError.
+template <typename Body>
+void start_thread(std::vector<std::jthread>& pool, Body&& body) {
+    try {
+        pool.emplace_back(std::forward<Body>(body));
+    } catch (const std::system_error& error) {
+        throw ThreadError("threads: the system started " + std::to_string(pool.size()) + " and no further one (" +
+                          error.code().message() + "); use fewer threads, or raise the limits of processes and memory");
+    }
+}
 
 // Call body(item, thread) for every item of [0, count), with thread in [0, threads). The assignment of items to threads is
 // arbitrary, so a result must depend on the item alone. The first exception ends the loop and is rethrown to the caller. Throws

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/base/start_thread.h"
+#include "csrc/base/parallel.h"
 
 namespace fewstep {
 

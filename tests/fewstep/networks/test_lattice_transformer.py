@@ -6,13 +6,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fewstep import Candidates, CandidateTables, LatticeOptions, LatticeTransformer, SlotRules, TransformerShape, lattice_candidates
+from fewstep import Candidates, CandidateTables, LatticeOptions, LatticeTransformer, TransformerShape, lattice_candidates
 from fewstep.candidates import CandidateOptions
 from kernels import lattice_n_best, lattice_viterbi
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from kernels.reference import lattice as search
 from kernels.reference.lattice_transformer import Reference
-from kernels.reference.transformer import Reference as Autoregressive
 from tests.fewstep.networks.test_transformer import arrays_for
 
 BOS, EOS = 1, 2
@@ -165,42 +164,6 @@ def test_company_and_threads_change_no_bit(shape, chosen, seed, threads):
         assert bool(outcome.ids) == (outcome.found and most[b] > 0)
 
 
-def test_a_bigram_is_what_an_autoregressive_decoder_gives_after_one_word():
-    """Slot 0 sees only BOS, like the first step of an autoregressive decoder."""
-    shape = shape_of(2, 8)
-    arrays = arrays_for(shape, 5, vocabulary=12, slots=4)
-    network = LatticeTransformer(arrays, shape=shape)
-    candidates = Candidates(np.arange(3, 12).reshape(1, 1, 9), np.zeros((1, 1, 9)), np.array([1]))
-    start = network.score(np.array([[5, 4, EOS]]), np.array([3]), candidates).start[0]
-    begun = dict(arrays, slot_codes=arrays["slot_codes"].copy())
-    begun["slot_codes"][0] += arrays["target_embedding"][BOS] * math.sqrt(shape.width)
-    twin = Autoregressive(begun, shape=shape)
-    wanted = twin.log_probs(twin.encode([5, 4, EOS]), [], SlotRules(mask="causal"), 1)[0]
-    np.testing.assert_allclose(start, wanted[3:], atol=1e-4)
-
-
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_normalisers(norm):
-    """`full` sums to one over the vocabulary; `local` over all of it is `full`; only differences are left of `selfnorm`."""
-    shape = shape_of(2, 32, norm=norm)
-    arrays = arrays_for(shape, 3, vocabulary=700, slots=3)
-    network = LatticeTransformer(arrays, shape=shape)
-    everything = np.array([word for word in range(700) if word != EOS])
-    candidates = Candidates(np.tile(everything, (1, 2, 1)), np.zeros((1, 2, 699)), np.array([2]))
-    given_ = (np.array([[7, 8, 9, EOS]]), np.array([4]), candidates)
-    full, union, local, raw = (network.score(*given_, options=LatticeOptions(normaliser=name)) for name in NORMALISERS)
-    assert np.exp(full.edges[0, 0].astype(np.float64)).sum(1) + np.exp(full.exits[0, 0]) == pytest.approx(1.0, abs=1e-4)
-    np.testing.assert_allclose(local.edges, full.edges, atol=1e-4)
-    np.testing.assert_allclose(union.edges, full.edges, atol=1e-4)
-    assert (local.exits[0, 1] == 0.0).all()  # EOS alone
-    one = candidates._replace(num_slots=np.array([1]))
-    beside = network.score(*given_[:2], one, options=LatticeOptions(normaliser="local"))
-    np.testing.assert_allclose(beside.exits[0, 0], full.exits[0, 0], atol=1e-4)
-    np.testing.assert_allclose(
-        raw.edges[0, 0, :, 1:] - raw.edges[0, 0, :, :1], full.edges[0, 0, :, 1:] - full.edges[0, 0, :, :1], atol=1e-3
-    )
-
-
 @given(shapes, options, st.integers(0, 2**32), st.sampled_from([("bfloat16", 0.1), ("int8", 0.4)]))
 def test_fewer_bits(shape, chosen, seed, how):
     """Close to float32 (weights and inputs keep 8 bits, each by itself or by row), and as independent of company and threads."""
@@ -222,23 +185,6 @@ def test_fewer_bits(shape, chosen, seed, how):
         one = slice(b, b + 1)
         alone = Candidates(*(x[one] for x in given_))
         assert narrow.decode_candidates(sources[one], lengths[one], alone, least[one], most[one], options=chosen) == [outcomes[b]]
-
-
-@given(st.integers(0, 2**32), st.integers(2, 6))
-def test_more_candidates_and_wider_windows_never_score_less(seed, candidates):
-    """Probabilities are over the whole vocabulary, so they do not depend on the candidates."""
-    shape = shape_of(2, 5)
-    network = LatticeTransformer(arrays_for(shape, seed, vocabulary=30, slots=6), shape=shape)
-    sources, lengths, given_, least, most = lattices_for(seed, 3, 5, candidates, 30)
-
-    def scores(few, wide):
-        some = Candidates(
-            np.ascontiguousarray(given_.token_ids[..., :few]), np.ascontiguousarray(given_.log_probs[..., :few]), most
-        )
-        return [x.score for x in network.decode_candidates(sources, lengths, some, np.maximum(1, least - wide), most)]
-
-    assert all(one <= other for one, other in zip(scores(candidates - 1, 0), scores(candidates, 0), strict=True))
-    assert all(one <= other for one, other in zip(scores(candidates, 0), scores(candidates, 2), strict=True))
 
 
 @pytest.fixture
@@ -314,30 +260,6 @@ def test_an_output_may_end_before_a_slot_without_candidates(tmp_path):
     assert found[0].ids == [7]
     assert found[1] == ([], -np.inf)
     assert [one.found for one in found] == [True, False]
-
-
-def test_gold_tokens_win_where_the_network_has_learnt_them():
-    """A network whose logits favour one word after another, whatever the source: the path of these words is found."""
-    shape = dataclasses.replace(shape_of(1, 16), encoder_layers=0)
-    arrays = {name: np.zeros_like(values) for name, values in arrays_for(shape, 2, vocabulary=16, slots=9).items()}
-    arrays["target_embedding"] = np.eye(16, dtype=np.float32)
-    for name in arrays:
-        if name.endswith("norm.weight"):
-            arrays[name] += 1.0
-    after = {BOS: 5, 5: 9, 9: 7, 7: EOS}
-    # The block of self-attention alone knows the word of a row: its values turn it into the next one.
-    values = arrays["decoder.layers.0.attention.projection.weight"]
-    for word, following in after.items():
-        values[32 + following, word] = 40.0
-    arrays["decoder.layers.0.attention.output.weight"] += np.eye(16, dtype=np.float32)
-    network = LatticeTransformer(arrays, shape=shape)
-    draw = np.random.default_rng(1)
-    token_ids = np.array(
-        [[draw.permutation([word, *draw.choice([3, 4, 6, 8, 10], 3, replace=False)]) for word in (5, 9, 7, 11, 12)]]
-    )
-    given_ = Candidates(token_ids, np.zeros(token_ids.shape), np.array([5]))
-    found = network.decode_candidates(np.array([[3, EOS]]), np.array([2]), given_, np.array([1]), np.array([5]))
-    assert found[0].ids == [5, 9, 7]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ import dataclasses
 import math
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -138,22 +137,6 @@ def test_close_calls_were_few():
         test_finds_what_the_twin_finds_that_starts_every_step_from_the_beginning()
     assert ALL[0] > 20
     assert CLOSE[0] < 0.1 * ALL[0]
-
-
-@given(problems(), st.integers(1, 2))
-def test_the_beam_finds_what_writing_out_every_continuation_finds(problem, step_size):
-    """This twin shares no code with the native search."""
-    arrays, shape, sources, limits, options, rules = problem
-    changes = {"step_size": step_size, "selection": "exact", "per_direction": options.per_direction and step_size == 2}
-    options, limits = replace(options, **changes), [min(limit, 6) for limit in limits[:2]]
-    outcomes = run(Transformer(arrays, shape=shape), "beam_search", sources[:2], limits, options, rules)
-    twins = [Reference(given, shape=shape) for given in (arrays, shake(arrays, 0))]
-    for found, source, limit in zip(outcomes, sources, limits, strict=False):
-        expected, shaken = (twin.beam_search_exactly(source, limit, options=options, rules=rules) for twin in twins)
-        if found.margin < 1e-3 or distance(expected, shaken) == math.inf:
-            continue
-        assert distance(found, expected) <= 1e-3
-        assert found.steps == expected.steps
 
 
 @given(problems(), st.integers(2, 4), st.sampled_from(["float32", "bfloat16", "int8"]))
@@ -351,16 +334,6 @@ def test_outcomes_of_several_networks_do_not_depend_on_company(problem, threads)
         assert run(first, name, *problem[2:], threads=threads, others=others) == together
         for source, limit, outcome in zip(sources, limits, together, strict=True):
             assert run(first, name, [source], [limit], options, rules, others=others) == [outcome]
-
-
-def test_a_network_beside_itself_finds_what_it_finds_alone():
-    transformer = Transformer(arrays_for(SHAPE, 0), shape=SHAPE)
-    for name in ("greedy", "beam_search"):
-        arguments = ([[3, 4, 5], [6]], [6, 6], BeamOptions(beam_size=3, n_best=3), SlotRules())
-        alone, together = run(transformer, name, *arguments), run(transformer, name, *arguments, others=[transformer, transformer])
-        for one, other in zip(alone, together, strict=True):
-            assert [tokens for _, tokens in one.hypotheses] == [tokens for _, tokens in other.hypotheses]
-            assert [score for score, _ in one.hypotheses] == pytest.approx([score for score, _ in other.hypotheses], abs=1e-5)
 
 
 def test_words_that_every_network_holds_for_all_but_impossible_are_scored_all_the_same():

@@ -114,58 +114,11 @@ def test_unpruned_it_ranks_all_outputs_by_the_probability_of_all_their_paths(ngr
         assert_alike(hypotheses, reference.rank_outputs(sums, options, ngram, EOS))
 
 
-def test_outputs_of_a_normalised_graph_are_a_distribution():
-    draw = np.random.default_rng(1)
-    rows = []
-    for vertex in range(7):
-        pairs = [(at, token) for at in range(vertex + 1, 8) for token in (A, B)]
-        rows.append([(p, *pair) for p, pair in zip(draw.dirichlet([1.0] * len(pairs)), pairs, strict=True)])
-    found = dag_beam_search(*packed([*rows, []]), options=replace(UNPRUNED, length_penalty=0.0))[0]
-    assert len(found) == 2**7 - 1  # 0 to 6 tokens
-    assert sum(math.exp(one.score) for one in found) == pytest.approx(1, abs=1e-5)
-
-
-FIGURE_11 = [[(0.4, 1, A), (0.4, 2, A)], [(0.08, 2, A), (0.9, 3, EOS)], [(1.0, 3, EOS)], []]
-
-
-@pytest.mark.parametrize(
-    ("convention", "first", "second", "final"),
-    [("paper", -0.111572, -1.147340, -0.091479), ("v2", -0.223144, -1.721010, -0.137218)],
-)
-def test_figure_11_of_the_paper(convention, first, second, final):
-    options = DagBeamOptions(beam_size=1, beams_per_length=1, top_p=1.0, length_convention=convention, n_best=9)
-    found = dag_beam_search(*packed(FIGURE_11), options=options)[0]
-    assert [one.ids for one in found] == [[A]]  # [A, A] was dropped at vertex 2
-    assert found[0].score == pytest.approx(final, abs=1e-6)
-    search = reference.beam_search(graphs_of(packed(FIGURE_11))[0], options)
-    assert search.ranks[1] == pytest.approx({(A,): first}, abs=1e-6)
-    assert search.ranks[2] == pytest.approx({(A,): first, (A, A): second}, abs=1e-6)
-    assert search.kept == [[()], [(A,)], [(A,)]]
-    wider = dag_beam_search(*packed(FIGURE_11), options=replace(options, beam_size=2, beams_per_length=2))[0]
-    assert math.exp(wider[1].score * (4 if convention == "paper" else 3)) == pytest.approx(0.032, abs=1e-6)
-
-
 EDGES = [[(1, 0.6), (2, 0.1), (3, 0.05), (4, 0.25)], [(2, 0.45), (3, 0.2), (4, 0.35)], [(3, 0.25), (4, 0.75)], [(4, 1.0)]]
 EMITTED = [(), (0.05, 0.4, 0.55), (0.2, 0.3, 0.5), (0.75, 0.1, 0.15)]
 FIVE = [
     [(e * p, at, token) for at, e in row for token, p in (enumerate(EMITTED[at], A) if at < 4 else [(EOS, 1.0)])] for row in EDGES
 ] + [[]]
-
-
-def test_argmax_of_a_graph_of_five_vertices():
-    plain = dag_beam_search(*packed(FIVE), options=replace(UNPRUNED, length_penalty=0.0))[0]
-    assert [one.ids for one in plain[:2]] == [[], [C]]
-    assert [math.exp(one.score) for one in plain[:2]] == pytest.approx([0.25, 0.1605], abs=1e-6)
-    penalised = dag_beam_search(*packed(FIVE), options=UNPRUNED)[0]
-    assert [one.ids for one in penalised[:3]] == [[C, A], [C, C], [C]]
-    assert [one.score for one in penalised[:3]] == pytest.approx([-0.837152, -0.898728, -0.914731], abs=1e-6)
-
-
-def test_outputs_are_ranked_by_what_reaches_the_end():
-    # [A] holds more probability over all vertices, but only 0.1 of it ends; [B] ends with 0.3.
-    graph = [[(0.7, 1, A), (0.3, 2, B)], [(1 / 7, 3, EOS)], [(1.0, 3, EOS)], []]
-    found = dag_beam_search(*packed(graph), options=replace(UNPRUNED, length_penalty=0.0))[0]
-    assert [(one.ids, round(math.exp(one.score), 5)) for one in found] == [([B], 0.3), ([A], 0.1)]
 
 
 def test_the_language_model_decides_with_its_weight(ngram):

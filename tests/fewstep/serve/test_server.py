@@ -1,16 +1,26 @@
-"""A server in a process of its own answers as its systems do, and describes itself."""
+"""Requests and answers of the server, valid and not."""
 
 import json
+import os
+import shutil
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from openapi_spec_validator import validate
 
+from fewstep.__main__ import main
+from fewstep.serve.settings import ServeError
+from fewstep.serve.systems import Place, find, load_all
 from fewstep.system.load import load
 from fewstep.translation import SourceTooLongError
 from fewstep.vocabulary import clean
 from tests.fewstep.serve.conftest import LINES
+from tests.waiting import FAST_SECONDS
+
+# ---- a server in a process of its own answers as its systems do, and describes itself
 
 
 def outcome(answer):
@@ -192,3 +202,142 @@ def test_long_sentences_are_not_explained(directories, monkeypatch):
     for length in (11, 23, 5000):
         with pytest.raises(SourceTooLongError, match=f"at most 10 tokens, got {length}"):
             system.explain("ein " * length, "greedy")
+
+
+# ---- locations of systems: directories, with or without names
+
+
+def test_systems_are_loaded_under_their_names(directories):
+    small, graph = directories["small"], directories["graph"]
+    assert find([str(small), f"fast={graph}"]) == [Place(small), Place(graph, "fast")]
+    assert list(load_all(find([f"fast={small}", str(small)]), load)) == ["fast", "small"]
+    with pytest.raises(ServeError, match="expected different names, got small twice; name them with NAME=DIRECTORY"):
+        load_all(find([str(small), str(small)]), load)
+
+
+def test_other_locations_are_refused(tmp_path):
+    for location in (str(tmp_path), "nowhere", "demo-1:small", f"a={tmp_path}", "=", ""):
+        with pytest.raises(ServeError, match="expected the directory of a system"):
+            find([location])
+
+
+def test_the_runtime_has_the_command(capfd):
+    assert main(["serve", "nowhere"]) == 2
+    assert "fewstep serve: nowhere: expected the directory of a system" in capfd.readouterr().err
+
+
+def test_a_damaged_system_is_named(directories, tmp_path):
+    damaged = tmp_path / "damaged"
+    shutil.copytree(directories["small"], damaged)
+    weights = damaged / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(ServeError, match=r"model\.safetensors"):
+        load_all([Place(damaged)], load)
+
+
+@pytest.mark.parametrize(("name", "mode", "named"), [("model.safetensors", 0o600, "0600"), ("system.json", 0o640, "0640")])
+def test_a_file_of_another_user_is_named_with_its_mode(directories, tmp_path, monkeypatch, name, mode, named):
+    """It is not called damaged, which would send its reader for another copy."""
+    system = tmp_path / "system"
+    shutil.copytree(directories["small"], system)
+    for file in system.iterdir():
+        file.chmod(0o644)
+    (system / name).chmod(mode)
+
+    def access(path, wanted, **_):  # that of a user who is neither the owner nor of the group; root may read everything
+        return path in (tmp_path, *tmp_path.parents) or bool(Path(path).stat().st_mode & wanted)
+
+    monkeypatch.setattr(os, "access", access)
+    with pytest.raises(ServeError, match=rf"{system / name} has mode {named} and belongs to the user \d+; .*chmod a\+r"):
+        load_all(find([str(system)]), load)
+
+
+def test_names_that_no_file_can_have_are_refused():
+    for location in ("x" * 300, f"a={'x/' * 3000}"):
+        with pytest.raises(ServeError, match="expected the directory of a system"):
+            find([location])
+
+
+# ---- requests that are too large, invalid or malformed are answered and explained
+
+
+TOO_LARGE = {
+    "a megabyte line": (json.dumps({"sentences": ["ein " * 250_000]}), "body: expected at most 100000 bytes"),
+    "a long sentence": (json.dumps({"sentences": ["ein", "ein " * 200]}), "sentences[1]: expected at most 400 characters, got 800"),
+    "10,000 sentences": (json.dumps({"sentences": ["ein"] * 10_000}), "sentences: expected at most 50, got 10000"),
+    "forty megabytes": (b"x" * 40_000_000, "body: expected at most 100000 bytes"),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_requests_that_are_too_large_are_answered(server, name):
+    body, detail = TOO_LARGE[name]
+    status, answer = server.post(body if isinstance(body, bytes) else body.encode())
+    assert status == 413
+    assert answer["detail"].startswith(detail)
+
+
+INVALID = {
+    "invalid UTF-8": (b'{"sentences": ["\xff\xfe"]}', 400, "body: expected UTF-8, got the byte 0xff at position 16"),
+    "no JSON": (b"ein hund", 422, "JSON decode error"),
+    "deep JSON": (b"[" * 50_000, 400, "body: expected JSON of a few levels"),
+    "no sentences": (b'{"sentences": []}', 422, "sentences: "),
+    "a number": (b'{"sentences": [1]}', 422, "sentences.0: "),
+    "one string": (b'{"sentences": "ein"}', 422, "sentences: "),
+    "an unknown key": (b'{"sentences": ["ein"], "beam": 3}', 422, "beam: "),
+    "an unknown label": (
+        b'{"sentences": ["ein"], "search": "beam"}',
+        422,
+        "search: expected one of greedy, wide for small, got 'beam'",
+    ),
+    "a derived label": (b'{"sentences": ["ein"], "search": "beam-beam_size4000"}', 422, "search: expected one of greedy, wide"),
+    "an unknown system": (
+        b'{"sentences": ["ein"], "systems": ["large"]}',
+        422,
+        "systems: expected names of small, graph, got 'large'",
+    ),
+    "a search of no requested system": (
+        b'{"sentences": ["ein"], "search": {"graph": "greedy"}}',
+        422,
+        "search: expected requested systems",
+    ),
+    "too many translations": (
+        b'{"sentences": ["ein"], "search": "wide", "n_best": 4}',
+        422,
+        "search wide of small: n_best: expected at most 3",
+    ),
+    "n_best beyond the limit": (b'{"sentences": ["ein"], "n_best": 1000000}', 422, "n_best: expected at most 32"),
+    "half a surrogate": (b'{"sentences": ["ein"], "systems": ["\\ud800"]}', 422, "systems: "),
+}
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_invalid_requests_are_explained(server, name):
+    body, expected, detail = INVALID[name]
+    status, answer = server.post(body)
+    assert status == expected
+    assert detail in answer["detail"]
+
+
+HEAD = b"POST /translate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\n"
+BODY = b'{"sentences": ["ein"]}'
+MALFORMED = {
+    "headers without an end": (b"GET /healthz HTTP/1.1\r\nx: " + b"a" * 100_000, 400),
+    "TLS": (bytes.fromhex("160301020001000001fc0303") + b"a" * 200, 400),
+    "a length that is no number": (HEAD + b"content-length: abc\r\n\r\n", 400),
+    "two lengths": (HEAD + b"content-length: 22\r\ncontent-length: 5\r\n\r\n" + BODY, 400),
+    "a broken chunk": (HEAD + b"transfer-encoding: chunked\r\n\r\nzz\r\n", 400),
+    "a chunk": (HEAD + b"transfer-encoding: chunked\r\n\r\n16\r\n" + BODY + b"\r\n0\r\n\r\n", 200),
+    "a length that is announced": (HEAD + b"expect: 100-continue\r\ncontent-length: 99999999\r\n\r\n", 413),
+    "an old version": (b"GET /healthz HTTP/1.0\r\n\r\n", 200),
+    "text": (HEAD.replace(b"application/json", b"text/plain") + b"content-length: 22\r\n\r\n" + BODY, 415),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_http_is_answered(server, name):
+    request, expected = MALFORMED[name]
+    with socket.create_connection((server.host, server.port), timeout=FAST_SECONDS) as client:
+        client.sendall(request)
+        assert client.recv(100).startswith(b"HTTP/1.1 %d " % expected)
+    assert server.request("GET", "/healthz")[0] == 200

@@ -20,13 +20,12 @@ from models.bundle.weights import save_weights
 from models.imports.foreign import write_foreign
 from tests.models.aggressive.networks import DRAFTER, sharpen
 from tests.models.common.device_alone import buffers_of_a_gpu
-from tests.models.imports.bart_networks import LIMIT, LINES, expectations, write_bart
-from tests.models.imports.test_bart import names_of, read
+from tests.models.imports.test_bart import LIMIT, LINES, expectations, names_of, read, write_bart
 
 transformers = pytest.importorskip("transformers")
 
 LIMITS = OutputLimits(max_tokens=LIMIT - 2, max_extra_tokens=100, allow_unknown=True)
-WIDTHS = (1, 2, 8)
+WIDTHS = (1, 5)
 VARIANTS = {"bart": {}, "scaled": {"scale_embedding": True}}
 TEXTS = [*LINES, *(" ".join(reversed(line.split())) for line in LINES), *(line * 2 for line in LINES)]
 
@@ -150,20 +149,11 @@ def test_trees_and_shapes_of_devices_write_the_same(bart):
                 assert [one.ids for one in written(rounded, rows[part], how)] == [one.ids for one in greedy[part]]
 
 
-def test_loose_verification_of_rank_one_is_strict(bart):
-    _, _, system, rows, greedy = bart
-    verifier = system.decoder.model
-    decoder = AggressiveDecoder(drafter_of(verifier), verifier, (Oracle([one.ids for one in greedy]), None))
-    strict = [one.ids for one in written(decoder, rows, search("gad++", top_k=1, max_logprob_gap=9.0))]
-    assert strict == [one.ids for one in greedy]
-    assert [one.ids for one in written(decoder, rows, search("gad++", top_k=200, max_logprob_gap=1e6))] != strict
-
-
 def test_a_system_holds_its_bart_and_torch_decodes_it(bart, tmp_path):
     _, directory, system, _, _ = bart
     verifier = system.decoder.model
     drafter = drafter_of(verifier)
-    save_weights(tmp_path / "drafter.safetensors", drafter.state_dict(), drafter.config.described())
+    save_weights(tmp_path / "drafter.safetensors", drafter.state_dict(), dataclasses.asdict(drafter.config))
     origin = directory / "system"
     write_system(
         tmp_path / "pair",

@@ -1,25 +1,38 @@
-"""Searches over the graphs of a network; outputs depend on the sentence alone."""
+"""Searches of graphs in torch against all paths, by tensors of fixed shapes, and in buffers of rounded sizes."""
 
 import dataclasses
 import itertools
 import math
+from contextlib import nullcontext
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fewstep.config.network import Sizes
-from fewstep.config.options import Sampling
+from fewstep.config.options import Sampling, Shortlist
 from fewstep.families.dag.config import DagConfig, DagSearch
 from fewstep.families.dag.search import Candidates, candidates
+from fewstep.search.dag_paths import DagViterbiOptions, dag_follow, dag_viterbi
 from fewstep.vocabulary import BOS, EOS, RESERVED, UNK
 from kernels import dense_transitions
+from models.common.buffers import Size
 from models.common.layers.linear import TokenTable
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
-from models.dag.search import GraphTensors, greedy, search_on_host
+from models.dag.run import GraphRunner, TorchDecoder, finds_best_path
+from models.dag.search import GraphTensors, greedy, jump, search_on_host
 from models.dag.vertices import VertexTokens, top_k_tokens
+from models.dag.viterbi import best_paths, follow, length_powers
 from models.training.batch import pad_rows
+from tests.fewstep.search.test_dag_paths import FIVE, FIVE_TOKENS
 from tests.kernels.dag_graphs import banded
+from tests.models.common.device_alone import DeviceAlone, buffers_of_a_gpu
+
+# ---- searches over the graphs of a network; outputs depend on the sentence alone
+
 
 SMALL = DagConfig(
     width=16, feed_forward=24, heads=2, encoder_layers=1, decoder_layers=1, dropout=0.1, graph_factor=2.0, max_vertices=40
@@ -290,3 +303,141 @@ def test_the_networks_mode_is_left_as_it_was():
     with torch.no_grad():
         passes = [one.model.read(ids, lengths).memories[0].keys for _ in range(2)]
     assert not torch.equal(*passes)
+
+
+# ---- viterbi search by tensors of fixed shapes: the paths and scores of the search on the host, to the last bit
+
+
+def compare(transitions, tokens, lengths, exponent):
+    """Compare with the host's search; the id of a vertex is its number."""
+    size = tokens.size(1)
+    ids = torch.arange(size).expand_as(tokens)
+    found = best_paths(transitions, tokens, ids, lengths, length_powers(size, exponent, torch.device("cpu")))
+    expected = dag_viterbi(transitions, tokens, lengths, options=DagViterbiOptions(length_exponent=exponent))
+    assert found.counts.tolist() == expected.lengths.tolist()
+    assert np.array_equal(found.scores.numpy(), expected.scores)
+    for row, (hypothesis,) in enumerate(found.hypotheses()):
+        assert hypothesis.ids == expected.vertices[row, 1 : expected.lengths[row] + 1].tolist()
+
+
+@given(
+    lengths=st.lists(st.integers(2, 12), min_size=1, max_size=4),
+    seed=st.integers(0, 2**32),
+    exponent=st.sampled_from([0.0, 0.7, 1.0, 2.5]),
+    rounded=st.booleans(),
+)
+def test_paths_are_those_of_the_host(lengths, seed, exponent, rounded):
+    """Rounded scores have many equal paths."""
+    graph = random_graph(lengths, seed=seed)
+    transitions, tokens = graph.transitions, graph.tokens.scores[..., 0].contiguous()
+    if rounded:
+        transitions, tokens = transitions.round(), tokens.round()
+    for best in (tokens, torch.zeros_like(tokens)):
+        compare(transitions, best, graph.lengths, exponent)
+
+
+@given(seed=st.integers(0, 2**32), holes=st.floats(0.1, 0.9), size=st.integers(2, 9))
+def test_impossible_scores_are_left_out(seed, holes, size):
+    generator = torch.Generator().manual_seed(seed)
+    graph = random_graph([size, max(2, size - 3)], seed=seed)
+    impossible = torch.tensor([-torch.inf, torch.nan])
+    broken = []
+    for scores in (graph.transitions, graph.tokens.scores[..., 0]):
+        kind = impossible[torch.randint(2, scores.shape, generator=generator)]
+        broken.append(torch.where(torch.rand(scores.shape, generator=generator) < holes, kind, scores).contiguous())
+    compare(*broken, graph.lengths, 1.0)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.420051, 0.420053, 0.966925, 0.966927, 1.0])
+def test_the_length_is_chosen_as_on_the_host_around_equal_scores(exponent):
+    """The scores of the best paths with one, two and three tokens are equal at the exponents .420052 and .966926."""
+    transitions, tokens = banded(torch.from_numpy(FIVE)), torch.from_numpy(FIVE_TOKENS)
+    compare(transitions, tokens, torch.tensor([5]), exponent)
+
+
+def test_powers_beyond_the_largest_number_end_no_search():
+    assert length_powers(2000, 100.0, torch.device("cpu"))[-1] == torch.inf
+
+
+@given(st.integers(1, 20).flatmap(lambda size: st.tuples(*[st.lists(st.integers(0, size - 1), min_size=size, max_size=size)] * 2)))
+def test_jumps_visit_the_vertices_of_single_steps(rows):
+    following = torch.tensor(rows)
+    size = following.size(1)
+    for lengths in ([size, size], [size, max(1, size // 2)]):
+        expected = torch.from_numpy(dag_follow(following, torch.tensor(lengths)))
+        found = jump(following, torch.tensor(lengths))
+        assert found[:, : expected.size(1)].tolist() == expected.tolist()
+        assert (found[:, expected.size(1) :] == -1).all()
+
+
+def test_places_are_followed_as_often_as_asked():
+    following = torch.tensor([[2, 0, 1], [1, 1, 0]])
+    for count in range(1, 8):
+        assert follow(following, torch.tensor([[1], [2]]), count).tolist() == [
+            [1, 0, 2, 1, 0, 2, 1][:count],
+            [2, 0, 1, 1, 1, 1, 1][:count],
+        ]
+
+
+# ---- graphs that are searched in buffers of rounded sizes: the results of exact ones, without waiting for the host
+
+
+SEARCHES = [
+    DagSearch(strategy="greedy", deduplicate=False),
+    DagSearch(strategy="lookahead", token_weight=0.7, deduplicate=False),
+    DagSearch(strategy="viterbi", length_penalty=1.2, deduplicate=False),
+    DagSearch(strategy="joint-viterbi", token_weight=0.6, deduplicate=False),
+]
+
+
+@pytest.mark.parametrize("search", [*SEARCHES, DagSearch(strategy="beam", beam_size=3)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"graph_size": "fixed", "graph_factor": 9.0},
+        {"norm": "post", "positions": "learned"},
+        {"graph_size": "predicted", "graph_factor": 4.0},
+    ],
+)
+def test_rounded_buffers_find_the_hypotheses_of_exact_ones(search, options):
+    """Best paths are those of the runtime's kernel, which searches those of exact buffers."""
+    one = decoder(**options)
+    with buffers_of_a_gpu():
+        rounded = TorchDecoder(one.model, None, None)
+    for count in (9, 3, 1):
+        rows = sources(count)
+        with buffers_of_a_gpu():
+            found = rounded.search(one.prepare(rows), search, 1)
+        for (hypothesis,), (expected,) in zip(found, outputs(one, rows, dataclasses.replace(search, engine="torch")), strict=True):
+            assert hypothesis.ids == expected.ids
+            assert hypothesis.score == pytest.approx(expected.score, abs=1e-4)
+            assert hypothesis.steps == expected.steps
+            assert list(hypothesis.statistics) == list(expected.statistics)
+            assert list(hypothesis.statistics.values()) == pytest.approx(list(expected.statistics.values()), abs=1e-4)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_best_paths_of_a_band_are_searched_on_the_host(search):
+    """The device would hold all pairs of vertices in float64, where the host holds the band."""
+    whole, band = (decoder(**changes).model.config for changes in ({}, {"max_transition_length": 6}))
+    assert finds_best_path(search, whole, torch.device("cuda")) == ("viterbi" in search.strategy)
+    assert not finds_best_path(search, band, torch.device("cuda"))
+    assert not finds_best_path(search, whole, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_search_does_not_wait_for_the_host(search, listed, monkeypatch):
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # the device meta has no automatic precision
+    search = dataclasses.replace(search, shortlist=Shortlist(tokens=9) if listed else None)
+    with torch.device("meta"):
+        model = decoder().model.eval()
+    with torch.no_grad():
+        runner = GraphRunner(model, search, Size(sentences=4, source=16, slots=1), 0, False)
+        runner._powers[32] = torch.empty(30, dtype=torch.float64, device="meta")
+        with DeviceAlone() as calls:
+            runner.encode()
+            runner.search(32)
+    assert runner.found[32].ids.shape == (4, 30 if "viterbi" in search.strategy else 32)
+    assert calls.calls < (900 if "viterbi" in search.strategy else 500)

@@ -8,23 +8,19 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
 
 from fewstep import CandidateOptions, CandidateTables, lattice_candidates
-from fewstep.config.network import Sizes
-from fewstep.families.lattice.batches import Slots
 from fewstep.families.lattice.config import LatticeSearch
 from fewstep.system.format import BundleError
 from fewstep.system.parts import check_tables
 from fewstep.translation import Hypothesis
 from fewstep.vocabulary import UNK
-from models.lattice import decode
+from models.common.buffers import Size
 from models.lattice.decode import LatticeDecoder
-from models.lattice.loss import loss
-from models.lattice.model import LatticeModel
-from models.lattice.tables import bigram_tables
-from models.training.batch import collate
-from tests.models.lattice.made import SIZE, SMALL, counted, network, usual_pairs
+from models.lattice.run import MAX_ROWS, LatticeRunner, Shape, TorchDecoder
+from models.lattice.tables import Scorers, bigram_tables
+from tests.models.common.device_alone import DeviceAlone, buffers_of_a_gpu
+from tests.models.lattice.made import SIZE, counted, network, usual_pairs
 
 frozen = partial(LatticeDecoder, frozen=True)
 """A decoder of finished networks."""
@@ -82,14 +78,6 @@ def test_tables_of_bigrams_change_nothing(tables):
     plain, loaded = LatticeDecoder(model, tables), LatticeDecoder(model, tables, bigram_tables(model))
     for one, other in zip(outputs(plain, n_best=2), outputs(loaded, n_best=2), strict=True):
         assert [hypothesis.ids for hypothesis in one] == [hypothesis.ids for hypothesis in other]
-
-
-def test_scores_grow_with_candidates_and_window(tables):
-    decoder = LatticeDecoder(network(), tables)
-    for key, values in (("candidates", (1, 2, 4, 8)), ("length_window", (0, 1, 3))):
-        scores = [[ranked[0].score for ranked in outputs(decoder, **{key: value})] for value in values]
-        for fewer, more in itertools.pairwise(scores):
-            assert all(high >= low - 1e-4 for low, high in zip(fewer, more, strict=True))
 
 
 def test_what_was_looked_up_for_another_search_is_looked_up_again(tables):
@@ -217,37 +205,84 @@ def test_a_living_network_is_left_in_its_mode(tables):
     assert not any(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_fifty_pairs_are_learnt_and_found_again(monkeypatch):
-    """References are found whole if their tokens are candidates and their lengths are in the window."""
-    pairs = usual_pairs(seed=9, count=50, size=SIZE)
-    sources = [[7 + row % 10, 7 + row // 10, *source] for row, (source, _, _) in enumerate(pairs)]
-    targets = [target for _, target, _ in pairs]
-    torch.manual_seed(0)
-    model = LatticeModel(dataclasses.replace(SMALL, dropout=0.0, width=48, feed_forward=96), Sizes(SIZE, SIZE, True)).train()
-    optimizer = torch.optim.Adam(model.parameters(), 0.005)
-    batch = collate(range(50), sources, targets)
-    for update in range(280):
-        torch.manual_seed(update)
-        optimizer.zero_grad()
-        found = loss(model, batch, update, 0.0)
-        (found.total / found.count).backward()
-        optimizer.step()
-    model.eval()
-    with torch.no_grad():
-        found = loss(model, batch, 0, 0.0)
-    assert float(found.total / found.count) < 0.1
-    longest = max(map(len, targets))
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.stack(
-        [F.pad(torch.tensor(target), (0, longest - len(target)), value=-1)[:, None].repeat(1, 4) for target in targets]
+# ---- lattices that are scored in buffers of rounded sizes: the paths of exact ones, without waiting for the host
+
+
+CPU = torch.device("cpu")
+SEARCHES = [
+    LatticeSearch(candidates=5),
+    LatticeSearch(candidates=5, normalizer="local", count_weight=0.4, token_bonus=0.2),
+    LatticeSearch(candidates=3, normalizer="selfnorm", length_window=0),
+]
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("options", [{}, {"decoder_layers": 2, "norm": "post", "positions": "learned"}])
+def test_rounded_buffers_find_the_paths_of_exact_ones(search, options, tables):
+    """They serve batches of several sizes and forget the one before."""
+    model = network(**options)
+    decoder, exact = LatticeDecoder(model, tables), TorchDecoder(model, tables, bigram_tables(model))
+    with buffers_of_a_gpu():
+        rounded = TorchDecoder(model, tables, bigram_tables(model))
+    rows = [source for source, _, _ in usual_pairs(seed=5, count=24)]
+    for batch in (rows[:7], rows[7:9], rows[9:10], [*rows[10:16], []], rows[17:]):
+        prepared = decoder.looked_up(decoder.prepare(batch), search)
+        expected = exact.search(prepared, search, 1)
+        with buffers_of_a_gpu():
+            assert rounded.has_fixed_shape(search, prepared.slots, CPU)
+            found = rounded.search(prepared, search, 1)
+        for (one, *_), (other, *_) in zip(found, expected, strict=True):
+            assert one.ids == other.ids
+            assert one.score == pytest.approx(other.score, abs=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+@pytest.mark.parametrize("options", [{}, {"decoder_layers": 2, "norm": "post", "positions": "learned"}])
+def test_half_precision_is_near_float32(precision, options, tables):
+    model = network(**options)
+    decoder, engine = LatticeDecoder(model, tables), TorchDecoder(model, tables, bigram_tables(model))
+    prepared = decoder.looked_up(decoder.prepare([source for source, _, _ in usual_pairs(seed=5, count=16)]), SEARCHES[0])
+    half, whole = (
+        engine.lattice(prepared.ids, prepared.lengths, prepared.slots, dataclasses.replace(SEARCHES[0], precision=name), 1).scores
+        for name in (precision, "float32")
     )
-    other = 7 + torch.randint(SIZE - 7, ids.shape, generator=generator)
-    ids[..., 1:] = other[..., 1:].masked_fill(other[..., 1:] == ids[..., :1], -1)
-    ids[..., 3].masked_fill_((ids[..., 3] == ids[..., 2]) | (ids[..., 3] == ids[..., 1]), -1)
-    ids[..., 2].masked_fill_(ids[..., 2] == ids[..., 1], -1)
-    slots = Slots(ids.numpy(), np.zeros(ids.shape, np.float32), np.ones(50, np.int64), np.full(50, longest))
-    monkeypatch.setattr(decode, "look_up", lambda *_: slots)
-    decoder = LatticeDecoder(model, bigrams=bigram_tables(model))
-    decoder.tables = object()
-    search = LatticeSearch(candidates=4)
-    assert [ranked[0].ids for ranked in decoder.decode(decoder.prepare(sources, search), search)] == targets
+    assert {part.dtype for part in half} == {torch.float32}
+    for one, other in zip(half, whole, strict=True):
+        real = other > -torch.inf
+        assert torch.equal(one > -torch.inf, real)
+        assert 0 < (one - other)[real].abs().max() < 0.15
+
+
+def test_half_precision_needs_a_gpu_and_weights_that_stay():
+    model = network()
+    assert [problem.got for problem in Scorers(model, bigram_tables(model)).problems("float16")] == ["float16"]
+    model = model.to("meta")
+    assert not list(Scorers(model, bigram_tables(model)).problems("float16"))
+    assert len(list(Scorers(model, bigram_tables(model)).problems("int8"))) == 1
+    assert len(list(Scorers(model, None).problems("float16"))) == 1
+
+
+def test_lattices_whose_shapes_depend_on_values_have_none_that_are_fixed(tables):
+    model = network()
+    decoder, engine = LatticeDecoder(model, tables), TorchDecoder(model, tables, bigram_tables(model))
+    prepared = decoder.looked_up(decoder.prepare([[7, 8, 9]]), SEARCHES[0])
+    many = prepared.slots._replace(token_ids=np.zeros((1, 1, MAX_ROWS + 1), dtype=np.int64))
+    assert not engine.has_fixed_shape(SEARCHES[0], prepared.slots, CPU)
+    with buffers_of_a_gpu():
+        assert engine.has_fixed_shape(SEARCHES[0], prepared.slots, CPU)
+        assert not engine.has_fixed_shape(LatticeSearch(normalizer="union"), prepared.slots, CPU)
+        assert not engine.has_fixed_shape(LatticeSearch(candidate_threshold=1.0), prepared.slots, CPU)
+        assert not TorchDecoder(model, tables, None).has_fixed_shape(SEARCHES[0], prepared.slots, CPU)
+        assert not engine.has_fixed_shape(SEARCHES[0], many, CPU)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_scoring_does_not_wait_for_the_host(search):
+    model = network(decoder_layers=2).to("meta")
+    with torch.no_grad():
+        runner = LatticeRunner(model, bigram_tables(model), search, Shape(Size(sentences=4, source=16, slots=8), 5))
+        with DeviceAlone() as calls:
+            runner.score()
+    assert runner.scores is not None
+    assert runner.scores.edges.shape == (4, 7, 5, 5)
+    assert calls.calls < 320

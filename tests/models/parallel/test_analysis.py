@@ -11,8 +11,7 @@ from kernels.reference import ctc as twin
 from models.parallel.analysis import assigned, inspect, slot_ranks
 from models.parallel.ctc import ctc_best_alignment
 from tests.models.parallel.networks import PAIRS, batch_of, network
-from tests.models.parallel.test_ctc import ROWS, A, B
-from tests.models.parallel.test_loss import log_probs_of
+from tests.models.parallel.test_loss import ROWS, A, B, log_probs_of
 
 IDENTITY = torch.eye(3)
 

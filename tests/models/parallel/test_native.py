@@ -48,15 +48,6 @@ CASES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small products are slowest where torch's threads wait for a core that others have."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def made(name):
     model = network(**NETWORKS[name])
     if model.length is not None and not model.config.length_offset:

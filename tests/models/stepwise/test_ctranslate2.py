@@ -1,8 +1,8 @@
 """CTranslate2 against torch: untrained networks of all shapes, and one that learnt the embedded corpus a little."""
 
 import dataclasses
+import os
 import platform
-import random
 import sys
 from functools import cache, partial
 
@@ -11,12 +11,15 @@ import pytest
 import sacrebleu
 import torch
 
+from benchmarks.decoding.agreement import Agreement, agreement, compared
 from fewstep.config.network import Sizes
 from fewstep.config.options import OutputLimits, Shortlist
-from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.families.stepwise.orders import ORDERS
 from fewstep.shortlist import Lexicon
+from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS, RESERVED
+from models.bundle.directory import load_system
 from models.stepwise import ctranslate2_model
 from models.stepwise.ctranslate2 import CTranslate2Search
 from models.stepwise.ctranslate2_model import EngineError, convertible, may_saturate, specification, vocabulary_map
@@ -26,42 +29,20 @@ from models.stepwise.loss import loss
 from models.stepwise.model import StepwiseModel
 from models.training.batch import collate
 from stages.shared.embedded import pairs
+from tests.models.stepwise.networks import WIDER, biased_network, short, sources
+from tests.public_data import public_data
 
 frozen = partial(StepwiseDecoder, frozen=True)
 """A decoder of finished networks."""
 
-SMALL = StepwiseConfig(encoder_layers=2, decoder_layers=1, width=32, feed_forward=24, heads=2, dropout=0.0, max_positions=60)
 NEAR = 1e-4
+NARROW = {"decoder_layers": 1, "max_positions": 60}
+GREEDY = short()
 KINDS = [
     {"norm": "pre", "joint": True, "positions": "sinusoidal"},
     {"norm": "post", "joint": False, "positions": "learned"},
     {"norm": "post", "joint": True, "positions": "sinusoidal", "start": "per-slot"},
 ]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def network(order="autoregressive", joint=True, **changes):
-    torch.manual_seed(1)
-    config = dataclasses.replace(SMALL, order=order, **changes)
-    model = StepwiseModel(config, Sizes(23, 23 if joint else 19, joint), config.generation()).eval()
-    with torch.no_grad():
-        for name, values in model.named_parameters():
-            if name.endswith((".bias", "norm.weight")):
-                values.add_(torch.randn_like(values) * 0.1)
-        model.target_embedding.weight.mul_(2.0)
-    return model
-
-
-def sources(count, seed=0):
-    draw = random.Random(seed)
-    return [[draw.randrange(7, 23) for _ in range(draw.randrange(1, 12))] for _ in range(count)]
 
 
 @cache
@@ -75,7 +56,7 @@ def trained():
     def encoded(text):
         return [ids[word] for word in text.split() if word in ids]
 
-    model = StepwiseModel(SMALL, Sizes(len(ids) + 7, len(ids) + 7, True), ORDERS["autoregressive"])
+    model = StepwiseModel(dataclasses.replace(WIDER, **NARROW), Sizes(len(ids) + 7, len(ids) + 7, True), ORDERS["autoregressive"])
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     for start in 3 * list(range(0, len(known), 15)):
         some = [(encoded(source), encoded(target)) for source, target in known[start : start + 15]]
@@ -100,9 +81,6 @@ def decoded(model, inputs, search):
     return [d.decode(d.prepare(inputs), s) for d, s in zip(decoders, engines, strict=True)]
 
 
-GREEDY = StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=6))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "search",
@@ -113,7 +91,9 @@ GREEDY = StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=6))
 )
 def test_greedy_finds_what_torch_finds(kind, search):
     near = 0
-    for (expected,), (found,) in zip(*decoded(network(**kind), sources(24), search), strict=True):
+    for (expected,), (found,) in zip(
+        *decoded(biased_network(**kind, **NARROW), sources(24, vocabulary=23, longest=11), search), strict=True
+    ):
         if expected.statistics["margin"] < NEAR:
             near += 1
             continue
@@ -138,7 +118,9 @@ def test_greedy_of_a_trained_network():
 def test_beams_of_untrained_networks(kind):
     compared = 0
     search = StepwiseSearch(strategy="beam", beam_size=4, n_best=3, output_limits=OutputLimits(max_extra_tokens=6))
-    for expected, found in zip(*decoded(network(**kind), sources(30), search), strict=True):
+    for expected, found in zip(
+        *decoded(biased_network(**kind, **NARROW), sources(30, vocabulary=23, longest=11), search), strict=True
+    ):
         scores = {tuple(one.ids): one.score for one in expected}
         compared += expected[0].ids == found[0].ids
         assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
@@ -165,9 +147,9 @@ def test_beams_of_a_trained_network():
 
 def test_company_and_its_longer_limits_change_nothing():
     """Untrained networks run into the limits, which a batch does not share."""
-    model = network()
+    model = biased_network(**NARROW)
     decoder = frozen(model)
-    inputs = sources(12)
+    inputs = sources(12, vocabulary=23, longest=11)
     for search in (GREEDY, StepwiseSearch(strategy="beam", beam_size=3, output_limits=OutputLimits(max_extra_tokens=2))):
         ours = dataclasses.replace(search, engine="ctranslate2")
         together = decoder.decode(decoder.prepare(inputs), ours)
@@ -181,18 +163,19 @@ def test_company_and_its_longer_limits_change_nothing():
 
 def test_its_own_scores_are_among_the_tokens_that_may_be_written():
     """Six reserved tokens are out of the question, so that what is left is a little likelier."""
-    model = network()
+    model = biased_network(**NARROW)
     decoder = frozen(model)
     search = dataclasses.replace(GREEDY, engine="ctranslate2")
     exact, own = (
-        decoder.decode(decoder.prepare(sources(8)), dataclasses.replace(search, rescore=rescore)) for rescore in (True, False)
+        decoder.decode(decoder.prepare(sources(8, vocabulary=23, longest=11)), dataclasses.replace(search, rescore=rescore))
+        for rescore in (True, False)
     )
     assert [one[0].ids for one in exact] == [one[0].ids for one in own]
     assert all(b[0].score > a[0].score + 1e-3 for a, b in zip(exact, own, strict=True))
 
 
 def test_an_empty_source_has_an_empty_output():
-    decoder = frozen(network())
+    decoder = frozen(biased_network(**NARROW))
     found = decoder.decode(decoder.prepare([[], [9, 8], []]), StepwiseSearch(engine="ctranslate2"))
     assert [len(one[0].ids) > 0 for one in found] == [False, True, False]
 
@@ -211,21 +194,21 @@ def test_int8_is_near_float32():
 
 
 def test_the_first_slot_carries_what_it_carries_here():
-    specification_ = specification(network())
+    specification_ = specification(biased_network(**NARROW))
     assert not specification_.decoder.embeddings.weight[1].any()
     assert specification_.decoder.projection.weight[1].any()
-    assert specification(network(start="per-slot")).decoder.embeddings.weight[1].any()
+    assert specification(biased_network(start="per-slot", **NARROW)).decoder.embeddings.weight[1].any()
 
 
 @pytest.mark.parametrize("order", ["interleaved", "right-to-left", "semi-autoregressive"])
 def test_other_orders_are_refused(order):
     with pytest.raises(ValueError, match="order: autoregressive"):
-        convertible(network(order))
+        convertible(biased_network(order, **NARROW))
 
 
 def test_ensembles_are_refused():
     with pytest.raises(ValueError, match="a single autoregressive network, got a Ensemble"):
-        convertible(Ensemble([network(), network()]))
+        convertible(Ensemble([biased_network(**NARROW), biased_network(**NARROW)]))
 
 
 @pytest.mark.parametrize(
@@ -241,9 +224,9 @@ def test_ensembles_are_refused():
     ],
 )
 def test_searches_that_it_has_not_are_refused(options, message):
-    decoder = frozen(network())
+    decoder = frozen(biased_network(**NARROW))
     with pytest.raises(ValueError, match=message):
-        decoder.decode(decoder.prepare(sources(2)), StepwiseSearch(engine="ctranslate2", **options))
+        decoder.decode(decoder.prepare(sources(2, vocabulary=23, longest=11)), StepwiseSearch(engine="ctranslate2", **options))
 
 
 def test_a_shortlist_is_a_vocabulary_map():
@@ -251,9 +234,9 @@ def test_a_shortlist_is_a_vocabulary_map():
     draw = np.random.default_rng(1)
     lexicon = Lexicon(np.arange(23), np.concatenate([draw.integers(7, 23, (23, 3)), np.full((23, 1), -1)], 1))
     shortlist = Shortlist(tokens=8, links=2)
-    decoder = StepwiseDecoder(network(), lexicon=lexicon, frozen=True)
+    decoder = StepwiseDecoder(biased_network(**NARROW), lexicon=lexicon, frozen=True)
     search = StepwiseSearch(shortlist=shortlist)
-    for source in sources(20, seed=3):
+    for source in sources(20, vocabulary=23, longest=11, seed=3):
         (found,), (expected,) = (
             decoder.decode(decoder.prepare([source]), dataclasses.replace(search, engine=engine))
             for engine in ("ctranslate2", "auto")
@@ -280,10 +263,82 @@ def test_a_processor_without_vnni_may_overflow(monkeypatch):
 def test_without_the_package_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(EngineError, match=r"pip install ctranslate2"):
-        CTranslate2Search(network(), precision="float32")
+        CTranslate2Search(biased_network(**NARROW), precision="float32")
 
 
 def test_a_living_network_is_refused():
-    decoder = StepwiseDecoder(network())
+    decoder = StepwiseDecoder(biased_network(**NARROW))
     with pytest.raises(ValueError, match="expected auto or one of torch"):
-        decoder.decode(decoder.prepare(sources(2)), StepwiseSearch(engine="ctranslate2"))
+        decoder.decode(decoder.prepare(sources(2, vocabulary=23, longest=11)), StepwiseSearch(engine="ctranslate2"))
+
+
+# ---- the engines of autoregressive decoding on a finished system and real text
+
+
+SENTENCES = 200
+LONG, BEAM = StepwiseSearch(), StepwiseSearch(strategy="beam", beam_size=5)
+
+
+class Words:
+    """A vocabulary whose texts are the ids."""
+
+    def decode_ids(self, ids):
+        return [" ".join(map(str, row)) for row in ids]
+
+
+def hypotheses(*rows):
+    return [Hypothesis(list(ids), score, len(ids) + 1, {"margin": margin}) for ids, score, margin in rows]
+
+
+def judged(found, search):
+    expected = hypotheses(([7, 8, 9, 10], -1.0, 0.5), ([9, 10, 11, 12], -2.0, 5e-5))
+    references = ["7 8 9 10", "9 10 11 12"]
+    return agreement(Words(), expected, found, references, greedy=search is LONG)
+
+
+def test_what_counts_as_agreement():
+    same = hypotheses(([7, 8, 9, 10], -1.0, 0.5), ([9, 10, 11, 12], -2.00005, 0.5))
+    one = judged(same, LONG)
+    assert (one.sentences, one.identical, one.near_ties, one.bleu_difference) == (2, 2, 0, 0.0)
+    assert one.score_difference == pytest.approx(5e-5)
+    assert one.holds(LONG)
+    assert one.holds(BEAM)
+    tied = judged(hypotheses(([7, 8, 9, 10], -1.0, 0.5), ([9], -1.9, 0.5)), LONG)
+    assert (tied.identical, tied.near_ties) == (1, 1)
+    assert tied.bleu_difference < 0
+    assert tied.holds(LONG), "the second was near a tie"
+    assert not tied.holds(BEAM)
+    other = judged(hypotheses(([7, 8], -1.0, 0.5), ([9, 10, 11, 12], -2.0, 0.5)), LONG)
+    assert not other.holds(LONG), "the first was not"
+    scored = judged(hypotheses(([7, 8, 9, 10], -1.001, 0.5), ([9, 10, 11, 12], -2.0, 0.5)), LONG)
+    assert not scored.holds(LONG)
+    assert not scored.holds(BEAM)
+    beams = Agreement(1000, 970, 0, 1e-5, 40.0, 0.09)
+    assert beams.holds(BEAM)
+    assert not dataclasses.replace(beams, identical=969).holds(BEAM)
+    assert not dataclasses.replace(beams, bleu_difference=-0.11).holds(BEAM)
+
+
+def multi30k():
+    """Return sources and references, and the system that `FEWSTEP_SYSTEM` names."""
+    text = public_data("multi30k")
+    if "FEWSTEP_SYSTEM" not in os.environ:
+        pytest.skip("no trained system: set FEWSTEP_SYSTEM to the directory of an autoregressive one of Multi30k")
+    sides = [(text / f"test_2016.{side}").read_text(encoding="utf-8").splitlines()[:SENTENCES] for side in ("en", "de")]
+    return load_system(os.environ["FEWSTEP_SYSTEM"]), *sides
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("search", [LONG, BEAM], ids=lambda search: search.label)
+def test_engines_agree_on_a_trained_system(search):
+    system, sources, references = multi30k()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found = compared(system, sources, references, search)
+    finally:
+        torch.set_num_threads(before)
+    for engine in ("native", "ctranslate2 float32"):
+        one = found[engine]
+        assert isinstance(one, Agreement), one
+        assert one.holds(search), f"{engine}: {one}"

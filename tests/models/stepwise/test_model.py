@@ -1,16 +1,28 @@
+"""The autoregressive network of all generation orders: what its slots see, its arrangement of targets, and its loss."""
+
 import dataclasses
+import string
+from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fewstep.config.network import Sizes
 from fewstep.families.stepwise.config import StepwiseConfig
-from fewstep.families.stepwise.orders import ORDERS, GenerationOrder
+from fewstep.families.stepwise.orders import ORDERS, GenerationOrder, OrderName
+from fewstep.vocabulary import EOS, PAD
 from models.common.buffers import Inputs, Size
+from models.common.layers.embeddings import sinusoids
 from models.family import family_named
-from models.stepwise.model import StepwiseModel, arrange, build, fits
+from models.stepwise.arrangement import permutation, restore, step_mask
+from models.stepwise.loss import log_probability, loss
+from models.stepwise.model import StepwiseModel, arrange, build, fits, labelled
+from models.stepwise.outputs import Outputs
 from models.stepwise.search.incremental import IncrementalDecoder
-from models.training.batch import collate
+from models.stepwise.slots import signed
+from models.training.batch import Batch, collate
 
 SMALL = StepwiseConfig(encoder_layers=2, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
 SIZES = Sizes(19, 19, True)
@@ -137,11 +149,6 @@ def test_tables_are_tied_and_stored_once():
     assert touched == sorted({*batch.source[0].tolist(), *batch.target[0, :-1].tolist()})
 
 
-def test_no_bias_on_the_output():
-    model = network()
-    assert model.logits(torch.zeros(1, 16)).eq(0).all()
-
-
 def test_dropout_acts_only_in_training():
     model = network(dropout=0.5)
     batch = random_batch([4, 2])
@@ -151,10 +158,7 @@ def test_dropout_acts_only_in_training():
     assert not torch.equal(predict(), predict())
 
 
-def test_config_decides_sizes_and_depth():
-    model = network(encoder_layers=3, decoder_layers=1, feed_forward=40)
-    assert (len(model.encoder.layers), len(model.decoder.layers)) == (3, 1)
-    assert model.encoder.layers[0].feed_forward.widen.weight.shape == (40, 16)
+def test_heads_divide_the_width():
     with pytest.raises(ValueError, match="heads"):
         network(heads=3)
 
@@ -202,3 +206,317 @@ def test_an_unstated_dropout_is_the_common_one():
     layer = model.decoder.layers[0]
     assert (layer.attention.dropout, layer.cross_attention.dropout) == (0.1, 0.1)
     assert (layer.feed_forward.dropout.probability, layer.attention_residual.dropout.probability) == (0.3, 0.3)
+
+
+# ---- order
+
+
+MASKS = {
+    (1, 1): "100000 110000 111000 111100 111110 111111",
+    (1, 2): "110000 110000 111100 111100 111111 111111",
+    (1, 3): "111000 111000 111000 111111 111111 111111",
+    (2, 1): "110000 110000 111100 111100 111111 111111",
+    (2, 2): "111100 111100 111100 111100 111111 111111",
+    (4, 1): "111100 111100 111100 111100 111111 111111",
+}
+MULTI = ORDERS["multi-directional"]
+
+
+def order_of(h, c):
+    return GenerationOrder(arrangement={1: "l2r", 2: "fold"}.get(h, "multi"), directions=h, tokens_per_direction=c)
+
+
+def drawn(mask):
+    return " ".join("".join(str(int(seen)) for seen in row) for row in mask)
+
+
+@pytest.mark.parametrize(("h", "c"), MASKS)
+def test_masks_are_the_published_matrices(h, c):
+    assert drawn(step_mask(order_of(h, c), 6, torch.device("cpu"))) == MASKS[h, c]
+
+
+def test_masks_of_the_ablations():
+    device = torch.device("cpu")
+    independent = "100000 010000 101000 010100 101010 010101"
+    assert drawn(step_mask(ORDERS["independent-directions"], 6, device)) == independent
+    assert drawn(step_mask(ORDERS["causal-mask"], 6, device)) == MASKS[1, 1]
+
+
+LETTERS = {  # lower case e: EOS
+    "interleaved": ["Ae", "ABe-", "ACBe", "ADBCe-", "AEBDCe", "AFBECDe-"],
+    "semi-autoregressive": ["Ae", "ABe-", "ABCe", "ABCDe-", "ABCDEe", "ABCDEFe-"],
+    "interleaved-sa": ["Ae--", "ABe-", "ACBe", "ADBCe---", "AEBDCe--", "AFBECDe-"],
+    "double-token-r2l": ["Ae", "BAe-", "CBAe", "DCBAe-", "EDCBAe", "FEDCBAe-"],
+    "middle-to-side": ["Ae", "BAe-", "BCAe", "CBDAe-", "CDBEAe", "DCEBFAe-"],
+    "bidirectional-autoregressive": ["Ae", "ABe", "ACBe", "ADBCe", "AEBDCe", "AFBECDe"],
+}
+MULTI_LETTERS = [(4, 6, "ADCFBEe-"), (4, 7, "AEDGBFCe"), (4, 9, "AFEIBGDHCe--"), (6, 8, "ADGCFHBEe---")]
+
+
+def flat_of(order, length):
+    """Return the flat target of A, B, C, ... as letters."""
+    target = [ord(letter) for letter in string.ascii_uppercase[:length]]
+    batch = collate([0], [target], [target])
+    return "".join({EOS: "e", PAD: "-"}.get(i, chr(i)) for i in arrange(order, batch.target, batch.target_lengths)[0].tolist())
+
+
+@pytest.mark.parametrize("name", LETTERS)
+@pytest.mark.parametrize("tail", ["none", "fill"])
+def test_flat_targets_are_the_worked_examples(name, tail):
+    order = replace(ORDERS[name], tail=tail, stop="first-eos")
+    for length, flat in enumerate(LETTERS[name], 1):
+        assert flat_of(order, length) == (flat.replace("-", "e") if tail == "fill" else flat)
+
+
+@pytest.mark.parametrize(("h", "length", "flat"), MULTI_LETTERS)
+def test_flat_targets_of_several_segments_are_the_worked_examples(h, length, flat):
+    assert flat_of(replace(MULTI, directions=h, step_size=0, tail="none"), length) == flat
+
+
+def test_two_directions_of_one_segment_are_the_fold():
+    multi, fold = GenerationOrder(arrangement="multi", directions=2), GenerationOrder(arrangement="fold", directions=2)
+    lengths = torch.arange(60)
+    assert torch.equal(permutation(multi, lengths, 60), permutation(fold, lengths, 60))
+
+
+@pytest.mark.parametrize("order", [*ORDERS.values(), replace(MULTI, directions=6, step_size=0)], ids=str)
+def test_orders_are_bijections_that_restore(order):
+    lengths = torch.arange(201)
+    index = permutation(order, lengths, 203)
+    for length, row in enumerate(index.tolist()):
+        assert sorted(row) == list(range(203))
+        assert row[length:] == list(range(length, 203))
+    tokens = torch.arange(100, 303).expand(201, -1)
+    restored = restore(order, tokens.gather(1, index), lengths)
+    assert torch.equal(restored, tokens)
+
+
+@PRESETS
+def test_labels_end_at_n_or_fill_their_step(name):
+    order = ORDERS[name]
+    targets = [list(range(10, 10 + n)) for n in range(9)]
+    batch = collate(range(9), targets, targets)
+    flat, counts = arrange(order, batch.target, batch.target_lengths), labelled(order, batch.target_lengths)
+    assert flat.size(1) % order.step_size == 0
+    for row, target, count in zip(flat.tolist(), targets, counts.tolist(), strict=True):
+        n = len(target)
+        ends = -(-(n + 1) // order.step_size) * order.step_size - n if order.tail == "fill" else 1
+        assert sorted(row[:n]) == target
+        assert row[n:] == [EOS] * ends + [PAD] * (len(row) - n - ends)
+        assert count == n + ends
+
+
+@given(st.sampled_from(sorted(ORDERS)), st.lists(st.integers(7, 90), max_size=13), st.data())
+def test_outputs_are_cut_at_eos_whatever_follows_in_the_step(name, target, data):
+    order = ORDERS[name]
+    batch = collate([0], [target], [target])
+    flat = arrange(order, batch.target, batch.target_lengths)
+    n, step = len(target), order.step_size
+    written = -(-(n + 1) // step) * step
+    if order.stop == "first-eos":
+        flat[0, n + 1 : written] = torch.tensor(data.draw(st.lists(st.integers(2, 90), min_size=step, max_size=step)))[
+            : written - n - 1
+        ]
+    outputs = Outputs.cut(order, flat, torch.tensor([written]))
+    assert outputs.tokens[0, :n].tolist() == target
+    assert (outputs.lengths.item(), outputs.ended.item()) == (n + 1, 1)
+
+
+def test_directions_that_end_one_by_one_keep_the_token_beside_eos():
+    order = ORDERS["double-token"]
+    flat = torch.tensor([[11, 19, EOS, 18], [11, 19, 12, EOS], [11, 19, EOS, EOS], [11, 19, 12, 18]])
+    outputs = Outputs.cut(order, flat, torch.full((4,), 4))
+    kept = [
+        row[: n - e] for row, n, e in zip(outputs.tokens.tolist(), outputs.lengths.tolist(), outputs.ended.tolist(), strict=True)
+    ]
+    assert kept == [[11, 18, 19], [11, 12, 19], [11, 19], [11, 12, 18, 19]]
+
+
+def test_outputs_cut_by_their_limit_keep_what_was_written():
+    outputs = Outputs.cut(ORDERS["interleaved"], torch.tensor([[11, 19, 12, 18], [11, 19, 12, EOS]]), torch.tensor([3, 3]))
+    assert outputs.tokens[:, :3].tolist() == [[11, 12, 19], [11, 12, 19]]
+    assert outputs.ended.tolist() == [0, 0]
+
+
+def test_signed_positions_run_from_both_ends():
+    assert signed(torch.arange(6)).tolist() == [1, -1, 2, -2, 3, -3]
+    codes = sinusoids(torch.tensor([5, -5]), 8)
+    torch.testing.assert_close(codes[1], torch.cat((-codes[0, :4], codes[0, 4:])))
+
+
+def test_presets_have_the_names_that_a_config_may_give():
+    assert set(OrderName.__args__) == set(ORDERS)
+    assert all(StepwiseConfig(order=name).generation() == order for name, order in ORDERS.items())
+
+
+def test_a_config_changes_a_preset():
+    assert StepwiseConfig(order="interleaved", tokens_per_direction=3).generation().step_size == 6
+    assert StepwiseConfig(order="multi-directional", directions=6).generation().step_size == 6
+    assert StepwiseConfig(order="interleaved", step_size=1).generation() == ORDERS["bidirectional-autoregressive"]
+    assert StepwiseConfig(order="bidirectional-autoregressive", tail="none").generation().step_size == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"order": "interleaved", "directions": 4}, "directions: expected 2 with fold, got 4"),
+        ({"order": "multi-directional", "directions": 3}, "directions: expected an even number with multi, got 3"),
+        ({"order": "autoregressive", "directions": 2}, "directions: expected 1 with l2r, got 2"),
+        ({"order": "multi-directional", "tokens_per_direction": 2}, "tokens_per_direction: expected 1 with multi"),
+        ({"order": "interleaved", "step_size": 3}, r"step_size: expected 1 or directions x tokens_per_direction \(2\), got 3"),
+        (
+            {"order": "autoregressive", "target_positions": "signed"},
+            "target_positions: expected absolute or learned with l2r, got signed",
+        ),
+        ({"order": "interleaved-sa", "mask": "same-direction"}, "mask: expected block or causal"),
+        ({"order": "interleaved-sa", "stop": "per-direction"}, "stop: expected first-eos unless"),
+        ({"order": "double-token", "tail": "none"}, "tail: expected fill with stop per-direction, got none"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_with_what_would(changes, message):
+    with pytest.raises(ValueError, match=message):
+        StepwiseConfig(**changes).generation()
+
+
+# ---- loss
+
+
+SOURCES = [[7, 8, 9], [12], [10, 11, 12, 13, 9], [8, 8]]
+TARGETS = [[9, 8], [11, 12, 13, 14, 15], [10], [7, 7, 7]]
+
+
+def plain_transformer(weights, config, source, target):
+    """Return log-probabilities [T,V] of one sentence by a plain autoregressive Transformer: loops, no batch, no cache."""
+    heads, width = config.heads, config.width
+    size = width // heads
+
+    def linear(name, x):
+        return x @ weights[f"{name}.weight"].t() + weights[f"{name}.bias"]
+
+    def norm(name, x):
+        mean, variance = x.mean(1, keepdim=True), x.var(1, unbiased=False, keepdim=True)
+        return (x - mean) / (variance + 1e-5).sqrt() * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+    def attention(q, k, v, causal):
+        rows = []
+        for t in range(len(q)):
+            visible = t + 1 if causal else len(k)
+            parts = []
+            for head in range(heads):
+                part = slice(head * size, (head + 1) * size)
+                scores = torch.stack([(q[t, part] * k[s, part]).sum() / size**0.5 for s in range(visible)])
+                parts.append((torch.softmax(scores, 0)[:, None] * v[:visible, part]).sum(0))
+            rows.append(torch.cat(parts))
+        return torch.stack(rows)
+
+    def branch(x, name, block):
+        if config.norm == "pre":
+            return x + block(norm(f"{name}_residual.norm", x))
+        return norm(f"{name}_residual.norm", x + block(x))
+
+    def self_attention(name, x, causal):
+        q, k, v = linear(f"{name}.projection", x).split(width, 1)
+        return linear(f"{name}.output", attention(q, k, v, causal))
+
+    def cross_attention(name, x, memory):
+        k, v = linear(f"{name}.projection", memory).split(width, 1)
+        return linear(f"{name}.output", attention(linear(f"{name}.queries", x), k, v, False))
+
+    def feed_forward(name, x):
+        return linear(f"{name}.narrow", linear(f"{name}.widen", x).clamp(min=0))
+
+    def positions(count):
+        rates = [10000 ** (-j / (width / 2 - 1)) for j in range(width // 2)]
+        rows = [[p * rate for rate in rates] for p in range(count)]
+        return torch.cat((torch.tensor(rows).sin(), torch.tensor(rows).cos()), 1)
+
+    output = weights["target_embedding.weight"]
+    x = weights.get("source_embedding.weight", output)[source] * width**0.5 + positions(len(source))
+    for layer in range(config.encoder_layers):
+        name = f"encoder.layers.{layer}"
+        x = branch(x, f"{name}.attention", lambda y, name=name: self_attention(f"{name}.attention", y, False))
+        x = branch(x, f"{name}.feed_forward", lambda y, name=name: feed_forward(f"{name}.feed_forward", y))
+    memory = norm("encoder.norm", x) if config.norm == "pre" else x
+    x = torch.cat((torch.zeros(1, width), output[target[:-1]] * width**0.5)) + positions(len(target))
+    for layer in range(config.decoder_layers):
+        name = f"decoder.layers.{layer}"
+        x = branch(x, f"{name}.attention", lambda y, name=name: self_attention(f"{name}.attention", y, True))
+        x = branch(x, f"{name}.cross_attention", lambda y, name=name: cross_attention(f"{name}.cross_attention", y, memory))
+        x = branch(x, f"{name}.feed_forward", lambda y, name=name: feed_forward(f"{name}.feed_forward", y))
+    x = norm("decoder.norm", x) if config.norm == "pre" else x
+    return torch.log_softmax(x @ output.t(), 1)
+
+
+@pytest.mark.parametrize(("norm", "joint"), [("pre", True), ("post", False)])
+def test_equals_an_independently_written_autoregressive_transformer(norm, joint):
+    model = network(norm=norm, sizes=Sizes(16, 16, joint), encoder_layers=2, decoder_layers=1)
+    smoothing = 0.1
+    result = loss(model, collate(range(4), SOURCES, TARGETS), 0, smoothing)
+    result.total.backward()
+    weights = {name: value.detach().clone().requires_grad_() for name, value in model.state_dict().items()}
+    total, nll, correct, count = torch.zeros(()), 0.0, 0, 0
+    for source, target in zip(SOURCES, TARGETS, strict=True):
+        labels = [*target, EOS]
+        log_probs = plain_transformer(weights, model.config, [*source, EOS], labels)
+        for row, label in zip(log_probs, labels, strict=True):
+            total = total - (1 - smoothing) * row[label] - smoothing * row.mean()
+            nll, correct, count = nll - row[label].item(), correct + int(row.argmax() == label), count + 1
+    total.backward()
+    torch.testing.assert_close(result.total, total, rtol=1e-5, atol=1e-5)
+    assert result.statistics["nll"].item() == pytest.approx(nll, rel=1e-5)
+    assert (result.statistics["correct"].item(), result.count.item()) == (correct, count)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(
+            parameter.grad, weights[name].grad, rtol=1e-5, atol=2e-5, msg=lambda text, name=name: name + text
+        )
+
+
+@pytest.mark.parametrize("order", [*ORDERS.values(), GenerationOrder(tokens_per_direction=3)], ids=str)
+def test_loss_of_a_batch_is_the_sum_of_its_sentences(order):
+    model = network(order)
+    together = loss(model, collate(range(4), SOURCES, TARGETS), 0, 0.1)
+    alone = [loss(model, collate([0], [source], [target]), 0, 0.1) for source, target in zip(SOURCES, TARGETS, strict=True)]
+    torch.testing.assert_close(together.total, sum(part.total for part in alone), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(together.statistics["nll"], sum(part.statistics["nll"] for part in alone), rtol=1e-5, atol=1e-5)
+    size = order.step_size
+    labels = [-(-(len(target) + 1) // size) * size if order.tail == "fill" else len(target) + 1 for target in TARGETS]
+    assert together.count == sum(part.count for part in alone) == sum(labels)
+
+
+def test_more_padding_changes_nothing():
+    model = network()
+    batch = collate(range(4), SOURCES, TARGETS)
+    pad = lambda ids: torch.nn.functional.pad(ids, (0, 5))  # noqa: E731
+    wider = Batch(batch.ids, pad(batch.source), batch.source_lengths, pad(batch.target), batch.target_lengths)
+    torch.testing.assert_close(loss(model, wider, 0, 0.1).total, loss(model, batch, 0, 0.1).total, rtol=1e-5, atol=1e-5)
+
+
+def by_hand(model, source, target):
+    """Return the log-probability of writing `target` and ending it, slot by slot from teacher-forced predictions."""
+    batch = collate([0], [source], [target])
+    predictions = model(batch.source, batch.source_lengths, batch.target, batch.target_lengths)
+    log_probs = torch.log_softmax(model.logits(predictions.states), 1)
+    flat = arrange(model.order, batch.target, batch.target_lengths)[0].tolist()
+    count = len(flat) if model.order.stop == "per-direction" else len(target) + 1
+    return sum(log_probs[slot, flat[slot]].item() for slot in range(count))
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_log_probability_charges_what_ends_the_output_and_nothing_after_it(name):
+    model = network(ORDERS[name])
+    targets = [*TARGETS, [], [9, 9, 9, 9]]
+    scores = log_probability(model, collate(range(6), [*SOURCES, [7], [8]], targets))
+    for score, source, target in zip(scores, [*SOURCES, [7], [8]], targets, strict=True):
+        assert score.item() == pytest.approx(by_hand(model, source, target), abs=1e-4)
+
+
+def test_autocast_keeps_float32_sums_close():
+    model = network()
+    batch = collate(range(4), SOURCES, TARGETS)
+    exact = loss(model, batch, 0, 0.1)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = loss(model, batch, 0, 0.1)
+    rounded.total.backward()
+    assert rounded.total.dtype == torch.float32
+    assert all(parameter.grad.dtype == torch.float32 for parameter in model.parameters())
+    torch.testing.assert_close(rounded.total, exact.total, rtol=0.02, atol=0)

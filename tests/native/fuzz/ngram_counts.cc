@@ -1,5 +1,5 @@
 // Fuzzer of the n-gram counts of a part of a text: what is accepted becomes a model.
-#include "csrc/ops/ngram/build.h"
+#include "csrc/ops/ngram/table.h"
 #include "csrc/ops/ngram/estimate.h"
 #include "input.h"
 

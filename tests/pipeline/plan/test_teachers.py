@@ -17,7 +17,7 @@ from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
 from pipeline.store.manifest import Manifest
 from stages.errors import DataError
-from tests.models.imports.fairseq_reference import SHARED, Reference
+from tests.models.imports.test_fairseq import SHARED, Reference
 from tests.pipeline.plan.toy_plans import CONFIG, fingerprint, needs, planned
 
 COMMAND = {"command": ["cat"], "version": "1"}

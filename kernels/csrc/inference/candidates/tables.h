@@ -14,7 +14,6 @@
 #include "csrc/base/files.h"
 #include "csrc/base/sha256.h"
 #include "csrc/inference/candidates/count_totals.h"
-#include "csrc/inference/candidates/length_regression.h"
 
 namespace fewstep {
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace fewstep {
@@ -27,5 +28,17 @@ inline constexpr float DAG_MAX_SCORE = 1e6f;
 // not finite, their token is negative, or their vertex is not a later one of the graph. Throws std::invalid_argument for a token id
 // of at least `vocabulary`, except at the last vertex, which emits EOS.
 void valid_candidates(const DagCandidates& all, std::int64_t vertex, std::int64_t max_count, std::vector<DagCandidate>& valid);
+
+// Rules against repeated tokens and n-grams in an output.
+
+struct RepeatRules {
+    std::int64_t no_repeat_ngram = 0;        // n: no n-gram occurs twice in an output; 0: no limit
+    std::int64_t no_consecutive_repeat = 0;  // k: no phrase of 1 to k tokens is repeated immediately; 0: no limit
+
+    bool any() const { return no_repeat_ngram > 0 || no_consecutive_repeat > 0; }
+};
+
+// Return whether appending `next` to `tokens` violates the rules.
+bool repeats(const RepeatRules& rules, std::span<const std::int32_t> tokens, std::int32_t next);
 
 }  // namespace fewstep

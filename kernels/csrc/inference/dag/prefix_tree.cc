@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "csrc/inference/dag/scaled_float.h"
-
 namespace fewstep {
 
 void PrefixTree::reset(NgramState state) {

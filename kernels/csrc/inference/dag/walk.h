@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "csrc/inference/dag/candidates.h"
-#include "csrc/inference/dag/repeat_rules.h"
 
 namespace fewstep {
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,12 +14,56 @@
 #include "csrc/inference/gemm/int8_matrix.h"
 #include "csrc/inference/gemm/packed_matrix.h"
 #include "csrc/inference/gemm/quantized_matrix.h"
-#include "csrc/inference/network/arrays.h"
 #include "csrc/inference/network/attention.h"
 #include "csrc/inference/network/layer_norm.h"
-#include "csrc/inference/network/lexicon.h"
 
 namespace fewstep {
+
+// The weights of a network by name, each read with the sizes that the network needs.
+
+class Arrays {
+  public:
+    void add(const std::string& name, const float* values, std::vector<std::size_t> sizes) {
+        arrays_.insert_or_assign(name, Array{values, std::move(sizes)});
+    }
+    bool has(const std::string& name) const { return arrays_.contains(name); }
+    // Return the values of an array of these sizes. Throws std::invalid_argument for one that is missing or has others.
+    const float* at(const std::string& name, std::initializer_list<std::size_t> sizes) const;
+
+  private:
+    struct Array {
+        const float* values;
+        std::vector<std::size_t> sizes;
+    };
+    std::map<std::string, Array> arrays_;
+};
+
+// The lexicon from which shortlists of target tokens are made (Jean et al. 2015, section 3.3).
+
+// The size of a shortlist: `tokens` common tokens (0: no shortlist, all tokens are candidates) and `links` translations of each
+// source token.
+struct ShortlistOptions {
+    std::size_t tokens = 0, links = 0;
+};
+
+struct Lexicon {
+    std::vector<std::int64_t> common_tokens;  // most frequent first, eos among them
+    std::vector<std::int64_t>
+        linked_tokens;       // [source vocabulary,links] translations of each source token, best first, padded with -1
+    std::size_t links = 0;   // maximum per token; 0: no translations are known
+    Int8Rows int8;           // rows of the target vocabulary in int8,
+    Int8Matrix common_int8;  // and those of the common tokens as a matrix; empty if shortlists are ranked in float32
+
+    // Rank shortlists in int8 from now on.
+    void quantize(const PackedMatrix& vocabulary) {
+        int8 = Int8Rows(vocabulary);
+        common_int8 = Int8Matrix(int8, common_tokens);
+    }
+    bool quantized() const { return common_int8.outputs() > 0; }
+    // Return the distinct tokens of the shortlist of a source, the common tokens first.
+    std::vector<std::int64_t> shortlist_tokens(std::span<const std::int64_t> source, const ShortlistOptions& rules,
+                                               std::size_t target_vocabulary) const;
+};
 
 struct TransformerShape {
     std::size_t encoder_layers, decoder_layers;

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "csrc/inference/network/lexicon.h"
+#include "csrc/inference/network/transformer.h"
 #include "csrc/inference/stepwise/beam.h"
 #include "csrc/inference/stepwise/ensemble.h"
 #include "csrc/inference/stepwise/joint_step.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "csrc/base/thread_team.h"
-#include "csrc/inference/stepwise/bigram_coupling.h"
+#include "csrc/inference/stepwise/joint_step.h"
 
 namespace fewstep {
 

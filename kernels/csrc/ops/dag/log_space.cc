@@ -1,10 +1,9 @@
-#include "csrc/ops/dag/log_space.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "csrc/base/simd_f64.h"
+#include "csrc/ops/dag/edges.h"
 
 namespace fewstep {
 

@@ -104,7 +104,7 @@ struct DagPosteriors {
 // Compute log sum over paths v of prod_t P(y_t | v_t) E(v_t -> v_{t+1}) with the forward recurrence
 //     alpha[0,0] = token[0,0]        alpha[t,j] = token[t,j] + log sum_{i<j} exp(alpha[t-1,i] + transition[i,j])
 // as alpha[M-1,L-1]: minus infinity if no path exists, NaN if a path reads a NaN or plus infinity. `log_space`: use log space
-// throughout (log_space.h), not only where scaled products are inaccurate.
+// throughout, not only where scaled products are inaccurate.
 void dag_log_likelihood(const DagBatch& batch, bool log_space, int threads, const Results& log_likelihoods);
 
 // Compute its gradients too, the posterior probabilities of tokens at vertices and of transitions. With beta the backward

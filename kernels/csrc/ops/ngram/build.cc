@@ -1,5 +1,3 @@
-#include "csrc/ops/ngram/build.h"
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -11,6 +9,7 @@
 
 #include "csrc/base/parallel.h"
 #include "csrc/inference/ngram/model.h"
+#include "csrc/ops/ngram/table.h"
 
 namespace fewstep {
 

@@ -8,7 +8,7 @@
 
 #include "csrc/base/parallel.h"
 #include "csrc/ops/ngram/counts.h"
-#include "csrc/ops/ngram/history.h"
+#include "csrc/ops/ngram/positions.h"
 
 namespace fewstep {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "csrc/ops/ngram/counts.h"
-#include "csrc/ops/ngram/history.h"
+#include "csrc/ops/ngram/positions.h"
 #include "csrc/ops/ngram/run_file.h"
 
 namespace fewstep {
