@@ -1,4 +1,3 @@
-
 #include "csrc/inference/stepwise/beam.h"
 
 #include <nanobind/nanobind.h>

@@ -1,5 +1,3 @@
-#pragma once
-
 #include "csrc/inference/dag/beam.h"
 
 #include <algorithm>

@@ -1,5 +1,3 @@
-#pragma once
-
 #include "csrc/inference/gemm/int8_matrix.h"
 
 #include <algorithm>
