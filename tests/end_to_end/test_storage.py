@@ -18,12 +18,11 @@ from pipeline.run.run_directory import Run
 from pipeline.store import garbage
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
-from pipeline.store.manifest import Manifest
 from pipeline.store.marker import open_store
 from pipeline.store.mirror import Mirror
 from tests.end_to_end.object_storage import S3, SECRET
 from tests.end_to_end.runs import ROOT, Watched, end
-from tests.pipeline.run_specs import plan_entry, run_spec
+from tests.pipeline.run_specs import manifest, plan_entry, run_spec
 from tests.shared import rest_exhaustive
 
 pytestmark = [pytest.mark.slow]
@@ -79,13 +78,7 @@ def large(store: Store, megabytes: int = 96) -> Path:
     partial.mkdir(parents=True)
     for number in range(3):
         (partial / f"{number}.safetensors").write_bytes(os.urandom(2**20) * (megabytes // 3))
-    store.commit(
-        directory,
-        Manifest(
-            stage="system", version=1, step="system:a", fingerprint="a" * 32, config={}, inputs={}, environment={}, code_digest="",
-            git_revision="", run_id="r", attempt="b-1", seconds=0.0, finished=0.0,
-        ),
-    )  # fmt: skip
+    store.commit(directory, manifest("system:a", "a" * 32, attempt="b-1"))
     return directory
 
 

@@ -27,7 +27,7 @@ from pipeline.store.mirror import Mirror
 from stages.artifacts import Artifact
 from stages.errors import FewstepError, StageError
 from stages.stage import Stage
-from tests.pipeline.run_specs import plan_entry, run_spec
+from tests.pipeline.run_specs import manifest, plan_entry, run_spec
 from tests.simulation.machine import Machine
 from tests.simulation.scheduler import Violation
 from tests.simulation.world import WORDS, piece
@@ -142,11 +142,7 @@ def _work(partial: Path, attempt: StepAttempt, machine: Machine) -> None:
 
 
 def _manifest(attempt: StepAttempt) -> Manifest:
-    step = attempt.step
-    return Manifest(
-        stage=step.stage.name, version=1, step=step.name, fingerprint=step.fingerprint, config={}, inputs={}, environment={},
-        code_digest="", git_revision="", run_id="run", attempt=attempt.id, seconds=0.0, finished=0.0,
-    )  # fmt: skip
+    return manifest(attempt.step.name, attempt.step.fingerprint, stage=attempt.step.stage.name, attempt=attempt.id)
 
 
 class Uploads:

@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from fewstep.commands.serve import OPTIONS as SERVER_OPTIONS
 from fewstep.text.escape import EscapingFormatter
 from pipeline.__main__ import main
-from pipeline.commands.app import COMMANDS, load_command
 from pipeline.commands.output import print_json, print_table
 from pipeline.config.load import load_config, resolved
 from pipeline.errors import ArtifactError, ConfigError, DataError, StageError, exit_code
@@ -41,34 +39,6 @@ def finished_run(store: Path, name: str = "demo-1") -> Run:
 
 
 # ---- shape
-
-
-def test_commands_and_options() -> None:
-    """A new command or option has to be added here too."""
-    options = {
-        name: [o for p in command.params for o in (p.opts if p.opts[0].startswith("-") else [p.name])]
-        for name, command in ((name, load_command(name)) for name in COMMANDS)
-    }
-    assert options == {
-        "init": ["source", "target", "--output", "--languages", "--validation", "--test"],
-        "run": ["config", "--until", "--set", "--force", "--in-process"],
-        "submit": ["config", "--address", "--until", "--force", "--set", "--with-extension", "--no-wait"],
-        "plan": ["config", "--until", "--set", "--estimate", "--address", "--json"],
-        "data": ["action", "config", "--set"],
-        "status": ["name", "--store", "--follow", "--json"],
-        "runs": ["--store", "--json"],
-        "report": ["name", "--store", "--runs", "--json"],
-        "diff": ["first", "second", "--store", "--json"],
-        "translate": [
-            *("where", "system", "--input", "--output", "--search", "--json", "--n-best", "--one-sentence-per-line"),
-            *("--refuse-long", "--threads", "--batch", "--no-verify", "--device", "--store"),
-        ],
-        "serve": ["systems", "--store", *(option.flag for option in SERVER_OPTIONS)],
-        "export": ["where", "--output", "system", "--to", "--precision", "--no-verify", "--store"],
-        "publish": ["name", "--store"],
-        "gc": ["--store", "--delete", "--shards"],
-        "doctor": ["config", "--store", "--verify", "--in-process"],
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

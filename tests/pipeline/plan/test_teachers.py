@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 import yaml
@@ -15,10 +15,10 @@ from pipeline.plan import packages
 from pipeline.plan.packages import check_packages
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
-from pipeline.store.manifest import Manifest
 from stages.errors import DataError
 from tests.models.imports.test_fairseq import SHARED, Reference
 from tests.pipeline.plan.toy_plans import CONFIG, fingerprint, needs, planned
+from tests.pipeline.run_specs import manifest
 
 COMMAND = {"command": ["cat"], "version": "1"}
 
@@ -149,17 +149,7 @@ def made(tmp_path: Path, stage: str, **inputs: str) -> Path:
     store = Store(tmp_path / "earlier")
     directory = store.directory(stage, "e" * 32)
     partial_directory(directory, "1").mkdir(parents=True)
-    facts: dict[str, Any] = {
-        "environment": {},
-        "code_digest": "",
-        "git_revision": "",
-        "run_id": "",
-        "attempt": "1",
-        "seconds": 0.0,
-        "finished": 0.0,
-    }
-    step: dict[str, Any] = {"stage": stage, "version": 1, "step": f"{stage}:x", "fingerprint": "e" * 32, "config": {}}
-    store.commit(directory, Manifest(**step, inputs=inputs, **facts))
+    store.commit(directory, manifest(f"{stage}:x", "e" * 32, inputs=inputs))
     return directory
 
 

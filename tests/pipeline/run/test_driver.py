@@ -7,7 +7,6 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,6 +24,7 @@ from stages.errors import DataError, TransientError
 from stages.stage import Stage
 from stages.workers import Resources
 from tests.pipeline.run.toys import CALLS, FAULTS, STAGE, Toy, ToyConfig, ToyInputs, config, diamond, go, text, toy
+from tests.pipeline.run_specs import manifest
 from tests.waiting import FAST_SECONDS, until
 
 
@@ -66,7 +66,7 @@ def test_a_second_driver_waits_for_the_first_ones_artifact(store: Store) -> None
         until(lambda: waits(store, step.name))
         context = _work(store, step.directory)
         toy(step.inputs, step.config, context)
-        store.commit(step.directory, _manifest(step))
+        store.commit(step.directory, manifest(step.name, step.fingerprint, attempt="x"))
         lease.release()
 
     go(Plan(plan.steps[:1]), store)
@@ -128,7 +128,7 @@ def test_a_driver_that_slept_past_its_lease_leaves_the_step_to_its_successor(sto
         partial = partial_directory(step.directory, "other-1")
         assert (partial / "piece").read_text() == "of the sleeper"
         (partial / "text").write_text("of the successor")
-        store.commit(step.directory, replace(_manifest(step), attempt="other-1"), other)
+        store.commit(step.directory, manifest(step.name, step.fingerprint, attempt="other-1"), other)
         other.release()
 
     thread = threading.Thread(target=finish)
@@ -196,15 +196,6 @@ def _work(store: Store, directory: Path) -> StepContext:
     partial = partial_directory(directory, "x")
     partial.mkdir(parents=True)
     return StepContext(directory=partial, attempt="x", workers=LocalWorkers(), resources=Resources(), shard_cache=store.shard_cache)
-
-
-def _manifest(step: Any) -> Any:
-    from pipeline.store.manifest import Manifest
-
-    return Manifest(
-        stage="toy", version=1, step=step.name, fingerprint=step.fingerprint, config={}, inputs={}, environment={},
-        code_digest="", git_revision="", run_id="other", attempt="x", seconds=0.0, finished=0.0,
-    )  # fmt: skip
 
 
 def fading(monkeypatch: pytest.MonkeyPatch, there: list[bool]) -> None:

@@ -13,10 +13,9 @@ from pipeline.plan.step import Step
 from pipeline.run.origins import origins, provenance
 from pipeline.run.run_directory import Run, find_run
 from pipeline.store.artifacts import Store
-from pipeline.store.manifest import Manifest
 from stages.artifacts import ExternalFile
 from stages.errors import ArtifactError, DataError
-from tests.pipeline.run_specs import plan_entry, run_spec
+from tests.pipeline.run_specs import manifest, plan_entry, run_spec
 
 
 @pytest.fixture
@@ -187,25 +186,9 @@ def test_manifests_of_earlier_versions_state_no_origin(tmp_path: Path) -> None:
     store = Store(tmp_path)
     artifact = tmp_path / "corpus/0"
     artifact.mkdir(parents=True)
-    manifest = asdict(
-        Manifest(
-            stage="corpus",
-            version=1,
-            step="corpus:train",
-            fingerprint="0",
-            config={},
-            inputs={},
-            environment={},
-            code_digest="",
-            git_revision="",
-            run_id="",
-            attempt="",
-            seconds=1.0,
-            finished=1.0,
-        )
-    )
-    del manifest["origin"]
-    (artifact / "manifest.json").write_text(json.dumps(manifest))
+    earlier = asdict(manifest("corpus:train", "0"))
+    del earlier["origin"]
+    (artifact / "manifest.json").write_text(json.dumps(earlier))
     found = store.manifest(artifact)
     assert found is not None
     assert found.origin == []

@@ -17,18 +17,11 @@ import pytest
 from pipeline.store import streams, url_copy
 from pipeline.store.artifacts import Store, write_atomically
 from pipeline.store.attempts import partial_directory
-from pipeline.store.manifest import Manifest
 from pipeline.store.url_copy import read_json_pages
 from stages.artifacts import MANIFEST, STOP, Artifact, ExternalFile
 from stages.errors import ArtifactError, DataError, StageError
 from stages.stage import Stage
-
-
-def manifest(fingerprint: str = "f" * 32) -> Manifest:
-    return Manifest(
-        stage="toy", version=1, step="toy:a", fingerprint=fingerprint, config={}, inputs={}, environment={},
-        code_digest="c", git_revision="g", run_id="r", attempt="1", seconds=0.0, finished=0.0,
-    )  # fmt: skip
+from tests.pipeline.run_specs import manifest
 
 
 @pytest.fixture
@@ -47,7 +40,7 @@ def finished(store: Store, content: str = "hello", fingerprint: str = "f" * 32) 
     (partial / "result.txt").write_text(content)
     (partial / "result.txt.dead.tmp").write_text("torn")
     (partial / "records" / "log.txt").write_text("noise")
-    store.commit(directory, manifest(fingerprint))
+    store.commit(directory, manifest(fingerprint=fingerprint))
     return directory
 
 

@@ -18,9 +18,9 @@ from pipeline.store.artifacts import Store
 from pipeline.store.attempts import begin_attempt, is_partial, partial_directories, partial_directory
 from pipeline.store.downloads import RemoteFile, download
 from pipeline.store.lease import Lease, step_lease
-from pipeline.store.manifest import Manifest
 from stages.errors import ArtifactError, DataError, LeaseLostError, StageError
 from tests.pipeline.data.web import Site, serving
+from tests.pipeline.run_specs import manifest
 from tests.waiting import FAST_SECONDS
 
 FINGERPRINT = "f" * 32
@@ -40,13 +40,6 @@ def write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
-
-
-def manifest(attempt: str) -> Manifest:
-    return Manifest(
-        stage="toy", version=1, step="toy:a", fingerprint=FINGERPRINT, config={}, inputs={}, environment={},
-        code_digest="", git_revision="", run_id="r", attempt=attempt, seconds=0.0, finished=0.0,
-    )  # fmt: skip
 
 
 def held(directory: Path, attempt: str) -> Lease:
@@ -128,11 +121,11 @@ def test_a_commit_without_the_lease_is_refused(store: Store, directory: Path, mo
 
     monkeypatch.setattr(durable, "sync_tree", paused)
     with pytest.raises(LeaseLostError, match="expected the lease of a-1, but b-1 holds it"):
-        store.commit(directory, manifest("a-1"), lease)
+        store.commit(directory, manifest(attempt="a-1"), lease)
     monkeypatch.undo()
     assert not directory.exists()
     assert files(partial_directory(directory, "b-1")) == {"result": "a"}
-    store.commit(directory, manifest("b-1"), taken[0])
+    store.commit(directory, manifest(attempt="b-1"), taken[0])
     assert store.manifest(directory) is not None
 
 
@@ -143,13 +136,13 @@ def test_an_attempt_that_is_paused_between_the_check_and_the_rename_commits_noth
     write(begin_attempt(directory, lease) / "result", "a")
     real = store._rename
 
-    def paused(synced: Path, target: Path) -> bool:
+    def paused(*arguments: Any) -> bool:
         take_over(directory, "b-1")
-        return real(synced, target)
+        return real(*arguments)
 
     monkeypatch.setattr(store, "_rename", paused)
     with pytest.raises(ArtifactError, match="No such file"):
-        store.commit(directory, manifest("a-1"), lease)
+        store.commit(directory, manifest(attempt="a-1"), lease)
     assert not directory.exists()
     assert files(partial_directory(directory, "b-1")) == {"result": "a"}
 
@@ -159,7 +152,7 @@ def test_a_commit_removes_what_a_slow_attempt_left(store: Store, directory: Path
     lease = held(directory, "b-1")
     write(begin_attempt(directory, lease) / "result", "b")
     write(first / "shards/00003.arrow", "rows")
-    store.commit(directory, manifest("b-1"), lease)
+    store.commit(directory, manifest(attempt="b-1"), lease)
     lease.release()
     assert [path.name for path in directory.parent.iterdir()] == [FINGERPRINT]
 

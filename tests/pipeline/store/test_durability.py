@@ -26,7 +26,6 @@ from pipeline.store import downloads, mirror
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
 from pipeline.store.downloads import RemoteFile, download
-from pipeline.store.manifest import Manifest
 from pipeline.store.mirror import Mirror
 from stages.align import AlignConfig
 from stages.align.text import Job
@@ -36,6 +35,7 @@ from stages.errors import ArtifactError
 from stages.shared.shards import write_shard
 from stages.workers import Resources
 from tests.end_to_end.runs import ALONE, ROOT, Watched, end
+from tests.pipeline.run_specs import manifest
 from tests.simulated_disk import SimulatedDisk, Survivors
 from tests.waiting import SLOW_SECONDS
 
@@ -72,13 +72,7 @@ def begin(root: Path) -> tuple[Store, Path]:
 
 
 def commit(store: Store, directory: Path) -> None:
-    store.commit(
-        directory,
-        Manifest(
-            stage="toy", version=1, step="toy:a", fingerprint=FINGERPRINT, config={}, inputs={}, environment={},
-            code_digest="c", git_revision="g", run_id="r", attempt="1", seconds=0.0, finished=0.0,
-        ),
-    )  # fmt: skip
+    store.commit(directory, manifest(fingerprint=FINGERPRINT))
 
 
 def believed(survivors: Survivors) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +18,12 @@ from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directories, partial_directory
 from pipeline.store.mirror import Mirror
 from pipeline.store.object_storage import Folder
-from stages.artifacts import Artifact
 from stages.context import StepContext
 from stages.errors import ArtifactError, StageError, TransientError
 from stages.stage import Stage
+from tests.pipeline.run.toys import Toy, ToyConfig, ToyInputs
 
 CALLS: list[str] = []
-
-
-@dataclass(frozen=True)
-class Toy(Artifact):
-    pass
-
-
-@dataclass(frozen=True)
-class ToyInputs:
-    before: tuple[Toy, ...] = ()
-
-
-@dataclass(frozen=True)
-class ToyConfig:
-    text: str
 
 
 def toy(inputs: ToyInputs, config: ToyConfig, context: StepContext) -> None:
