@@ -19,6 +19,8 @@ __all__ = ["Element", "Elements", "as_utf8", "encoding_of", "in_utf8", "tag_end"
 BLOCK_BYTES = 1 << 20
 """Bytes of a document in memory that are parsed at once."""
 
+MAX_DEPTH = 256
+"""Elements inside each other."""
 FIRST_BYTES = 1024
 """Bytes at the beginning of a document in which its encoding is declared."""
 
@@ -93,7 +95,7 @@ class Elements:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._found = list[Element]()
+        self._found, self._depth = list[Element](), 0
         self._buffer, self._base = bytearray(), 0
         self._kept: int | None = None
         parser = self._parser = expat.ParserCreate("utf-8")
@@ -150,10 +152,14 @@ class Elements:
 
     def _begun(self, name: str, attributes: dict[str, str]) -> None:
         parser = self._parser
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            self._fail(f"at most {MAX_DEPTH} elements inside each other", "more")
         self._found.append(Element(name, parser.CurrentLineNumber, parser.CurrentByteIndex, attributes))
 
     def _ended(self, name: str) -> None:
         parser = self._parser
+        self._depth -= 1
         self._found.append(Element(name, parser.CurrentLineNumber, parser.CurrentByteIndex, None))
 
     def _refuse_declaration(self, name: str, *_: object) -> None:

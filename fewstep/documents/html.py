@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from typing import NamedTuple
 
-from fewstep.documents.document import Edit, Languages, Segment
+from fewstep.documents.document import DocumentError, Edit, Languages, Segment
 from fewstep.documents.markup import VOID, Inline, restored
 
 __all__ = ["segments"]
@@ -98,7 +98,12 @@ class _Part(NamedTuple):
 def segments(data: bytes, name: str, languages: Languages) -> list[Segment]:
     """Return the texts of a document in UTF-8."""
     text = data.decode("utf-8")
-    runs = [part for run in _runs(text) if (part := _trimmed(run))]
+    try:
+        runs = [part for run in _runs(text) if (part := _trimmed(run))]
+    except AssertionError as error:  # of Python's reader, for declarations such as `<![`
+        raise DocumentError(
+            f"{name}: expected HTML, got a declaration that cannot be read ({error}); repair the document"
+        ) from error
     offsets = _byte_offsets(text, [place for run in runs for place in (run[0].start, run[-1].start + len(run[-1].raw))])
     return [_segment(run, offsets) for run in runs]
 

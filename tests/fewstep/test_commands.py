@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import fewstep
+from fewstep import streams
 from fewstep.__main__ import main
 from fewstep.streams import json_text
 from fewstep.system.format import write_json
@@ -191,6 +192,16 @@ def test_documents_that_are_refused_leave_the_output(
     assert main(["translate", str(systems["autoregressive"]), "--input", "broken", "--output", "out", *arguments]) == 2
     assert message in capsys.readouterr().err
     assert Path("out").read_text() == "before"
+
+
+def test_a_document_without_end_is_refused(
+    systems: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(streams, "MAX_DOCUMENT_BYTES", 1000)
+    (tmp_path / "a.txt").write_text("ein hund\n" * 1000)
+    arguments = ["translate", str(systems["autoregressive"]), "--format", "txt", "--input", str(tmp_path / "a.txt")]
+    assert main(arguments) == 2
+    assert "expected a document of at most 1,000 bytes, got a longer one; split it" in capsys.readouterr().err
 
 
 # ---- commands on systems from elsewhere, with limits of memory and processor time: they end with words

@@ -151,6 +151,7 @@ BOMB = '<!DOCTYPE tmx [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;">]
             TMX.format(f"<tu>{tuv('en', 'a')}{tuv('de', 'b')}</tu>"),
             "f.xml: expected units in en and fr, got en, de; leave the file out",
         ),
+        ("<tmx>" + "<a>" * 300 + "</a>" * 300 + "</tmx>", "line 1: expected at most 256 elements inside each other, got more"),
         ("", "line 1: expected well-formed XML, got: no element found"),
     ],
 )

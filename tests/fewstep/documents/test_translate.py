@@ -301,6 +301,7 @@ def test_documents_in_utf_16_stay_in_it() -> None:
         ("txt", b"a\ncaf\xe9\n", "f, line 2: expected UTF-8, got the byte 0xe9; convert the file first"),
         ("txt", b"\x1f\x8b\x08", "f: expected plain text, got a gzip file; decompress it first"),
         ("md", "a".encode("utf-16"), "f: expected UTF-8, got UTF-16"),
+        ("html", b"<p>a<![<![", "f: expected HTML, got a declaration that cannot be read"),
         ("po", b"<html>", "f, line 1: expected a comment, or a keyword"),
         ("po", b'msgid ""\nmsgstr "Language: en\\n"\n', "expected translations into fr, got translations into en; use a system of"),
         (
