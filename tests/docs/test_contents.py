@@ -19,6 +19,8 @@ import pytest
 
 from fewstep import streams
 from fewstep.config.network import Sizes
+from fewstep.documents.document import MAX_UNIT_BYTES
+from fewstep.documents.elements import MAX_DEPTH
 from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.serve import body, connections
 from fewstep.serve.access import KEY_BYTES
@@ -278,6 +280,7 @@ def test_the_limits_are_those_of_the_source() -> None:
         f"{of_configs.MAX_BYTES // mib} MiB; {of_configs.MAX_VALUES:,}; {of_configs.MAX_DEPTH}; {of_configs.MAX_BASES}",
         f"{of_configs.MAX_TEXT:,}; {MAX_NAME}",
         f"{streams.MAX_LINE_BYTES // mib} MiB",
+        f"{MAX_UNIT_BYTES // mib} MiB; {MAX_DEPTH}; {streams.MAX_DOCUMENT_BYTES // mib} MiB",
         f"{of_text.MAX_RATIO}",
         f"{of_text.MAX_ROW_GROUP_BYTES // gib} GiB; {of_text.MAX_BATCH_BYTES // gib} GiB",
         f"{KEY_BYTES >> 10} KiB; {MAX_FIELDS:,}",
