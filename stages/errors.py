@@ -34,16 +34,9 @@ class LeaseLostError(TransientError):
 
 
 __all__ = [
-    "FULL",
-    "ArtifactError",
-    "DataError",
-    "FewstepError",
-    "LeaseLostError",
-    "StageError",
-    "TransientError",
-    "suggestion",
+    "FULL", "ArtifactError", "DataError", "FewstepError", "LeaseLostError", "StageError", "TransientError", "suggestion",
     "unwritable",
-]
+]  # fmt: skip
 
 
 def unwritable(path: Path, error: OSError) -> StageError:

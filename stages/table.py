@@ -30,26 +30,8 @@ from stages import (
 from stages.stage import Stage
 
 STAGES: tuple[Stage[Any, Any, Any], ...] = (
-    corpus.STAGE,
-    vocabulary.STAGE,
-    encode.STAGE,
-    align.STAGE,
-    lattice.STAGE,
-    ngram.STAGE,
-    train.STAGE,
-    distill.STAGE,
-    external.STAGE,
-    import_network.STAGE,
-    system.STAGE,
-    tune.STAGE,
-    decode.STAGE,
-    score.STAGE,
-    likelihood.STAGE,
-    contrastive.STAGE,
-    dag_analysis.STAGE,
-    parallel_analysis.STAGE,
-    lattice_analysis.STAGE,
-    benchmark.STAGE,
-    report.STAGE,
-)
+    corpus.STAGE, vocabulary.STAGE, encode.STAGE, align.STAGE, lattice.STAGE, ngram.STAGE, train.STAGE, distill.STAGE,
+    external.STAGE, import_network.STAGE, system.STAGE, tune.STAGE, decode.STAGE, score.STAGE, likelihood.STAGE,
+    contrastive.STAGE, dag_analysis.STAGE, parallel_analysis.STAGE, lattice_analysis.STAGE, benchmark.STAGE, report.STAGE,
+)  # fmt: skip
 """All stages, in the order of the flow. A new stage is added only here."""

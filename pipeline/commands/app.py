@@ -12,22 +12,9 @@ if TYPE_CHECKING:
     from typer._click import Command, Context
 
 COMMANDS = (
-    "init",
-    "run",
-    "submit",
-    "plan",
-    "data",
-    "status",
-    "runs",
-    "report",
-    "diff",
-    "translate",
-    "serve",
-    "export",
-    "publish",
-    "gc",
-    "doctor",
-)
+    "init", "run", "submit", "plan", "data", "status", "runs", "report", "diff", "translate", "serve", "export", "publish",
+    "gc", "doctor",
+)  # fmt: skip
 """Each is a module here whose function of the same name is the command; in the order of `fewstep --help`."""
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}

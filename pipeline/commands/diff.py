@@ -35,16 +35,11 @@ def _print(found: Difference, first: str, second: str) -> None:
     print()
     rows = [
         (
-            pair.test,
-            pair.entry,
-            pair.metric,
-            f"{pair.first:.2f}",
-            f"{pair.second:.2f}",
-            f"{pair.second - pair.first:+.2f}",
+            pair.test, pair.entry, pair.metric, f"{pair.first:.2f}", f"{pair.second:.2f}", f"{pair.second - pair.first:+.2f}",
             "" if pair.p is None else f"{pair.p:.3f}",
         )
         for pair in found.scores
-    ]
+    ]  # fmt: skip
     print_table(("test", "system/search", "metric", first, second, "difference", "p"), rows or [("nothing in common",) + ("",) * 6])
     print()
     speed = [

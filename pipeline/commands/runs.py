@@ -32,14 +32,10 @@ def runs(store: StorePath = STORE, as_json: Json = False) -> None:
 def _summary(run: Run) -> dict[str, Any]:
     state, spec = run.state(), run.spec
     return {
-        "run": run.path.name,
-        "name": spec["name"],
-        "status": "interrupted" if run.driver_gone(state) else state.status,
-        "steps": len(state.steps),
-        "done": sum(step.status in ("done", "hit") for step in state.steps.values()),
-        "started": state.started,
-        "config": spec.get("config_file", ""),
-    }
+        "run": run.path.name, "name": spec["name"], "status": "interrupted" if run.driver_gone(state) else state.status,
+        "steps": len(state.steps), "done": sum(step.status in ("done", "hit") for step in state.steps.values()),
+        "started": state.started, "config": spec.get("config_file", ""),
+    }  # fmt: skip
 
 
 def _date(moment: float | None) -> str:

@@ -15,27 +15,14 @@ from pipeline.config.types import inside, keys, metadata, strip
 MAX_SHOWN = 20
 """Problems of a config that an error names."""
 _EXPECTED = {
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "string_type": "text",
-    "path_type": "a path",
-    "bool_type": "true or false",
-    "dataclass_type": "a map of keys",
-    "dict_type": "a map of keys",
-    "tuple_type": "a list",
-    "greater_than": "more than {gt}",
-    "greater_than_equal": "at least {ge}",
-    "less_than": "less than {lt}",
-    "less_than_equal": "at most {le}",
-    "multiple_of": "a multiple of {multiple_of}",
-    "too_short": "at least {min_length} entry",
-    "string_too_short": "at least {min_length} character",
-    "string_too_long": "at most {max_length} characters",
-    "string_pattern_mismatch": "letters, digits, _ and - only",
-    "literal_error": "{expected}",
-}
+    "int_type": "a whole number", "int_from_float": "a whole number", "float_type": "a number",
+    "finite_number": "a finite number", "string_type": "text", "path_type": "a path", "bool_type": "true or false",
+    "dataclass_type": "a map of keys", "dict_type": "a map of keys", "tuple_type": "a list", "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}", "less_than": "less than {lt}", "less_than_equal": "at most {le}",
+    "multiple_of": "a multiple of {multiple_of}", "too_short": "at least {min_length} entry",
+    "string_too_short": "at least {min_length} character", "string_too_long": "at most {max_length} characters",
+    "string_pattern_mismatch": "letters, digits, _ and - only", "literal_error": "{expected}",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -31,14 +31,10 @@ def describe(index: Any, name: str, languages: list[str]) -> dict[str, Any]:
     if not matches:
         return {"problem": f"expected the languages {'-'.join(languages)} of the config, got {entry.did.lang_str}"}
     return {
-        "url": [entry.url] if isinstance(entry.url, str) else list(entry.url),
-        "format": entry.ext,
-        "inner": entry.in_ext or "",
-        "members": list(entry.in_paths or ()),
-        "columns": list(entry.cols or ()),
-        "swapped": bool(swapped),
+        "url": [entry.url] if isinstance(entry.url, str) else list(entry.url), "format": entry.ext, "inner": entry.in_ext or "",
+        "members": list(entry.in_paths or ()), "columns": list(entry.cols or ()), "swapped": bool(swapped),
         "licence": licence(entry),
-    }
+    }  # fmt: skip
 
 
 def licence(entry: Any) -> str:

@@ -66,16 +66,10 @@ def _extract(name: str, dataset: Any, pair: str, pins: Sequence[str], access: Da
     archives = archives_of(name, dataset, pins, access)
     with tempfile.TemporaryDirectory() as folder:
         request = {
-            "module": type(dataset).__module__,
-            "kind": type(dataset).__name__,
-            "name": dataset.name,
-            "data": list(dataset.data),
-            "langpairs": {pair: dataset.langpairs[pair]},
-            "options": dataset.kwargs,
-            "pair": pair,
-            "archives": [str(file.path.absolute()) for file in archives],
-            "directory": str(Path(folder) / "extracted"),
-        }
+            "module": type(dataset).__module__, "kind": type(dataset).__name__, "name": dataset.name,
+            "data": list(dataset.data), "langpairs": {pair: dataset.langpairs[pair]}, "options": dataset.kwargs, "pair": pair,
+            "archives": [str(file.path.absolute()) for file in archives], "directory": str(Path(folder) / "extracted"),
+        }  # fmt: skip
         (Path(folder) / "extracted").mkdir()
         answer = answer_of("extract_test_set", json.dumps(request).encode(), Path(folder), {"SACREBLEU": folder})
         if "problem" in answer:

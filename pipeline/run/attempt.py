@@ -152,16 +152,10 @@ def _manifest(attempt: StepAttempt, partial: Path, isa: list[str], seconds: floa
 def environment(resources: Resources) -> dict[str, Any]:
     """Return the machine, resources and package versions with which a step runs."""
     return {
-        "host": platform.node(),
-        "processor": _processor(),
-        "cpus_of_host": os.cpu_count(),
-        "workers": resources.workers,
-        "cpus": resources.cpus,
-        "gpus": resources.gpus,
-        "threads": resources.threads,
-        "python": platform.python_version(),
+        "host": platform.node(), "processor": _processor(), "cpus_of_host": os.cpu_count(), "workers": resources.workers,
+        "cpus": resources.cpus, "gpus": resources.gpus, "threads": resources.threads, "python": platform.python_version(),
         "versions": {name: _version(name) for name in PACKAGES},
-    }
+    }  # fmt: skip
 
 
 @cache

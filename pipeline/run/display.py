@@ -116,14 +116,11 @@ def event_line(event: dict[str, Any], attempts: int) -> str | None:
     error = event.get("error") or ""
     seconds = event.get("seconds")
     texts = {
-        "step_waiting": f"waits: {error}",
-        "step_started": "started" if attempts <= 1 else f"started (attempt {attempts})",
-        "step_hit": "hit",
-        "step_done": "done" if seconds is None else f"done in {duration(seconds)}",
-        "step_failed": f"failed: {error}",
-        "step_retried": f"retried (attempt {attempts + 1}): {error}",
+        "step_waiting": f"waits: {error}", "step_started": "started" if attempts <= 1 else f"started (attempt {attempts})",
+        "step_hit": "hit", "step_done": "done" if seconds is None else f"done in {duration(seconds)}",
+        "step_failed": f"failed: {error}", "step_retried": f"retried (attempt {attempts + 1}): {error}",
         "step_skipped": f"skipped: {error}",
-    }
+    }  # fmt: skip
     return texts.get(event["event"])
 
 

@@ -103,25 +103,17 @@ def open_run(config: RunConfig, plan: Plan, store: Store, config_file: str) -> R
     record = Run(store.runs / f"{config.name}-{key}")
     steps = [
         {
-            "step": s.name,
-            "stage": s.stage.name,
-            "version": s.stage.version,
-            "fingerprint": s.fingerprint,
-            "config": canonical(s.config, keep_defaults=True),
-            "inputs": list(s.needs),
+            "step": s.name, "stage": s.stage.name, "version": s.stage.version, "fingerprint": s.fingerprint,
+            "config": canonical(s.config, keep_defaults=True), "inputs": list(s.needs),
         }
         for s in whole
-    ]
+    ]  # fmt: skip
     record.create(
         {
-            "run_id": record.path.name,
-            "name": config.name,
-            "config": resolved(config),
-            "config_file": config_file,
-            "store": str(store.root),
-            "plan": steps,
+            "run_id": record.path.name, "name": config.name, "config": resolved(config), "config_file": config_file,
+            "store": str(store.root), "plan": steps,
         }
-    )
+    )  # fmt: skip
     return record
 
 

@@ -29,14 +29,9 @@ HEARTBEAT_SECONDS = 5.0
 Status = Literal["pending", "waiting", "running", "hit", "done", "failed", "skipped"]
 
 _STATUS: dict[str, Status] = {
-    "step_waiting": "waiting",
-    "step_started": "running",
-    "step_retried": "pending",
-    "step_hit": "hit",
-    "step_done": "done",
-    "step_failed": "failed",
-    "step_skipped": "skipped",
-}
+    "step_waiting": "waiting", "step_started": "running", "step_retried": "pending", "step_hit": "hit", "step_done": "done",
+    "step_failed": "failed", "step_skipped": "skipped",
+}  # fmt: skip
 
 _EVENT: dict[str, Any] = {
     **dict.fromkeys(("event", "step", "step_attempt", "directory", "origin", "error", "status", "user", "revision", "until"), str),

@@ -42,11 +42,7 @@ def _describe(inputs: AlignInputs, config: AlignConfig, fitted: dict[str, Any], 
     context.write_json(
         context.directory / "align.json",
         {
-            "rows": sum(rows),
-            "shards": len(rows),
-            "unit": config.unit,
-            "engine": config.engine,
-            "symmetrization": config.symmetrization,
-            **fitted,
+            "rows": sum(rows), "shards": len(rows), "unit": config.unit, "engine": config.engine,
+            "symmetrization": config.symmetrization, **fitted,
         },
-    )
+    )  # fmt: skip

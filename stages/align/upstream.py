@@ -23,14 +23,10 @@ from stages.errors import DataError, StageError, TransientError
 from stages.shared.shards import read_shard, rows_of
 
 PATTERNS = {
-    "length_ratio": r"expected target length = source length \* (\S+)",
-    "log_likelihood": r"log_e likelihood: (\S+)",
-    "perplexity": r"perplexity: (\S+)",
-    "null_posterior": r"posterior p0: (\S+)",
-    "feature": r"posterior al-feat: (\S+)",
-    "step": r"model al-feat: \S+ \(tension=(\S+)\)",
-    "tension": r"final tension: (\S+)",
-}
+    "length_ratio": r"expected target length = source length \* (\S+)", "log_likelihood": r"log_e likelihood: (\S+)",
+    "perplexity": r"perplexity: (\S+)", "null_posterior": r"posterior p0: (\S+)", "feature": r"posterior al-feat: (\S+)",
+    "step": r"model al-feat: \S+ \(tension=(\S+)\)", "tension": r"final tension: (\S+)",
+}  # fmt: skip
 """Patterns of values on the program's stderr."""
 
 FORBIDDEN = {"|||": "it separates the sides", "<eps>": "it is the null word"}

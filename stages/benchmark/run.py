@@ -47,22 +47,14 @@ def run(inputs: BenchmarkInputs, config: BenchmarkConfig, context: StepContext) 
     if config.memory:
         _add_memory(figures, inputs, config, context, lines)
     protocol = {
-        "sentences": len(chosen),
-        "rounds": config.rounds,
-        "batch_size": config.batch_sizes[-1],
-        "batch_sizes": list(config.batch_sizes),
-        "baseline": config.baseline,
-        "reference_entries": _reference_entries(config),
+        "sentences": len(chosen), "rounds": config.rounds, "batch_size": config.batch_sizes[-1],
+        "batch_sizes": list(config.batch_sizes), "baseline": config.baseline, "reference_entries": _reference_entries(config),
         "matched_baselines": matched,
-    }
+    }  # fmt: skip
     record = {
-        "protocol": protocol,
-        "environment": machine,
-        "entries": figures,
-        "by_length": by_length(timings, config.baseline),
-        "by_sentence": by_sentence(timings, config.baseline),
-        "timings": [asdict(one) for one in timings],
-    }
+        "protocol": protocol, "environment": machine, "entries": figures, "by_length": by_length(timings, config.baseline),
+        "by_sentence": by_sentence(timings, config.baseline), "timings": [asdict(one) for one in timings],
+    }  # fmt: skip
     context.write_json(context.records("benchmark.json"), record)
     _write_tables(record, len(sentences), timings, config, context)
     searches = {entry: search.values() for entry, search in config.searches.items()}

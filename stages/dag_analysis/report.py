@@ -69,11 +69,6 @@ def _targets(system: str, text: str, found: Json) -> Iterator[list[str]]:
     for name, counts in networks:
         ends = 2 * counts["aligned"]
         yield [
-            name,
-            text,
-            f"{counts['sentences']:,}",
-            f"{counts['impossible']:,}",
-            share(counts["correct"], counts["tokens"]),
-            share(counts["correct"] + counts["correct_ends"], counts["tokens"] + ends),
-            number(counts["spread"], 2),
-        ]
+            name, text, f"{counts['sentences']:,}", f"{counts['impossible']:,}", share(counts["correct"], counts["tokens"]),
+            share(counts["correct"] + counts["correct_ends"], counts["tokens"] + ends), number(counts["spread"], 2),
+        ]  # fmt: skip

@@ -9,17 +9,9 @@ from stages.artifacts import ExternalFile, System
 from stages.stage import Implementation, Stage
 
 FILES = (
-    "config.json",
-    "generation_config.json",
-    "model.safetensors",
-    "pytorch_model.bin",
-    "source.spm",
-    "target.spm",
-    "vocab.json",
-    "target_vocab.json",
-    "merges.txt",
-    "README.md",
-)
+    "config.json", "generation_config.json", "model.safetensors", "pytorch_model.bin", "source.spm", "target.spm", "vocab.json",
+    "target_vocab.json", "merges.txt", "README.md",
+)  # fmt: skip
 """Files of a directory that are read, as far as they are there."""
 
 

@@ -55,13 +55,7 @@ def _estimate(job: Job, _: None) -> None:
     Lines(job.inputs, config).write(shard_paths(job.inputs.validation.path), validation)
     measure(model, fitted, context.directory / "model.arpa", validation, context)
     described = {
-        "order": model.order,
-        "counts": model.counts,
-        "unit": config.unit,
-        "side": config.side,
-        "engine": config.engine,
-        "sentences": job.sentences,
-        "vocabulary_digest": model.vocabulary_digest,
-        **fitted,
-    }
+        "order": model.order, "counts": model.counts, "unit": config.unit, "side": config.side, "engine": config.engine,
+        "sentences": job.sentences, "vocabulary_digest": model.vocabulary_digest, **fitted,
+    }  # fmt: skip
     context.write_json(context.directory / "ngram.json", described)

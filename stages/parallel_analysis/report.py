@@ -30,16 +30,12 @@ def slot_tables(analyses: Mapping[str, Mapping[str, Json]]) -> Iterator[Table]:
         columns=["network", "text", "sentences", "no alignment", "tokens right", "choices"],
         rows=[
             [
-                system,
-                text,
-                f"{found['sentences']:,}",
-                f"{found['impossible']:,}",
-                share(found["correct"], found["tokens"]),
+                system, text, f"{found['sentences']:,}", f"{found['impossible']:,}", share(found["correct"], found["tokens"]),
                 number(found["choices"], 2),
             ]
             for system, text, found in networks
         ],
-    )
+    )  # fmt: skip
     yield Table(
         title="Recall of slots",
         caption=(

@@ -17,18 +17,11 @@ def environment(device: str, threads: int, *, ctranslate2: bool = False) -> dict
     import torch
 
     return {
-        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
-        "cpu": cpu_model(),
-        "isa": isa_level(),
-        "cpus": os.cpu_count(),
-        "threads": threads,
-        "precision": "float32",
-        "torch": torch.__version__,
-        **({"ctranslate2": version("ctranslate2")} if ctranslate2 else {}),
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "load_average": [round(value, 2) for value in os.getloadavg()],
-    }
+        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu", "cpu": cpu_model(), "isa": isa_level(),
+        "cpus": os.cpu_count(), "threads": threads, "precision": "float32", "torch": torch.__version__,
+        **({"ctranslate2": version("ctranslate2")} if ctranslate2 else {}), "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}", "load_average": [round(value, 2) for value in os.getloadavg()],
+    }  # fmt: skip
 
 
 def cpu_model() -> str:

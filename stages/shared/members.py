@@ -17,14 +17,8 @@ from stages.errors import DataError
 MAX_SHOWN = 8
 """Members that an error lists."""
 DAMAGED = (  # of archives that are truncated, damaged, encrypted or of an unknown compression
-    EOFError,
-    zlib.error,
-    lzma.LZMAError,
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    NotImplementedError,
-    RuntimeError,
-)
+    EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, NotImplementedError, RuntimeError,
+)  # fmt: skip
 """Errors of the standard library."""
 
 

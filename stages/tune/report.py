@@ -42,13 +42,9 @@ def _shortlists(tuned: Mapping[str, Json]) -> Iterator[Table]:
         columns=["entry", "expected, %", "tokens", "links", "recall, %", "of tokens"],
         rows=[
             [
-                entry,
-                f"{100 * one['expected_recall']:g}",
-                "all" if one["tokens"] is None else str(one["tokens"]),
-                str(one["links"]),
-                f"{100 * one['recall']:.2f}",
-                f"{one['written']:,}",
+                entry, f"{100 * one['expected_recall']:g}", "all" if one["tokens"] is None else str(one["tokens"]),
+                str(one["links"]), f"{100 * one['recall']:.2f}", f"{one['written']:,}",
             ]
             for entry, one in measured.items()
         ],
-    )
+    )  # fmt: skip

@@ -21,15 +21,9 @@ from ray.exceptions import (
 from stages.errors import FULL, FewstepError, StageError, TransientError, unwritable
 
 LOST = (
-    ActorDiedError,
-    ActorUnavailableError,
-    LocalRayletDiedError,
-    NodeDiedError,
-    ObjectLostError,
-    OutOfMemoryError,
-    RayActorError,
-    WorkerCrashedError,
-)
+    ActorDiedError, ActorUnavailableError, LocalRayletDiedError, NodeDiedError, ObjectLostError, OutOfMemoryError,
+    RayActorError, WorkerCrashedError,
+)  # fmt: skip
 """Errors of Ray for a lost process or node, after which another attempt may succeed."""
 UNANSWERED = ("WorkerHealthCheckTimeoutError", "WorkerGroupStartupTimeoutError")
 """Names of Ray Train's errors for workers that do not answer, or do not start within a minute because their node is lost. Their

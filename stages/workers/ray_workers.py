@@ -147,11 +147,7 @@ class RayWorkers:
         trainer = TorchTrainer(
             _train_worker,
             train_loop_config={
-                "loop": loop,
-                "argument": argument,
-                "threads": self.resources.threads,
-                "log": self.log,
-                "isa": self.isa,
+                "loop": loop, "argument": argument, "threads": self.resources.threads, "log": self.log, "isa": self.isa,
             },
             # Ray notices neither a broken network between two workers nor one that waits for the other.
             torch_config=StoppableConfig(timeout_s=max(MIN_WAIT_SECONDS, math.ceil(self.silence_seconds))),
@@ -167,7 +163,7 @@ class RayWorkers:
                 # The driver repeats the attempt, perhaps with fewer workers; Ray would wait for a lost node without end.
                 failure_config=FailureConfig(controller_failure_limit=0),
             ),
-        )
+        )  # fmt: skip
         try:
             trainer.fit()
         except Exception as error:

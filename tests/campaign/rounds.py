@@ -41,13 +41,9 @@ class Driver:
         self.run.store.mkdir(parents=True, exist_ok=True)
         with self.run.output_file.open("a") as output:
             return subprocess.Popen(
-                [*self._prefix, *self.run.command()],
-                cwd=ROOT,
-                env=environment,
-                stdout=output,
-                stderr=subprocess.STDOUT,
+                [*self._prefix, *self.run.command()], cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT,
                 start_new_session=True,
-            )
+            )  # fmt: skip
 
     def own(self) -> int | None:
         """Return the pid of the driver, or None if it is not there."""
@@ -124,14 +120,11 @@ MAX_MAP_KILLS = 2
 OPTIONS = tuple(
     part
     for value in (
-        "defaults.training.updates=150",
-        "cluster.retries=1000",
-        "cluster.silence_seconds=60",
-        "store.lease_seconds=2",
+        "defaults.training.updates=150", "cluster.retries=1000", "cluster.silence_seconds=60", "store.lease_seconds=2",
         "cluster.resources.train={workers: 2, cpus: 0.5}",
     )
     for part in ("--set", value)
-)
+)  # fmt: skip
 
 """Batches have two shares, which one process computes, or two training workers on Ray: to the same bits."""
 

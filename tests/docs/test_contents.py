@@ -89,12 +89,9 @@ stages/corpus/readers/__init__.py stages/corpus/readers/tsv.py tests/stages/corp
 """Tab-separated text, as if it were new."""
 
 COMMITS = {
-    "add-a-stage": STAGE,
-    "add-a-kernel": KERNEL,
-    "add-a-search": SEARCH,
-    "add-a-model-family": FAMILY,
+    "add-a-stage": STAGE, "add-a-kernel": KERNEL, "add-a-search": SEARCH, "add-a-model-family": FAMILY,
     "add-a-text-format": FORMAT,
-}
+}  # fmt: skip
 
 
 def files_named(page: str) -> set[str]:

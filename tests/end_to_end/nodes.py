@@ -111,13 +111,9 @@ def cluster_apart(**environment: str) -> Iterator[str]:
     At the end it is killed at once, like a machine that loses power.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.end_to_end.nodes"],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+        [sys.executable, "-m", "tests.end_to_end.nodes"], cwd=ROOT, env={**os.environ, **environment}, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None
     try:

@@ -141,13 +141,8 @@ CONFIG: dict[str, Any] = {
         "decoder_layers": 1,
         "dropout": 0,
         "training": {
-            "updates": 20,
-            "batch_tokens": 512,
-            "learning_rate": 0.004,
-            "warmup_updates": 10,
-            "validate_every": 10,
-            "validation_metric": "loss",
-            "validation_sentences": 0,
+            "updates": 20, "batch_tokens": 512, "learning_rate": 0.004, "warmup_updates": 10, "validate_every": 10,
+            "validation_metric": "loss", "validation_sentences": 0,
         },
     },
     "pretraining": {"updates": 120, "validate_every": 60},
@@ -160,7 +155,7 @@ CONFIG: dict[str, Any] = {
     "benchmark": {"enabled": False},
     "cluster": {"cpus": 1},
     "tracking": {"enabled": False},
-}
+}  # fmt: skip
 
 
 SPANS = pytest.param("spans", ("graph", "stepwise"), marks=pytest.mark.exhaustive)

@@ -29,11 +29,7 @@ TINY = {
         "decoder_layers": 1,
         "max_positions": 256,
         "training": {
-            "updates": 2,
-            "batch_tokens": 512,
-            "warmup_updates": 1,
-            "validate_every": 2,
-            "validation_sentences": 2,
+            "updates": 2, "batch_tokens": 512, "warmup_updates": 1, "validate_every": 2, "validation_sentences": 2,
             "num_averaged": 1,
         },
         "search": ["greedy"],
@@ -41,7 +37,7 @@ TINY = {
     "benchmark": {"enabled": False},
     "cluster": {"cpus": 1},
     "tracking": {"enabled": False},
-}
+}  # fmt: skip
 
 
 def run(tmp_path: Path, until: str | None = None, **changes: object) -> dict[str, Path]:
@@ -74,15 +70,9 @@ def test_a_bart_is_teacher_and_system_and_its_students_share_its_vocabulary(tmp_
 
     write_bart(tmp_path / "bart", seed=3, max_position_embeddings=257)
     keys = {
-        "norm": "post",
-        "positions": "learned",
-        "activation": "gelu",
-        "start": "shared",
-        "scale_embeddings": False,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "feed_forward": 24,
-    }
+        "norm": "post", "positions": "learned", "activation": "gelu", "start": "shared", "scale_embeddings": False,
+        "encoder_layers": 2, "decoder_layers": 2, "feed_forward": 24,
+    }  # fmt: skip
     parts = {"logits_bias": True, "embedding_norm": True, "begin_vectors": True}
     systems = {
         "autoregressive": {"use": "teacher"},
@@ -111,23 +101,14 @@ def test_a_bart_verifies_the_drafts_of_a_drafter_that_learns_from_it(tmp_path: P
     systems = {
         "autoregressive": {"use": "teacher"},
         "drafter": {
-            "family": "aggressive",
-            "verifier": "autoregressive",
-            "data": "verifier",
-            "initial_weights": "random",
-            "draft_width": 4,
-            "search": ["gad", {"gad": {"drafter": "lookup"}}],
+            "family": "aggressive", "verifier": "autoregressive", "data": "verifier", "initial_weights": "random",
+            "draft_width": 4, "search": ["gad", {"gad": {"drafter": "lookup"}}],
         },
-    }
+    }  # fmt: skip
     steps = run(
-        tmp_path,
-        task="summarization",
-        languages={"source": "en"},
-        vocabulary={"use": "teacher"},
-        teacher={"bart": str(tmp_path / "bart")},
-        systems=systems,
-        evaluation={"baseline": "autoregressive"},
-    )
+        tmp_path, task="summarization", languages={"source": "en"}, vocabulary={"use": "teacher"},
+        teacher={"bart": str(tmp_path / "bart")}, systems=systems, evaluation={"baseline": "autoregressive"},
+    )  # fmt: skip
     texts = [(steps[f"decode:{name}:tiny"] / "hypotheses.txt").read_text() for name in ("autoregressive/greedy", "drafter/gad")]
     texts.append((steps["decode:drafter/gad-lookup:tiny"] / "hypotheses.txt").read_text())
     assert texts[0] == texts[1] == texts[2]
@@ -144,26 +125,18 @@ def test_a_marian_network_is_teacher_verifier_and_system_in_one_config(tmp_path:
 
     write_marian(tmp_path / "marian", seed=3, end_bias=9.0, max_position_embeddings=256)
     keys = {
-        "norm": "post",
-        "activation": "swish",
-        "sinusoids": "paper",
-        "encoder_layers": 2,
-        "decoder_layers": 2,
+        "norm": "post", "activation": "swish", "sinusoids": "paper", "encoder_layers": 2, "decoder_layers": 2,
         "feed_forward": 24,
-    }
+    }  # fmt: skip
     systems = {
         "autoregressive": {"use": "teacher"},
         "tuned": {"data": "distilled", "initial_weights": "teacher", "logits_bias": True, **keys},
         "student": {"order": "interleaved", "data": "distilled"},
         "drafter": {
-            "family": "aggressive",
-            "verifier": "autoregressive",
-            "data": "verifier",
-            "draft_width": 4,
-            "search": ["gad"],
+            "family": "aggressive", "verifier": "autoregressive", "data": "verifier", "draft_width": 4, "search": ["gad"],
             **keys,
         },
-    }
+    }  # fmt: skip
     steps = run(tmp_path, teacher={"marian": str(tmp_path / "marian")}, vocabulary={"use": "teacher"}, systems=systems)
     text = {
         name: (steps[f"decode:{name}:tiny"] / "hypotheses.txt").read_text() for name in ("autoregressive/greedy", "drafter/gad")

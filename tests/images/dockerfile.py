@@ -104,12 +104,9 @@ class Scratch:
             command = f"{command[: built.end()]} {self.wheel}"
         path = f"{self.tools}:{self.values.get('PATH', os.environ['PATH'])}"
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", self.rewritten(command)],
-            cwd=self.workdir,
-            env={**outside(), **self.values, **environment, "PATH": path},
-            capture_output=True,
-            text=True,
-        )
+            ["bash", "-euo", "pipefail", "-c", self.rewritten(command)], cwd=self.workdir,
+            env={**outside(), **self.values, **environment, "PATH": path}, capture_output=True, text=True,
+        )  # fmt: skip
         assert done.returncode == 0, f"RUN {command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
 
     def _copy(self, rest: str) -> None:

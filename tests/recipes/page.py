@@ -11,14 +11,10 @@ from tests.recipes.twins import PAPERS, RECIPES, RESULTS, ROOT
 
 PAGE = ROOT / "docs/guide/recipes.md"
 METHODS = {
-    "dag": "The Directed Acyclic Transformer",
-    "parallel": "One-shot decoders, CTC and Mask-Predict",
-    "lattice": "Sequence-to-lattice translation",
-    "aggressive": "Generalized aggressive decoding",
-    "interleaved": "Interleaved decoding",
-    "double-token": "Double-token decoding",
-    "shallow": "Shallow decoders",
-}
+    "dag": "The Directed Acyclic Transformer", "parallel": "One-shot decoders, CTC and Mask-Predict",
+    "lattice": "Sequence-to-lattice translation", "aggressive": "Generalized aggressive decoding",
+    "interleaved": "Interleaved decoding", "double-token": "Double-token decoding", "shallow": "Shallow decoders",
+}  # fmt: skip
 """Titles of the tables, by the method in the name of a recipe."""
 INTRODUCTION = """\
 # Recipes of the papers

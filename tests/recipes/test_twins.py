@@ -26,13 +26,9 @@ from tests.synthetic_text import LETTERS
 SCRIPTS = {language: LETTERS[language] for language in ("ja", "zh", "ru")}
 
 ANALYSES = {
-    "likelihood": "likelihood",
-    "contrastive": "contrastive",
-    "contrastive_pairs": "contrastive",
-    "dag_analysis": "dag_analysis",
-    "parallel_analysis": "parallel_analysis",
-    "lattice_analysis": "lattice_analysis",
-}
+    "likelihood": "likelihood", "contrastive": "contrastive", "contrastive_pairs": "contrastive",
+    "dag_analysis": "dag_analysis", "parallel_analysis": "parallel_analysis", "lattice_analysis": "lattice_analysis",
+}  # fmt: skip
 
 """Keys of `evaluation`, and the stages that they add."""
 

@@ -159,15 +159,11 @@ def test_unknown_names_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 BASELINES = {
     search.label: search
     for search in (
-        StepwiseSearch(),
-        StepwiseSearch(strategy="beam"),
-        StepwiseSearch(strategy="beam", beam_threshold=1.0),
-        StepwiseSearch(precision="int8"),
-        StepwiseSearch(precision="int8", shortlist=Shortlist(tokens=300)),
-        StepwiseSearch(engine="torch"),
-        StepwiseSearch(strategy="sample", n_best=5),
+        StepwiseSearch(), StepwiseSearch(strategy="beam"), StepwiseSearch(strategy="beam", beam_threshold=1.0),
+        StepwiseSearch(precision="int8"), StepwiseSearch(precision="int8", shortlist=Shortlist(tokens=300)),
+        StepwiseSearch(engine="torch"), StepwiseSearch(strategy="sample", n_best=5),
     )
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -176,24 +172,18 @@ BASELINES = {
         (StepwiseSearch(deduplicate=True, ngram_weight=0.3), "greedy"),
         (StepwiseSearch(strategy="beam", ngram_weight=0.2, length_penalty=2.0), "beam"),
         (StepwiseSearch(strategy="beam", beam_threshold=1.0), "beam-beam_threshold1"),
-        (StepwiseSearch(strategy="beam", beam_threshold=2.0), None),
-        (StepwiseSearch(strategy="beam", beam_size=4), None),
+        (StepwiseSearch(strategy="beam", beam_threshold=2.0), None), (StepwiseSearch(strategy="beam", beam_size=4), None),
         (StepwiseSearch(engine="torch"), "greedy-torch"),
         (StepwiseSearch(precision="int8", shortlist=Shortlist(tokens=300)), "greedy-shortlist300x16-int8"),
         (StepwiseSearch(precision="int8", shortlist=Shortlist(tokens=200)), None),
-        (StepwiseSearch(shortlist=Shortlist(tokens=300)), None),
-        (StepwiseSearch(engine="ctranslate2"), None),
-        (DagSearch(strategy="lookahead"), "greedy"),
-        (DagSearch(strategy="joint-viterbi", precision="int8"), "greedy-int8"),
-        (DagSearch(strategy="beam"), "beam"),
-        (DagSearch(strategy="greedy", engine="torch"), "greedy-torch"),
-        (DagSearch(strategy="sample"), "sample-n_best5"),
-        (LatticeSearch(), "greedy"),
-        (LatticeSearch(precision="bfloat16"), None),
-        (AggressiveSearch(draft_precision="int8"), "greedy"),
+        (StepwiseSearch(shortlist=Shortlist(tokens=300)), None), (StepwiseSearch(engine="ctranslate2"), None),
+        (DagSearch(strategy="lookahead"), "greedy"), (DagSearch(strategy="joint-viterbi", precision="int8"), "greedy-int8"),
+        (DagSearch(strategy="beam"), "beam"), (DagSearch(strategy="greedy", engine="torch"), "greedy-torch"),
+        (DagSearch(strategy="sample"), "sample-n_best5"), (LatticeSearch(), "greedy"),
+        (LatticeSearch(precision="bfloat16"), None), (AggressiveSearch(draft_precision="int8"), "greedy"),
         (AggressiveSearch(verifier_precision="int8", shortlist=Shortlist(tokens=300)), "greedy-shortlist300x16-int8"),
     ],
-)
+)  # fmt: skip
 def test_the_matched_baseline_has_the_same_workload(search, expected):
     assert matched_baseline(search, BASELINES) == expected
 
@@ -272,11 +262,8 @@ def test_speed_up_by_source_length() -> None:
     ]
     parts = by_length(timings, "growing")
     assert [(part["min_tokens"], part["max_tokens"], part["sentences"]) for part in parts] == [
-        (1, 2, 2),
-        (3, 4, 2),
-        (5, 7, 2),
-        (8, 9, 2),
-    ]
+        (1, 2, 2), (3, 4, 2), (5, 7, 2), (8, 9, 2),
+    ]  # fmt: skip
     assert [part["ratios"]["flat"] for part in parts] == pytest.approx([0.75, 1.75, 3, 4.25])
     assert all(part["ratios"]["growing"] == 1 for part in parts)
 

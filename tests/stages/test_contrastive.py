@@ -131,13 +131,10 @@ def test_a_file_of_pairs_is_counted_by_type_distance_and_frequency(tmp_path: Pat
 
     monkeypatch.setattr(stages.shared.decoding.systems, "load_system", lambda directory, device="cpu": Listed(0))
     errors = [
-        ("subj_verb_agreement", "worse", 1, 5),
-        ("subj_verb_agreement", "better", 1, 6),
-        ("subj_verb_agreement", "worse", 16, "0"),
-        ("np_agreement", "same", "0", 10001),
-        ("compound", "worse", None, None),
+        ("subj_verb_agreement", "worse", 1, 5), ("subj_verb_agreement", "better", 1, 6),
+        ("subj_verb_agreement", "worse", 16, "0"), ("np_agreement", "same", "0", 10001), ("compound", "worse", None, None),
         ("transliteration", "worse " * 200, None, 3),
-    ]
+    ]  # fmt: skip
     entries = [
         {"source": f"house {number}", "reference": f"Haus {number}", "origin": f"test.{number}", "errors": []}
         for number in range(12)

@@ -37,14 +37,10 @@ from tests.stages.steps import ShuffledWorkers, context_in, read_json, write_tex
 WORDS = ["ein", "zwei", "drei", "blau", "grün", "hund", "katze", "läuft", "springt", "schnell"]
 
 PAIRS = [
-    ("ein hund läuft", "zwei katze"),
-    ("katze", "hund"),
-    ("", "hund"),
-    ("zwei blau <hund> & katze springt", "ein grün hund läuft"),
-    ("hund " * 50, "katze"),
-    ("drei", "ein " * 20),
+    ("ein hund läuft", "zwei katze"), ("katze", "hund"), ("", "hund"),
+    ("zwei blau <hund> & katze springt", "ein grün hund läuft"), ("hund " * 50, "katze"), ("drei", "ein " * 20),
     ("grün katze", "schnell"),
-]
+]  # fmt: skip
 
 """Pairs with an empty side, a source that is too long, and a target that is longer than its graph."""
 
@@ -72,18 +68,10 @@ def weights_of(family: str, network: Any, seed: int) -> dict[str, torch.Tensor]:
 
 def bundle(root: Path, name: str, weights: Path, family: str = "dag", network: Any = NETWORK) -> System:
     write_system(
-        root / name,
-        family=family,
-        network=network,
-        sizes=SIZES,
-        weights=weights,
-        source_vocabulary=root / "pieces",
-        target_vocabulary=root / "pieces",
-        name="graph",
-        source_language="en",
-        target_language="de",
+        root / name, family=family, network=network, sizes=SIZES, weights=weights, source_vocabulary=root / "pieces",
+        target_vocabulary=root / "pieces", name="graph", source_language="en", target_language="de",
         searches={"default": DagSearch() if family == "dag" else StepwiseSearch()},
-    )
+    )  # fmt: skip
     return System(root / name, "s")
 
 
@@ -200,24 +188,16 @@ def view_of(transitions: list[list[float]], words: list[list[tuple[int, float]]]
 
 
 TRANSITIONS = [
-    [0, 0.7, 0.15, 0.05, 0.1, 0],
-    [0, 0, 0, 0.42, 0.42, 0.16],
-    [0, 0, 0, 0.5, 0.5, 0],
-    [0, 0, 0, 0, 0, 1],
-    [0, 0, 0, 0, 0, 1],
+    [0, 0.7, 0.15, 0.05, 0.1, 0], [0, 0, 0, 0.42, 0.42, 0.16], [0, 0, 0, 0.5, 0.5, 0], [0, 0, 0, 0, 0, 1], [0, 0, 0, 0, 0, 1],
     [0, 0, 0, 0, 0, 0],
-]
+]  # fmt: skip
 
 """Passing probabilities 1, 0.7, 0.15, 0.419, 0.469, 1."""
 
 VERTICES = [
-    [(BOS, 1.0), (9, 0.0)],
-    [(10, 0.55), (12, 0.2)],
-    [(12, 0.15), (13, 0.04)],
-    [(14, 0.9), (15, 0.02)],
-    [(14, 0.3), (15, 0.3)],
+    [(BOS, 1.0), (9, 0.0)], [(10, 0.55), (12, 0.2)], [(12, 0.15), (13, 0.04)], [(14, 0.9), (15, 0.02)], [(14, 0.3), (15, 0.3)],
     [(EOS, 1.0), (9, 0.0)],
-]
+]  # fmt: skip
 
 
 def test_vertices_are_in_the_categories_of_the_paper() -> None:

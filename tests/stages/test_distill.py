@@ -124,11 +124,8 @@ def test_the_report_has_a_table_of_outcomes(tmp_path: Path) -> None:
     directory, _ = distill(tmp_path, LINES)
     table = json.loads((directory / "records" / "tables" / "distillation.json").read_text())
     assert {row[0]: row[1] for row in table["rows"]} == {
-        "kept": "6",
-        "empty output": "1",
-        "output too long": "1",
-        "repetitive output": "1",
-    }
+        "kept": "6", "empty output": "1", "output too long": "1", "repetitive output": "1",
+    }  # fmt: skip
     assert table["rows"][0][2] == "66.67%"
 
 
@@ -264,14 +261,9 @@ def test_a_damaged_teacher_is_reported_and_decoded_pieces_are_kept(tmp_path: Pat
     for file in files[1:]:
         file.write_bytes(b"pieces")
     whole = {
-        "format": SYSTEM_FORMAT,
-        "family": "stepwise",
-        "name": "teacher",
-        "task": "translation",
-        "search": "greedy",
-        "searches": {"greedy": {}},
-        "sizes": sizes,
-    }
+        "format": SYSTEM_FORMAT, "family": "stepwise", "name": "teacher", "task": "translation", "search": "greedy",
+        "searches": {"greedy": {}}, "sizes": sizes,
+    }  # fmt: skip
     network = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 16, "heads": 2, "max_positions": LONGEST + 1}
     languages = {"source": "en", "target": "de"}
     described = seal({**whole, "languages": languages, "network": network, "parts": {file.name: measure(file) for file in files}})
@@ -302,16 +294,11 @@ def test_a_teacher_without_a_description_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ids", "text", "reason"),
     [
-        ([], "", "empty"),
-        ([9], " ", "empty"),
-        ([1, 2, 3, 4, 5, 6], "words", None),
-        (list(range(12)), "words", "over_long"),
-        (list(range(11)), "words", None),
-        ([4] * 5, "words", None),
-        ([4] * 6, "words", "repeating"),
+        ([], "", "empty"), ([9], " ", "empty"), ([1, 2, 3, 4, 5, 6], "words", None), (list(range(12)), "words", "over_long"),
+        (list(range(11)), "words", None), ([4] * 5, "words", None), ([4] * 6, "words", "repeating"),
         ([1, 2, 3, *([8, 9] * 3)], "words", None),
     ],
-)
+)  # fmt: skip
 def test_problems_of_outputs(ids: list[int], text: str, reason: str | None) -> None:
     assert problem_of(ids, text, max_output_tokens(OutputLimits(max_extra_tokens=10), source_tokens=2)) == reason
 

@@ -107,12 +107,8 @@ def test_complete_shards_are_kept_and_only_missing_ones_are_translated(tmp_path)
         run(ExternalInputs(text, ()), config, context)
     run(ExternalInputs(text, ()), config, context)
     assert rows(context.directory) == [
-        (0, "one", "ONE"),
-        (1, "two", "TWO"),
-        (3, "three", "THREE"),
-        (4, "four", "FOUR"),
-        (5, "fünf", "FÜNF"),
-    ]
+        (0, "one", "ONE"), (1, "two", "TWO"), (3, "three", "THREE"), (4, "four", "FOUR"), (5, "fünf", "FÜNF"),
+    ]  # fmt: skip
     assert log.read_text().split() == ["one", "two", "three", "four", "four", "fünf"]
     assert '"empty": 1' in (context.directory / "distill.json").read_text()
 

@@ -93,15 +93,10 @@ def save_aligner(path: Path) -> None:
     lengths = [0, *(len(rows[x]) for x in range(SIZE - 3))]  # the null word has none
     options = AlignOptions()
     model = fewstep_native.model_of_cells(
-        np.cumsum([0, *lengths]).astype(np.uint64),
-        np.array([y for row in rows.values() for y in row], np.uint32),
-        np.array([p for row in rows.values() for p in row.values()]),
-        options.native(),
-        False,
-        5.5,
-        1.0,
+        np.cumsum([0, *lengths]).astype(np.uint64), np.array([y for row in rows.values() for y in row], np.uint32),
+        np.array([p for row in rows.values() for p in row.values()]), options.native(), False, 5.5, 1.0,
         fewstep_native.Bitext(),
-    )
+    )  # fmt: skip
     AlignmentModel(model).save(path)
 
 

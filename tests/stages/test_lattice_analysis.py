@@ -201,14 +201,8 @@ def test_times_of_parts_are_reported_by_length(parts: system.SystemInputs, tmp_p
 
 def test_classes_of_ranks_and_lengths() -> None:
     assert [class_name(_class_of(rank)) for rank in (1, 2, 3, 4, 5, 8, 9)] == [
-        "1",
-        "2",
-        "3-4",
-        "3-4",
-        "5-8",
-        "5-8",
-        "9-16",
-    ]
+        "1", "2", "3-4", "3-4", "5-8", "5-8", "9-16",
+    ]  # fmt: skip
     assert [length_name(words) for words in (1, 8, 9, 16, 32, 33, 90)] == ["1-8", "1-8", "9-16", "9-16", "25-32", "33+", "33+"]
 
 

@@ -335,13 +335,9 @@ def _small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(
-    lines=st.lists(SENTENCES, min_size=1, max_size=25),
-    cut=st.integers(0, 25),
-    shard_rows=st.integers(1, 9),
-    run_rows=st.integers(1, 12),
-    order=st.integers(2, 5),
-    seed=st.integers(0, 99),
-)
+    lines=st.lists(SENTENCES, min_size=1, max_size=25), cut=st.integers(0, 25), shard_rows=st.integers(1, 9),
+    run_rows=st.integers(1, 12), order=st.integers(2, 5), seed=st.integers(0, 99),
+)  # fmt: skip
 def test_any_shards_and_workers_give_the_bytes_of_one_process(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], cut: int, shard_rows: int, run_rows: int, order: int, seed: int
 ) -> None:

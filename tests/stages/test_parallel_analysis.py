@@ -36,30 +36,17 @@ def make_system(root: Path, objective: str) -> System:
     root.mkdir(parents=True, exist_ok=True)
     (root / "pieces").write_bytes(train_pieces((" ".join(draw.choices(WORDS, k=6)) for _ in range(200)), VocabularyConfig(size=37)))
     options: dict[str, Any] = {
-        "objective": objective,
-        "width": 16,
-        "feed_forward": 16,
-        "heads": 2,
-        "encoder_layers": 1,
-        "decoder_layers": 1,
+        "objective": objective, "width": 16, "feed_forward": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1,
         "max_positions": 40,
-    }
+    }  # fmt: skip
     network = ParallelConfig(**options)
     torch.manual_seed(0)
     save_weights(root / "model.safetensors", family_named("parallel").functions.build(network, SIZES).state_dict())
     write_system(
-        root / "system",
-        family="parallel",
-        network=network,
-        sizes=SIZES,
-        weights=root / "model.safetensors",
-        source_vocabulary=root / "pieces",
-        target_vocabulary=root / "pieces",
-        name="slots",
-        source_language="en",
-        target_language="de",
-        searches={"greedy": ParallelSearch()},
-    )
+        root / "system", family="parallel", network=network, sizes=SIZES, weights=root / "model.safetensors",
+        source_vocabulary=root / "pieces", target_vocabulary=root / "pieces", name="slots", source_language="en",
+        target_language="de", searches={"greedy": ParallelSearch()},
+    )  # fmt: skip
     return System(root / "system", objective)
 
 

@@ -47,17 +47,9 @@ def make_vocabulary(path: Path, lines: list[str]) -> Vocabulary:
     path.mkdir(parents=True)
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines * 20),
-        model_writer=model,
-        vocab_size=50,
-        pad_id=0,
-        bos_id=1,
-        eos_id=2,
-        unk_id=3,
-        user_defined_symbols=list(RESERVED[4:]),
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
+        sentence_iterator=iter(lines * 20), model_writer=model, vocab_size=50, pad_id=0, bos_id=1, eos_id=2, unk_id=3,
+        user_defined_symbols=list(RESERVED[4:]), hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
     for side in ("source", "target"):
         (path / f"{side}.spm").write_bytes(model.getvalue())
     return Vocabulary(path, "vocabulary")
@@ -84,12 +76,9 @@ def make_trained(path: Path, family: str, network: Any, vocabulary: Vocabulary, 
 
 
 CONFIG = SystemConfig(
-    name="small",
-    family="stepwise",
-    source_language="de",
-    target_language="de",
+    name="small", family="stepwise", source_language="de", target_language="de",
     searches={"beam": StepwiseSearch(strategy="beam", beam_size=3)},
-)
+)  # fmt: skip
 
 
 def test_a_system_is_complete_and_reproducible(tmp_path: Path, parts: SystemInputs) -> None:

@@ -91,17 +91,12 @@ def test_the_tuned_penalty_is_applied_to_the_search(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("search", "has_one"),
     [
-        (BEAM, True),
-        (StepwiseSearch(), False),
-        (StepwiseSearch(strategy="sample"), False),
-        (DagSearch(strategy="beam"), True),
-        (DagSearch(strategy="viterbi"), True),
-        (DagSearch(strategy="joint-viterbi"), True),
-        (DagSearch(strategy="lookahead"), False),
-        (DagSearch(strategy="greedy"), False),
+        (BEAM, True), (StepwiseSearch(), False), (StepwiseSearch(strategy="sample"), False), (DagSearch(strategy="beam"), True),
+        (DagSearch(strategy="viterbi"), True), (DagSearch(strategy="joint-viterbi"), True),
+        (DagSearch(strategy="lookahead"), False), (DagSearch(strategy="greedy"), False),
     ],
     ids=lambda value: getattr(value, "label", ""),
-)
+)  # fmt: skip
 def test_searches_that_penalise_length(search: Any, has_one: bool) -> None:
     assert search.penalises_length == has_one
 

@@ -37,13 +37,9 @@ def mutual_information(name: str, parallel: str, sequential: str, step_size: int
             )
     loss = (other["log_probability"] - one["log_probability"]) / one["tokens"]
     return {
-        "name": name,
-        "parallel": parallel,
-        "sequential": sequential,
-        "step_size": step_size,
-        "nats_per_step": round(step_size * loss, 6),
-        "log10_ratio": round(loss / log(10), 6),
-    }
+        "name": name, "parallel": parallel, "sequential": sequential, "step_size": step_size,
+        "nats_per_step": round(step_size * loss, 6), "log10_ratio": round(loss / log(10), 6),
+    }  # fmt: skip
 
 
 def information_tables(information: Mapping[str, list[Json]], likelihood: Mapping[str, Mapping[str, Json]]) -> Iterator[Table]:
@@ -61,15 +57,10 @@ def information_tables(information: Mapping[str, list[Json]], likelihood: Mappin
             text_columns=3,
             rows=[
                 [
-                    pair["name"],
-                    pair["parallel"],
-                    pair["sequential"],
-                    str(pair["step_size"]),
-                    f"{found[pair['parallel']]['perplexity']:.3f}",
-                    f"{found[pair['sequential']]['perplexity']:.3f}",
-                    f"{pair['nats_per_step']:.3f}",
-                    f"{pair['log10_ratio']:.3f}",
+                    pair["name"], pair["parallel"], pair["sequential"], str(pair["step_size"]),
+                    f"{found[pair['parallel']]['perplexity']:.3f}", f"{found[pair['sequential']]['perplexity']:.3f}",
+                    f"{pair['nats_per_step']:.3f}", f"{pair['log10_ratio']:.3f}",
                 ]
                 for pair in pairs
             ],
-        )
+        )  # fmt: skip

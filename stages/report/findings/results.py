@@ -23,20 +23,10 @@ from stages.shared.scoring.rouge import ROUGE, f_measures, sentences, tokens_of
 from stages.shared.tasks import SUMMARIZATION, TASKS, TRANSLATION, Task
 
 NAMES = {
-    "bleu": "BLEU",
-    "chrf": "chrF++",
-    "ter": "TER",
-    "tokenized_bleu": "tok. BLEU",
-    "compound_split_bleu": "split BLEU",
-    "otem": "OTEM",
-    "utem": "UTEM",
-    "rouge1": "ROUGE-1",
-    "rouge2": "ROUGE-2",
-    "rougeL": "ROUGE-L",
-    "rougeLsum": "ROUGE-Lsum",
-    "comet": "COMET",
-    "perplexity": "perplexity",
-}
+    "bleu": "BLEU", "chrf": "chrF++", "ter": "TER", "tokenized_bleu": "tok. BLEU", "compound_split_bleu": "split BLEU",
+    "otem": "OTEM", "utem": "UTEM", "rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum",
+    "comet": "COMET", "perplexity": "perplexity",
+}  # fmt: skip
 
 """Display names of metrics, in the order of their columns."""
 

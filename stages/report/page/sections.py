@@ -20,14 +20,9 @@ def training(extras: Extras, task: Task) -> Section | None:
     if not extras.trainings:
         return None
     heads = [
-        "training",
-        "updates",
-        "epochs",
-        f"best valid. {NAMES[task.metric]}",
-        "best valid. loss",
-        "weights averaged",
+        "training", "updates", "epochs", f"best valid. {NAMES[task.metric]}", "best valid. loss", "weights averaged",
         "device-hours",
-    ]
+    ]  # fmt: skip
     rows = [
         [name, *_training_cells(report, task.metric), _hours(extras.costs.get(name))] for name, report in extras.trainings.items()
     ]

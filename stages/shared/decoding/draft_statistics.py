@@ -53,11 +53,8 @@ def summarise(tables: Iterable[pa.Table]) -> dict[str, Any] | None:
         return None
     positions = range(1, 1 + sum(name.startswith("proposed_") for name in sums))
     return {
-        "sentences": len(rates),
-        "tokens_per_pass": tokens / passes,
-        "passes": passes / len(rates),
-        "quantiles": quantiles(rates),
-        "accepted": sums["accepted"] / sums["drafted"] if sums["drafted"] else 0.0,
+        "sentences": len(rates), "tokens_per_pass": tokens / passes, "passes": passes / len(rates),
+        "quantiles": quantiles(rates), "accepted": sums["accepted"] / sums["drafted"] if sums["drafted"] else 0.0,
         "acceptance": [sums[f"accepted_{position}"] / sums[f"proposed_{position}"] for position in positions],
         "fell_back": sums["fell_back"] / len(rates),
-    }
+    }  # fmt: skip

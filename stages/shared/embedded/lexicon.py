@@ -99,23 +99,17 @@ def _person(english: str, *german: str, plural: str = "") -> Noun:
 
 
 PEOPLE = (
-    _person("man", "m Mann Männer", plural="men"),
-    _person("woman", "f Frau Frauen", plural="women"),
-    _person("child", "n Kind Kinder", plural="children"),
-    _person("girl", "n Mädchen Mädchen"),
-    _person("boy", "m Junge Jungen Jungen"),
-    _person("teacher", "m Lehrer Lehrer", "f Lehrerin Lehrerinnen"),
+    _person("man", "m Mann Männer", plural="men"), _person("woman", "f Frau Frauen", plural="women"),
+    _person("child", "n Kind Kinder", plural="children"), _person("girl", "n Mädchen Mädchen"),
+    _person("boy", "m Junge Jungen Jungen"), _person("teacher", "m Lehrer Lehrer", "f Lehrerin Lehrerinnen"),
     _person("doctor", "m Arzt Ärzte", "f Ärztin Ärztinnen"),
     _person("student", "m Student Studenten Studenten", "m Schüler Schüler"),
-    _person("neighbour", "m Nachbar Nachbarn Nachbarn", "f Nachbarin Nachbarinnen"),
-    _person("friend", "m Freund Freunde"),
-    _person("farmer", "m Bauer Bauern Bauern", "m Landwirt Landwirte"),
-    _person("guest", "m Gast Gäste"),
+    _person("neighbour", "m Nachbar Nachbarn Nachbarn", "f Nachbarin Nachbarinnen"), _person("friend", "m Freund Freunde"),
+    _person("farmer", "m Bauer Bauern Bauern", "m Landwirt Landwirte"), _person("guest", "m Gast Gäste"),
     _person("writer", "m Schriftsteller Schriftsteller", "m Autor Autoren"),
-    _person("grandmother", "f Großmutter Großmütter", "f Oma Omas"),
-    _person("sister", "f Schwester Schwestern"),
+    _person("grandmother", "f Großmutter Großmütter", "f Oma Omas"), _person("sister", "f Schwester Schwestern"),
     _person("brother", "m Bruder Brüder"),
-)
+)  # fmt: skip
 ANIMALS = (
     _noun("dog", "m Hund Hunde"),
     _noun("cat", "f Katze Katzen"),
@@ -123,32 +117,18 @@ ANIMALS = (
     _noun("bird", "m Vogel Vögel"),
 )
 THINGS = (
-    _noun("book", "n Buch Bücher"),
-    _noun("letter", "m Brief Briefe"),
-    _noun("newspaper", "f Zeitung Zeitungen"),
-    _noun("story", "f Geschichte Geschichten", "f Erzählung Erzählungen", plural="stories"),
-    _noun("picture", "n Bild Bilder"),
-    _noun("door", "f Tür Türen"),
-    _noun("window", "n Fenster Fenster"),
-    _noun("box", "f Kiste Kisten", "f Schachtel Schachteln", plural="boxes"),
-    _noun("suitcase", "m Koffer Koffer"),
-    _noun("shop", "m Laden Läden", "n Geschäft Geschäfte"),
-    _noun("lamp", "f Lampe Lampen"),
-    _noun("computer", "m Computer Computer", "m Rechner Rechner"),
-    _noun("phone", "n Telefon Telefone", "n Handy Handys"),
-    _noun("car", "n Auto Autos", "m Wagen Wagen"),
-    _noun("bicycle", "n Fahrrad Fahrräder", "n Rad Räder"),
-    _noun("table", "m Tisch Tische"),
-    _noun("coat", "m Mantel Mäntel"),
-    _noun("bag", "f Tasche Taschen"),
-    _noun("key", "m Schlüssel Schlüssel"),
-    _noun("flower", "f Blume Blumen"),
-    _noun("apple", "m Apfel Äpfel"),
-    _noun("cake", "m Kuchen Kuchen"),
-    _noun("house", "n Haus Häuser"),
-    _noun("village", "n Dorf Dörfer"),
+    _noun("book", "n Buch Bücher"), _noun("letter", "m Brief Briefe"), _noun("newspaper", "f Zeitung Zeitungen"),
+    _noun("story", "f Geschichte Geschichten", "f Erzählung Erzählungen", plural="stories"), _noun("picture", "n Bild Bilder"),
+    _noun("door", "f Tür Türen"), _noun("window", "n Fenster Fenster"),
+    _noun("box", "f Kiste Kisten", "f Schachtel Schachteln", plural="boxes"), _noun("suitcase", "m Koffer Koffer"),
+    _noun("shop", "m Laden Läden", "n Geschäft Geschäfte"), _noun("lamp", "f Lampe Lampen"),
+    _noun("computer", "m Computer Computer", "m Rechner Rechner"), _noun("phone", "n Telefon Telefone", "n Handy Handys"),
+    _noun("car", "n Auto Autos", "m Wagen Wagen"), _noun("bicycle", "n Fahrrad Fahrräder", "n Rad Räder"),
+    _noun("table", "m Tisch Tische"), _noun("coat", "m Mantel Mäntel"), _noun("bag", "f Tasche Taschen"),
+    _noun("key", "m Schlüssel Schlüssel"), _noun("flower", "f Blume Blumen"), _noun("apple", "m Apfel Äpfel"),
+    _noun("cake", "m Kuchen Kuchen"), _noun("house", "n Haus Häuser"), _noun("village", "n Dorf Dörfer"),
     _noun("city", "f Stadt Städte", plural="cities"),
-)
+)  # fmt: skip
 NOUNS = {noun.singular: noun for noun in PEOPLE + ANIMALS + THINGS}
 
 
@@ -204,7 +184,7 @@ TRANSITIVE = (
     _verb("visit, visits, visited", "besuchen besucht besucht", direct=_PEOPLE),
     _verb("know, knows, knew", "kennen kennt gekannt", direct=_PEOPLE, place=False),
     _verb("love, loves, loved", "lieben liebt geliebt", direct=_BEINGS, place=False),
-)
+)  # fmt: skip
 INTRANSITIVE = (
     _verb("sleep, sleeps, slept", "schlafen schläft geschlafen"),
     _verb("work, works, worked", "arbeiten arbeitet gearbeitet", manner=True),
@@ -284,24 +264,15 @@ PLACES = (
     Adverb("at school", ("in der Schule",)),
 )
 PERSON_ADJECTIVES = (
-    Adjective("old", ("alt",)),
-    Adjective("young", ("jung",)),
-    Adjective("small", ("klein",)),
-    Adjective("tired", ("müd",)),
-    Adjective("friendly", ("freundlich", "nett")),
-    Adjective("clever", ("klug", "schlau")),
+    Adjective("old", ("alt",)), Adjective("young", ("jung",)), Adjective("small", ("klein",)), Adjective("tired", ("müd",)),
+    Adjective("friendly", ("freundlich", "nett")), Adjective("clever", ("klug", "schlau")),
     Adjective("famous", ("berühmt", "bekannt")),
-)
+)  # fmt: skip
 THING_ADJECTIVES = (
-    Adjective("old", ("alt",)),
-    Adjective("new", ("neu",)),
-    Adjective("small", ("klein",)),
-    Adjective("big", ("groß",)),
-    Adjective("red", ("rot",)),
-    Adjective("green", ("grün",)),
-    Adjective("heavy", ("schwer",)),
+    Adjective("old", ("alt",)), Adjective("new", ("neu",)), Adjective("small", ("klein",)), Adjective("big", ("groß",)),
+    Adjective("red", ("rot",)), Adjective("green", ("grün",)), Adjective("heavy", ("schwer",)),
     Adjective("strange", ("seltsam", "merkwürdig")),
-)
+)  # fmt: skip
 
 THE = Determiner("the", "", "definite")
 A = Determiner("a", "ein", "ein")
@@ -309,24 +280,16 @@ NO = Determiner("a", "kein", "ein")
 """The determiner `a` in a negated German clause."""
 EVERY = Determiner("every", "jed", "demonstrative")
 SINGULAR_DETERMINERS = (
-    *(THE,) * 4,
-    *(A,) * 3,
-    Determiner("this", "dies", "demonstrative"),
-    Determiner("my", "mein", "ein"),
-    Determiner("his", "sein", "ein"),
-    Determiner("her", "ihr", "ein"),
-)
+    *(THE,) * 4, *(A,) * 3, Determiner("this", "dies", "demonstrative"), Determiner("my", "mein", "ein"),
+    Determiner("his", "sein", "ein"), Determiner("her", "ihr", "ein"),
+)  # fmt: skip
 THE_PLURAL = Determiner("the", "", "definite", plural=True)
 PLURAL_DETERMINERS = (
-    *(THE_PLURAL,) * 4,
-    Determiner("these", "dies", "demonstrative", plural=True),
-    Determiner("many", "viel", "strong", plural=True),
-    Determiner("some", "einig", "strong", plural=True),
-    Determiner("two", "zwei", "fixed", plural=True),
-    Determiner("three", "drei", "fixed", plural=True),
-    Determiner("my", "mein", "ein", plural=True),
-    Determiner("her", "ihr", "ein", plural=True),
-)
+    *(THE_PLURAL,) * 4, Determiner("these", "dies", "demonstrative", plural=True),
+    Determiner("many", "viel", "strong", plural=True), Determiner("some", "einig", "strong", plural=True),
+    Determiner("two", "zwei", "fixed", plural=True), Determiner("three", "drei", "fixed", plural=True),
+    Determiner("my", "mein", "ein", plural=True), Determiner("her", "ihr", "ein", plural=True),
+)  # fmt: skip
 VAGUE = frozenset({"a", "many", "some", "two", "three", "every"})
 """Determiners whose meaning in a negated clause depends on the position of the negation."""
 

@@ -28,32 +28,13 @@ DASHES: tuple[tuple[float, ...], ...] = ((), (4, 2), (1, 1.5), (5, 1.5, 1, 1.5))
 """Lengths of strokes and gaps in the lines of a system's searches, in order, in widths of the line; empty: a solid line."""
 
 STYLE = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "fewstep",
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "axes.edgecolor": RULE,
-    "axes.labelcolor": MUTED,
-    "axes.titlecolor": INK,
-    "axes.titlesize": 10.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": RULE,
-    "grid.linewidth": 0.6,
-    "text.color": INK,
-    "xtick.color": RULE,
-    "ytick.color": RULE,
-    "xtick.labelcolor": MUTED,
-    "ytick.labelcolor": MUTED,
-    "legend.frameon": False,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "savefig.facecolor": "none",
-}
+    "svg.fonttype": "none", "svg.hashsalt": "fewstep", "font.family": "sans-serif", "font.size": 10, "axes.edgecolor": RULE,
+    "axes.labelcolor": MUTED, "axes.titlecolor": INK, "axes.titlesize": 10.5, "axes.titleweight": "bold",
+    "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+    "axes.axisbelow": True, "grid.color": RULE, "grid.linewidth": 0.6, "text.color": INK, "xtick.color": RULE,
+    "ytick.color": RULE, "xtick.labelcolor": MUTED, "ytick.labelcolor": MUTED, "legend.frameon": False,
+    "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none",
+}  # fmt: skip
 
 
 def key(figure: Figure, marks: Sequence[Any], names: Sequence[str]) -> None:

@@ -106,13 +106,9 @@ def _over_or_under(name: str, hypotheses: Sequence[str], references: Sequence[Se
     value = function([words(text) for text in hypotheses], [[words(text) for text in texts] for texts in references])
     counts = {len(texts) for texts in references}
     signature = {
-        "nrefs": "var" if len(counts) > 1 else str(max(counts, default=1)),
-        "case": "lc" if how.lowercase else "mixed",
-        "tok": how.tokenizer,
-        "order": str(order),
-        "smooth": "none",
-        "version": sacrebleu.__version__,
-    }
+        "nrefs": "var" if len(counts) > 1 else str(max(counts, default=1)), "case": "lc" if how.lowercase else "mixed",
+        "tok": how.tokenizer, "order": str(order), "smooth": "none", "version": sacrebleu.__version__,
+    }  # fmt: skip
     return {"score": round(100 * value, 4), "signature": "|".join(f"{key}:{value}" for key, value in signature.items())}
 
 

@@ -65,16 +65,14 @@ def test_a_wrong_config_ends_with_2_and_all_problems_without_traceback(tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["plan"], "CONFIG"),
-        (["pln"], "pln"),
-        (["plan", "--sett", "x", DEMO], "--sett"),
+        (["plan"], "CONFIG"), (["pln"], "pln"), (["plan", "--sett", "x", DEMO], "--sett"),
         (["plan", "none.yaml"], "none.yaml: expected a readable YAML file"),
         (["plan", DEMO, "--until", "nothing"], "--until: expected a step or a stage of the plan (corpus:validation, "),
         (["plan", str(ROOT / "configs/multi30k/base.yaml"), "--set", "corpus.train.source=none.en"], "none.en: expected"),
         (["status", "nothing"], "nothing: expected a run of store"),
         (["translate", "nothing"], "nothing: expected a run of store"),
     ],
-)
+)  # fmt: skip
 def test_what_a_user_got_wrong_ends_with_2(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

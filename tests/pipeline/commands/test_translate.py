@@ -139,7 +139,7 @@ def test_text_in_another_encoding_is_refused_after_the_lines_before_it(encoding:
         ("名前\n".encode("iso2022_jp"), "ISO-2022; convert it first"),
     ],
     ids=["gzip", "bzip2", "xz", "zstd", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "iso-2022"],
-)
+)  # fmt: skip
 def test_packed_and_wide_text_is_refused(data: bytes, kind: str) -> None:
     message, output = refused(data)
     assert message.startswith("input: expected ")

@@ -213,14 +213,12 @@ def test_size_fills_in_what_is_not_stated(tmp_path: Path) -> None:
 
 def test_searches_have_short_forms(tmp_path: Path) -> None:
     forms = {
-        "greedy": [StepwiseSearch()],
-        "[beam, greedy]": [StepwiseSearch(strategy="beam"), StepwiseSearch()],
-        "{beam: {}}": [StepwiseSearch(strategy="beam")],
-        "{beam:}": [StepwiseSearch(strategy="beam")],
+        "greedy": [StepwiseSearch()], "[beam, greedy]": [StepwiseSearch(strategy="beam"), StepwiseSearch()],
+        "{beam: {}}": [StepwiseSearch(strategy="beam")], "{beam:}": [StepwiseSearch(strategy="beam")],
         "{beam: {beam_size: 4, length_penalty: 0}}": [StepwiseSearch(strategy="beam", beam_size=4, length_penalty=0.0)],
         "[{strategy: beam, beam_size: 2}]": [StepwiseSearch(strategy="beam", beam_size=2)],
         "{beam_size: 2}": [StepwiseSearch(beam_size=2)],
-    }
+    }  # fmt: skip
     for text, expected in forms.items():
         assert list(load(tmp_path, f"systems: {{a: {{search: {text}}}}}").systems["a"].search.values()) == expected
         if len(expected) == 1:
@@ -306,13 +304,10 @@ BEAM = st.fixed_dictionaries(
 SEARCH = st.sampled_from(["greedy", "beam"]) | BEAM.map(lambda options: {"beam": {"beam_size": 3, **options}})
 
 NETWORK = {
-    "size": st.sampled_from(["tiny", "base", "big"]),
-    "width": st.integers(1, 9).map(lambda n: 144 * n),
+    "size": st.sampled_from(["tiny", "base", "big"]), "width": st.integers(1, 9).map(lambda n: 144 * n),
     "heads": st.sampled_from([1, 2, 3, 4, 6, 8, 16]).filter(lambda h: 144 % h == 0 and 128 % h == 0),
-    "decoder_layers": st.integers(1, 9),
-    "dropout": st.floats(0, 0.99),
-    "training": TRAINING,
-}
+    "decoder_layers": st.integers(1, 9), "dropout": st.floats(0, 0.99), "training": TRAINING,
+}  # fmt: skip
 
 SEARCHES = SEARCH | st.lists(SEARCH, min_size=1, unique_by=lambda s: str(s) if isinstance(s, str) else "beam3", max_size=3)
 

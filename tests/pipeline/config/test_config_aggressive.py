@@ -275,11 +275,8 @@ def test_the_drafter_of_the_paper_among_others_on_multi30k_is_trained_as_the_pap
     drafter, verifier = config.systems["paper"], network_of(config, "distilled")
     assert isinstance(drafter, AggressiveSystem)
     assert (drafter.drafting, drafter.encoder, drafter.prefix_attention, drafter.data) == (
-        "parallel",
-        "separate",
-        "all",
-        "distilled",
-    )
+        "parallel", "separate", "all", "distilled",
+    )  # fmt: skip
     assert (drafter.soft_copy, drafter.layer_positions, drafter.prefixes) == (True, True, 1)
     assert (drafter.initial_weights, drafter.copied_weights) == ("verifier", "encoder")
     assert (drafter.glancing_ratio, drafter.glancing_ratio_end) == (0.5, 0.3)

@@ -29,14 +29,12 @@ CHAIN = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1,
         ("\n".join(" " * n + "a:" for n in range(1000)), "more than 64 levels of nesting"),
         ('name: "\\U00110000"', "expected YAML"),
         ('store: {path: "a\\0b"}', "expected no control character and no lone surrogate, got '\\x00' at character 2"),
-        ('store: {path: "\\ud800"}', "got '\\ud800' at character 1"),
-        ('"a\\0b": 1', "expected no control character"),
+        ('store: {path: "\\ud800"}', "got '\\ud800' at character 1"), ('"a\\0b": 1', "expected no control character"),
         (f"store: {{path: {'x' * 5000}}}", "store.path: expected at most 4096 characters, got 5,000"),
         (f"name: {'x' * 300}", "c.yaml:1: name: expected at most 64 characters"),
-        (f"systems: {{{'x' * 300}: {{}}}}", "expected at most 64 characters"),
-        ("base: " + "x" * 300, "base: expected a file"),
+        (f"systems: {{{'x' * 300}: {{}}}}", "expected at most 64 characters"), ("base: " + "x" * 300, "base: expected a file"),
     ],
-)
+)  # fmt: skip
 def test_oversized_configs_are_refused(tmp_path: Path, text: str, problem: str) -> None:
     problems = wrong(tmp_path, text)
     assert any(problem in line for line in problems)

@@ -30,29 +30,9 @@ HOSTILE: tuple[Any, ...] = (
 """Values that take the place of others."""
 
 TOKENS = (
-    "\t",
-    ":",
-    "- ",
-    "{",
-    "}",
-    "[",
-    "]",
-    "&a ",
-    "*a",
-    "!!python/none ",
-    "!!int ",
-    "|",
-    ">",
-    "#",
-    "'",
-    '"',
-    "\\",
-    "?",
-    "%",
-    "\x00",
-    "é",
-    "\x85",
-)
+    "\t", ":", "- ", "{", "}", "[", "]", "&a ", "*a", "!!python/none ", "!!int ", "|", ">", "#", "'", '"', "\\", "?", "%",
+    "\x00", "é", "\x85",
+)  # fmt: skip
 
 """Pieces that are put into a text."""
 
@@ -76,15 +56,9 @@ def mutated(text: str, others: list[str], chance: random.Random) -> tuple[bytes,
 
 
 KEYS = (
-    "systems",
-    "systems.autoregressive",
-    "defaults.training.updates",
-    "corpus.train",
-    "name",
-    "benchmark",
-    "defaults.search",
+    "systems", "systems.autoregressive", "defaults.training.updates", "corpus.train", "name", "benchmark", "defaults.search",
     "a.b.c",
-)
+)  # fmt: skip
 
 
 def _hostile(chance: random.Random) -> Any:
@@ -147,15 +121,9 @@ def _with_changed_text(data: bytes, chance: random.Random) -> bytes:
 ROOT = Path(__file__).resolve().parents[3]
 
 NAMES = (
-    "demo.yaml",
-    "quickstart.yaml",
-    "summarization.yaml",
-    "sweeps/orders.yaml",
-    "sweeps/candidates.yaml",
-    "multi30k/aggressive.yaml",
-    "multi30k/lattice.yaml",
-    "papers/aspec-ja-en-double-token.yaml",
-)
+    "demo.yaml", "quickstart.yaml", "summarization.yaml", "sweeps/orders.yaml", "sweeps/candidates.yaml",
+    "multi30k/aggressive.yaml", "multi30k/lattice.yaml", "papers/aspec-ja-en-double-token.yaml",
+)  # fmt: skip
 
 SECONDS = 60
 

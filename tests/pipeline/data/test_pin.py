@@ -127,14 +127,9 @@ def test_a_fetched_config_needs_no_network(config: Path, site: Site, capsys: pyt
     assert main(["data", "fetch", str(config), "--set", "store.offline=true"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [
-        "text",
-        "corpus.train",
-        "corpus.train",
-        "corpus.validation",
-        *["distillation"] * 2,
-        "vocabulary.source_pieces",
+        "text", "corpus.train", "corpus.train", "corpus.validation", *["distillation"] * 2, "vocabulary.source_pieces",
         "evaluation.contrastive_pairs",
-    ]
+    ]  # fmt: skip
     asked = len(site.requests)
     assert main(["plan", str(config), "--set", "store.offline=true"]) == 0
     assert len(site.requests) == asked

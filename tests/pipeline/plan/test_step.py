@@ -182,12 +182,9 @@ def test_a_new_option_with_its_default_value_does_not_change_fingerprints() -> N
 
 def test_stage_version_config_and_inputs_change_the_fingerprint() -> None:
     keys = [
-        fingerprint("s", 1, Old(), ()),
-        fingerprint("t", 1, Old(), ()),
-        fingerprint("s", 2, Old(), ()),
-        fingerprint("s", 1, Old(size=4), ()),
-        fingerprint("s", 1, Old(), (Artifact(Path("/a"), "1"),)),
-    ]
+        fingerprint("s", 1, Old(), ()), fingerprint("t", 1, Old(), ()), fingerprint("s", 2, Old(), ()),
+        fingerprint("s", 1, Old(size=4), ()), fingerprint("s", 1, Old(), (Artifact(Path("/a"), "1"),)),
+    ]  # fmt: skip
     assert len(set(keys)) == len(keys)
 
 

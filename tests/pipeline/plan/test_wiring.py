@@ -79,11 +79,8 @@ def test_students_are_trained_on_the_teachers_translations(tmp_path: Path) -> No
     assert {"encode:raw", "encode:distilled"} <= needs(plan, "train:both")
     assert needs(plan, "system:autoregressive/default") == {"train:teacher", "vocabulary:joint"}
     assert needs(plan, "system:autoregressive") == {
-        "system:autoregressive/default",
-        "train:teacher",
-        "tune:autoregressive/beam",
-        "vocabulary:joint",
-    }
+        "system:autoregressive/default", "train:teacher", "tune:autoregressive/beam", "vocabulary:joint",
+    }  # fmt: skip
 
 
 def test_analyses_use_systems_and_are_inputs_of_the_report(tmp_path: Path) -> None:

@@ -77,12 +77,8 @@ def test_an_exclusive_step_waits_for_all_resources() -> None:
 
 
 TOO_MUCH = [
-    Resources(cpus=4),
-    Resources(workers=3, cpus=1),
-    Resources(gpus=1),
-    Resources(custom={"spot": 1}),
-    Resources(memory_gib=1),
-]
+    Resources(cpus=4), Resources(workers=3, cpus=1), Resources(gpus=1), Resources(custom={"spot": 1}), Resources(memory_gib=1),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("asked", TOO_MUCH)

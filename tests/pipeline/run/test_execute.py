@@ -156,19 +156,10 @@ def attempt(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> St
     begin_attempt(step.directory, lease)
     monkeypatch.setenv("NODE", str(tmp_path / "node"))
     return StepAttempt(
-        step=step,
-        store=store.root,
-        run_id="r",
-        id="d-1",
-        resources=Resources(workers=1, cpus=1),
-        log=tmp_path / "log",
-        checkpoint_seconds=1.0,
-        num_shares=1,
-        microbatch_tokens=0,
-        silence_seconds=60.0,
-        mirror=f"file://{tmp_path}/mirror",
+        step=step, store=store.root, run_id="r", id="d-1", resources=Resources(workers=1, cpus=1), log=tmp_path / "log",
+        checkpoint_seconds=1.0, num_shares=1, microbatch_tokens=0, silence_seconds=60.0, mirror=f"file://{tmp_path}/mirror",
         node_store="$NODE/store",
-    )
+    )  # fmt: skip
 
 
 def test_a_step_runs_in_the_store_of_its_machine(attempt: StepAttempt, store: Store, tmp_path: Path) -> None:

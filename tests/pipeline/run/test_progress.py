@@ -30,12 +30,9 @@ def report(run: Run, done: int, moment: float, attempt: str = "a-1", total: int 
     """Write the progress report of a step at a chosen time."""
     directory = run.store / "train" / "traintrain.partial"
     context = StepContext(
-        directory=directory,
-        attempt=attempt,
-        workers=LocalWorkers(),
-        resources=Resources(workers=1, cpus=1),
+        directory=directory, attempt=attempt, workers=LocalWorkers(), resources=Resources(workers=1, cpus=1),
         shard_cache=run.store / "shards",
-    )
+    )  # fmt: skip
     with patch.object(step_context, "time", SimpleNamespace(time=lambda: moment)):
         context.progress(done, total, "updates")
 
@@ -159,14 +156,10 @@ def test_events_are_printed_as_lines(run: Run) -> None:
         event(run, "run_finished", now, status="failed")
     clock = time.strftime("%H:%M:%S", time.localtime(now))
     assert output.getvalue().splitlines() == [
-        f"{clock} corpus:x hit",
-        f"{clock} train:x started",
-        f"{clock} train:x retried (attempt 2): a worker died",
-        f"{clock} train:x started (attempt 2)",
-        f"{clock} train:x done in 1m02s",
-        f"{clock} score:x waits: another driver works on it",
-        f"{clock} score:x failed: boom",
-    ]
+        f"{clock} corpus:x hit", f"{clock} train:x started", f"{clock} train:x retried (attempt 2): a worker died",
+        f"{clock} train:x started (attempt 2)", f"{clock} train:x done in 1m02s",
+        f"{clock} score:x waits: another driver works on it", f"{clock} score:x failed: boom",
+    ]  # fmt: skip
 
 
 def test_progress_lines_are_at_least_ten_seconds_apart(run: Run) -> None:
@@ -205,43 +198,32 @@ def recorded(time: float, kind: str, step: str = "", **values: object) -> dict[s
 def test_spans_are_hits_computed_failed_lost_and_running_steps() -> None:
     found = spans(
         [
-            recorded(1, "run_started", first=True),
-            recorded(2, "step_hit", "corpus:train"),
+            recorded(1, "run_started", first=True), recorded(2, "step_hit", "corpus:train"),
             recorded(3, "step_started", "train:a", step_attempt="1-1"),
             recorded(4, "step_started", "train:b", step_attempt="1-2"),
             recorded(5, "step_retried", "train:b", step_attempt="1-2"),
-            recorded(6, "step_started", "train:b", step_attempt="1-3"),
-            recorded(9, "run_started", first=False),
-            recorded(10, "step_failed", "train:b"),
-            recorded(20, "run_started", first=True),
-            recorded(21, "step_started", "train:a", step_attempt="3-1"),
-            recorded(30, "step_done", "train:a"),
+            recorded(6, "step_started", "train:b", step_attempt="1-3"), recorded(9, "run_started", first=False),
+            recorded(10, "step_failed", "train:b"), recorded(20, "run_started", first=True),
+            recorded(21, "step_started", "train:a", step_attempt="3-1"), recorded(30, "step_done", "train:a"),
             recorded(31, "step_started", "report:run", step_attempt="3-2"),
         ],
         now=33,
-    )
+    )  # fmt: skip
     assert found == (
-        StepSpan("corpus:train", 2, 2, "hit"),
-        StepSpan("train:a", 3, 10, "lost"),
-        StepSpan("train:b", 4, 5, "lost"),
-        StepSpan("train:b", 6, 10, "failed"),
-        StepSpan("train:a", 21, 30, "done"),
-        StepSpan("report:run", 31, 33, "running"),
-    )
+        StepSpan("corpus:train", 2, 2, "hit"), StepSpan("train:a", 3, 10, "lost"), StepSpan("train:b", 4, 5, "lost"),
+        StepSpan("train:b", 6, 10, "failed"), StepSpan("train:a", 21, 30, "done"), StepSpan("report:run", 31, 33, "running"),
+    )  # fmt: skip
 
 
 def test_an_attempt_ends_when_another_driver_takes_its_step_over() -> None:
     found = spans(
         [
-            recorded(1, "run_started", first=True),
-            recorded(2, "step_started", "train:a", step_attempt="1-1"),
-            recorded(3, "run_started", first=False),
-            recorded(5, "step_started", "train:a", step_attempt="2-1"),
-            recorded(6, "step_retried", "train:a", step_attempt="1-1"),
-            recorded(9, "step_done", "train:a", step_attempt="2-1"),
+            recorded(1, "run_started", first=True), recorded(2, "step_started", "train:a", step_attempt="1-1"),
+            recorded(3, "run_started", first=False), recorded(5, "step_started", "train:a", step_attempt="2-1"),
+            recorded(6, "step_retried", "train:a", step_attempt="1-1"), recorded(9, "step_done", "train:a", step_attempt="2-1"),
         ],
         now=10,
-    )
+    )  # fmt: skip
     assert found == (StepSpan("train:a", 2, 5, "lost"), StepSpan("train:a", 5, 9, "done"))
 
 
@@ -262,13 +244,9 @@ def test_what_a_later_attempt_continues_is_kept_and_the_rest_lost() -> None:
         now=300,
     )
     assert found == (
-        StepSpan("train:a", 10, 28, "kept"),
-        StepSpan("train:a", 28, 40, "lost"),
-        StepSpan("train:a", 41, 95, "kept"),
-        StepSpan("train:b", 41, 100, "lost"),
-        StepSpan("train:a", 95, 100, "lost"),
-        StepSpan("train:a", 201, 210, "kept"),
-    )
+        StepSpan("train:a", 10, 28, "kept"), StepSpan("train:a", 28, 40, "lost"), StepSpan("train:a", 41, 95, "kept"),
+        StepSpan("train:b", 41, 100, "lost"), StepSpan("train:a", 95, 100, "lost"), StepSpan("train:a", 201, 210, "kept"),
+    )  # fmt: skip
 
 
 def test_a_run_without_events_has_no_spans(tmp_path: Path) -> None:

@@ -244,21 +244,13 @@ def test_names_of_downloads_keep_the_suffix_of_compression(store: Store) -> None
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("s3://bucket/a/b", None),
-        ("s3://bucket/a?region=eu-west-1&endpoint_override=localhost:9000&scheme=http", None),
-        ("file:///mnt/mirror", None),
-        ("gs://bucket", None),
-        ("s3://user:secret@bucket/a", "without user, password"),
-        ("s3://user@bucket/a", "without user, password"),
-        ("s3://bucket/a?secret_key=abc", "without user, password"),
-        ("https://host/a?X-Amz-Signature=abc", "of the form"),
-        ("s3://bucket/a?anonymous=true", "no other options"),
-        ("s3://bucket/a#b", "without #"),
-        ("s3:///a", "of the form"),
-        ("/mnt/mirror", "of the form"),
-        ("http://[", "a URL"),
+        ("s3://bucket/a/b", None), ("s3://bucket/a?region=eu-west-1&endpoint_override=localhost:9000&scheme=http", None),
+        ("file:///mnt/mirror", None), ("gs://bucket", None), ("s3://user:secret@bucket/a", "without user, password"),
+        ("s3://user@bucket/a", "without user, password"), ("s3://bucket/a?secret_key=abc", "without user, password"),
+        ("https://host/a?X-Amz-Signature=abc", "of the form"), ("s3://bucket/a?anonymous=true", "no other options"),
+        ("s3://bucket/a#b", "without #"), ("s3:///a", "of the form"), ("/mnt/mirror", "of the form"), ("http://[", "a URL"),
     ],
-)
+)  # fmt: skip
 def test_urls_of_mirrors(text: str, expected: str | None) -> None:
     got = expected_url(text, MIRROR_SCHEMES)
     assert got is None if expected is None else got is not None and expected in got
@@ -289,7 +281,7 @@ def test_errors_do_not_contain_credentials(monkeypatch: pytest.MonkeyPatch) -> N
         ("http://host/x mail me@there", "http://host/x mail me@there"),
         ("sqlite:////data/mlflow.db", "sqlite:////data/mlflow.db"),
     ],
-)
+)  # fmt: skip
 def test_credentials_in_urls_are_masked(text: str, shown: str) -> None:
     assert masked(text) == shown
 

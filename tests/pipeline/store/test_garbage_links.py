@@ -36,22 +36,18 @@ def littered(root: Path) -> Store:
     finished, unfinished = store.directory("train", A), store.directory("train", D)
     files = {
         **{store.directory(stage, digest) / "model": "m" for stage, digest in (("train", A), ("train", B), ("ngram", C))},
-        finished / "checkpoints/100/state": "s",
-        finished.with_name(f"{B}.partial-x") / "model": "m",
-        finished.with_name(f"{B}.01234567.removed") / "model": "m",
-        finished.with_name(f"{B}.01234567.fetching") / "model": "m",
+        finished / "checkpoints/100/state": "s", finished.with_name(f"{B}.partial-x") / "model": "m",
+        finished.with_name(f"{B}.01234567.removed") / "model": "m", finished.with_name(f"{B}.01234567.fetching") / "model": "m",
         unfinished.with_name(f"{D}.partial-x") / "model.x.tmp": "m",
         unfinished.with_name(f"{D}.partial-x") / "checkpoints/ray-x/state": "s",
         finished.with_name(f"{A}.lease-1"): json.dumps({"owner": "x", "seconds": 0, "renewals": 0, "released": 1}),
-        store.shard_cache / f"{A * 2}.arrow": "s",
-        store.shard_cache / f"{B * 2}.arrow.x.tmp": "s",
-        store.root / "downloads" / (A * 2) / "text.gz": "t",
-        store.root / "downloads" / f"{A}.part": "t",
+        store.shard_cache / f"{A * 2}.arrow": "s", store.shard_cache / f"{B * 2}.arrow.x.tmp": "s",
+        store.root / "downloads" / (A * 2) / "text.gz": "t", store.root / "downloads" / f"{A}.part": "t",
         record_file(store, "https://host/a"): json.dumps({"url": "https://host/a", "sha256": A * 2}),
         store.root / "verified" / f"train-{C}.json": "{}",
         store.root / "digests" / text_digest("/nowhere/text"): json.dumps({"stamp": ["/nowhere/text"]}),
         store.runs / "one/run.json.x.tmp": "{}",
-    }
+    }  # fmt: skip
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

@@ -290,14 +290,9 @@ def simplest(pairs: Sequence[tuple[str, str]], excluded: list[str]) -> tuple[lis
 
 
 @given(
-    pairs=DRAWN_PAIRS,
-    cut=st.integers(0, 40),
-    packed=st.booleans(),
-    piece_rows=st.integers(1, 50),
-    block=st.integers(1, 30),
-    partition=st.integers(1, 20),
-    workers=st.integers(1, 4),
-)
+    pairs=DRAWN_PAIRS, cut=st.integers(0, 40), packed=st.booleans(), piece_rows=st.integers(1, 50), block=st.integers(1, 30),
+    partition=st.integers(1, 20), workers=st.integers(1, 4),
+)  # fmt: skip
 def test_any_pieces_and_workers_give_the_bytes_of_one_process(
     tmp_path_factory: pytest.TempPathFactory,
     excluded: Text,

@@ -81,30 +81,19 @@ class Maker:
         path, draw = self.root / "benchmark", random.Random(1)
         timings = [
             RoundTimings(
-                n,
-                entry,
-                [ms * draw.lognormvariate(0, 0.25) for _ in range(100)],
-                tokenisation_ms=[0.1] * 100,
-                detokenisation_ms=[0.1] * 100,
-                batch_seconds={32: ms / 60},
-                tokens=1300,
-                steps=1400,
+                n, entry, [ms * draw.lognormvariate(0, 0.25) for _ in range(100)], tokenisation_ms=[0.1] * 100,
+                detokenisation_ms=[0.1] * 100, batch_seconds={32: ms / 60}, tokens=1300, steps=1400,
             )
             for n in range(3)
             for entry, ms in slow.items()
-        ]
+        ]  # fmt: skip
         baseline = next(iter(slow))
         protocol = {"sentences": 100, "rounds": 3, "batch_size": 32, "batch_sizes": [32], "baseline": baseline}
         protocol["matched_baselines"] = dict.fromkeys(slow)
         where = {
-            "device": "cpu",
-            "cpu": "Example CPU <1>",
-            "cpus": 2,
-            "threads": 2,
-            "precision": "float32",
-            "torch": "2",
+            "device": "cpu", "cpu": "Example CPU <1>", "cpus": 2, "threads": 2, "precision": "float32", "torch": "2",
             "load_average": [0.1, 0.2],
-        }
+        }  # fmt: skip
         figures = summarise(timings, baseline)
         context = context_in(path)
         record = {"protocol": protocol, "environment": where, "entries": figures, "by_sentence": by_sentence(timings, baseline)}
@@ -220,14 +209,9 @@ def make_analysed_report(root: Path, inputs: ReportInputs) -> StepContext:
     def dag_analysis(text: str, drawn: int) -> DagAnalysis:
         context = context_in(root / f"dag.{text}")
         one = {
-            "sentences": 60,
-            "impossible": 2,
-            "aligned": 58,
-            "tokens": 1000,
-            "correct": 250,
-            "correct_ends": 100,
+            "sentences": 60, "impossible": 2, "aligned": 58, "tokens": 1000, "correct": 250, "correct_ends": 100,
             "spread": 3.456,
-        }
+        }  # fmt: skip
         vertices = {"vertices": 400, "likely": 80, "confident": 100, "vague": 40, "joint": [[4] * 10] * 10}
         found = {**one, **vertices, "out_degrees": {"1": 30, "2": 90}}
         context.write_json(
@@ -250,24 +234,14 @@ def make_analysed_report(root: Path, inputs: ReportInputs) -> StepContext:
     for item in inputs.evaluated:
         context = context_in(root / f"{item.system}.{item.search}")
         config = ScoreConfig(
-            target_language="de",
-            metrics=("bleu", "otem", "utem"),
-            head_and_tail=True,
-            long_sentences=5,
-            length_bins=(12, 13),
-        )
+            target_language="de", metrics=("bleu", "otem", "utem"), head_and_tail=True, long_sentences=5, length_bins=(12, 13),
+        )  # fmt: skip
         score(ScoreInputs(item.hypotheses, inputs.tests["demo"]), config, context)
         if item.search == "greedy":
             found = {
-                "samples": 3,
-                "sentences": 60,
-                "left_out": 0,
-                "bleu_by_rank": [50, 40, 30],
-                "bleu": 40.0,
-                "pairwise_bleu": 71.5,
-                "oracle_bleu": 61.25,
-                "matched": {"references": 2.5, "bleu": 44.75, "covered": 1.5},
-            }
+                "samples": 3, "sentences": 60, "left_out": 0, "bleu_by_rank": [50, 40, 30], "bleu": 40.0, "pairwise_bleu": 71.5,
+                "oracle_bleu": 61.25, "matched": {"references": 2.5, "bleu": 44.75, "covered": 1.5},
+            }  # fmt: skip
             context.write_json(context.directory / "diversity.json", found)
             parts = {"tokens": (3, 400), "words": (2, 300), "reference_tokens": (5, 1250), "reference_words": (1, 1000)}
             repetition = {unit: {"repeated": part, "total": whole} for unit, (part, whole) in parts.items()}

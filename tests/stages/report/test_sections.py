@@ -176,12 +176,9 @@ def seed_row(system: str, search: str, bleu: float, **others: float) -> Row:
 
 def test_statistics_are_those_of_the_same_search_of_each_seed() -> None:
     rows = [
-        seed_row("a", "greedy", 30.0, chrf=50.0),
-        seed_row("a", "beam", 40.0),
-        seed_row("b", "greedy", 99.0),
-        seed_row("a-seed2", "greedy", 32.0),
-        seed_row("a-seed2", "beam", 40.0),
-    ]
+        seed_row("a", "greedy", 30.0, chrf=50.0), seed_row("a", "beam", 40.0), seed_row("b", "greedy", 99.0),
+        seed_row("a-seed2", "greedy", 32.0), seed_row("a-seed2", "beam", 40.0),
+    ]  # fmt: skip
     greedy, beam = over_seeds(rows, {"a": ("a", "a-seed2")})
     assert greedy["metrics"] == {"bleu": {"values": [30.0, 32.0], "mean": 31.0, "deviation": 1.4142}}  # chrF lacks a seed
     assert (beam["search"], beam["seeds"], beam["metrics"]["bleu"]["deviation"]) == ("beam", 2, 0.0)

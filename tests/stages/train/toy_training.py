@@ -16,15 +16,9 @@ from tests.stages.steps import context_in
 
 NETWORK = StepwiseConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=32, heads=2, dropout=0.1, max_positions=64)
 RECIPE = TrainingConfig(
-    updates=20,
-    batch_tokens=120,
-    learning_rate=0.01,
-    warmup_updates=5,
-    log_every=4,
-    validate_every=6,
-    validation_sentences=10,
+    updates=20, batch_tokens=120, learning_rate=0.01, warmup_updates=5, log_every=4, validate_every=6, validation_sentences=10,
     num_averaged=2,
-)
+)  # fmt: skip
 
 
 def sentence(k, words, length):
