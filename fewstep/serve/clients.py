@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from fastapi import HTTPException
 
-from fewstep.serve.languages import AUTO, Detected, LanguageError, choose, detect, name_of, targets_of
+from fewstep.serve.languages import AUTO, Detected, LanguageError, choose, detect, targets_of
 from fewstep.serve.markup import filled, pieces
 from fewstep.serve.requests import check_size
 from fewstep.serve.schemas import (
@@ -26,6 +26,7 @@ from fewstep.serve.schemas import (
 )
 from fewstep.serve.settings import Settings
 from fewstep.system.system import System
+from fewstep.text.languages import name_of
 
 _LINE_ENDS = re.compile(r"\s*\n\s*")
 

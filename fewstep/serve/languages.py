@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fewstep.system.system import System
-from fewstep.text.languages import NAMES, base_code
+from fewstep.text.identify import identifier
+from fewstep.text.languages import base_code
 
 AUTO = "auto"
 """The source language that is to be found out."""
@@ -86,19 +86,6 @@ def detect(text: str, languages: Sequence[str]) -> list[Detected]:
     """
     known: dict[str, float] = {}
     if any(character.isalpha() for character in text):
-        known = {base_code(code): probability for code, probability in _identifier().rank(text[:MAX_IDENTIFIED])}
+        known = {base_code(code): probability for code, probability in identifier().rank(text[:MAX_IDENTIFIED])}
     found = [Detected(language, round(100 * known.get(base_code(language), 0.0), 1)) for language in dict.fromkeys(languages)]
     return sorted(found, key=lambda one: -one.confidence)
-
-
-def name_of(language: str) -> str:
-    """Return the English name of a language, with its code if that has a region or script."""
-    name = NAMES.get(base_code(language), language)
-    return name if len(language) == len(base_code(language)) or name == language else f"{name} ({language})"
-
-
-@cache
-def _identifier() -> Any:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -54,3 +54,9 @@ def is_language(code: str, wanted: str) -> bool:
     """
     found, stated = (re.split("[-_]", re.split("[.@]", one.lower())[0]) for one in (code, wanted))
     return base_code(found[0]) == base_code(stated[0]) and found[1 : len(stated)] == stated[1:]
+
+
+def name_of(language: str) -> str:
+    """Return the English name of a language, with its code if that has a region or script."""
+    name = NAMES.get(base_code(language), language)
+    return name if len(language) == len(base_code(language)) or name == language else f"{name} ({language})"

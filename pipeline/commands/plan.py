@@ -20,6 +20,7 @@ from pipeline.plan.demand import demands, summary
 from pipeline.plan.estimate import estimate as estimated
 from pipeline.plan.estimate import totals
 from pipeline.plan.explain import Explanation, explain
+from pipeline.plan.spending import spending
 from pipeline.plan.step import Plan, Step
 from pipeline.run.admission import shortages
 from pipeline.run.progress import duration
@@ -86,6 +87,8 @@ def _print_steps(
         print(f"without a digest in the config: {names}; fewstep data pin {config} prints them with their digests")
     if automatic := automatic_values(config, overrides):
         print(automatic)
+    for asked in spending(line.step for line in lines if line.verdict == "MISS"):
+        print(asked)
     trainings = summary(demands(settings, {line.step.name for line in lines if line.verdict == "MISS"}), _on_gpus(settings))
     hits = sum(line.verdict == "HIT" for line in lines)
     print(f"{hits} of {len(lines)} steps are in {store.root}{f'; {trainings}' if trainings else ''}")

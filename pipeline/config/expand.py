@@ -25,7 +25,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     }
 }
 """Defaults that follow from a task. With `summarization` both languages are the same as well."""
-FOREIGN = {"from", "marian", "bart", "fairseq", "command", "ctranslate2"}
+FOREIGN = {"from", "marian", "bart", "fairseq", "command", "ctranslate2", "transformers", "openai"}
 """Keys of teachers that are not trained."""
 EMBEDDED_PAIRS = 500
 """Pairs of the validation text and of the test set that are added to an embedded training text."""

@@ -27,7 +27,9 @@ from pipeline.config.systems import (
     Distillation,
     FairseqTeacher,
     MarianTeacher,
+    OpenAITeacher,
     TeacherVocabulary,
+    TransformersTeacher,
 )
 from pipeline.config.texts import FORMATS, DistilledText, File, TextConfig, VocabularyFiles, chosen_by
 from stages.align import AlignConfig
@@ -246,6 +248,8 @@ _BART = Annotated[BartTeacher, Tag("<BartTeacher>")]
 _COMMAND = Annotated[CommandTeacher, Tag("<CommandTeacher>")]
 _FAIRSEQ = Annotated[FairseqTeacher, Tag("<FairseqTeacher>")]
 _CTRANSLATE2 = Annotated[CTranslate2Teacher, Tag("<CTranslate2Teacher>")]
+_TRANSFORMERS = Annotated[TransformersTeacher, Tag("<TransformersTeacher>")]
+_OPENAI = Annotated[OpenAITeacher, Tag("<OpenAITeacher>")]
 _TEACHER = chosen_by(
     **{"from": Pinned},
     marian=MarianTeacher,
@@ -253,6 +257,8 @@ _TEACHER = chosen_by(
     fairseq=FairseqTeacher,
     command=CommandTeacher,
     ctranslate2=CTranslate2Teacher,
+    transformers=TransformersTeacher,
+    openai=OpenAITeacher,
 )
 _DISTILLED = Annotated[DistilledText, Tag("<DistilledText>")]
 _DISTILLATION = chosen_by(**{"from": Pinned}, **dict.fromkeys(FORMATS, DistilledText))
@@ -283,13 +289,23 @@ class RunConfig:
     """Estimation of an n-gram language model, or `{from: DIRECTORY}` of a finished one. Absent: no model."""
     teacher: (
         Annotated[
-            _PINNED | _MARIAN | _BART | _FAIRSEQ | _COMMAND | _CTRANSLATE2 | Annotated[StepwiseTeacher, Tag("<other>")], _TEACHER
+            _PINNED
+            | _MARIAN
+            | _BART
+            | _FAIRSEQ
+            | _COMMAND
+            | _CTRANSLATE2
+            | _TRANSFORMERS
+            | _OPENAI
+            | Annotated[StepwiseTeacher, Tag("<other>")],
+            _TEACHER,
         ]
         | None
     ) = None
     """The autoregressive model that others learn from: one to be trained, `{from: DIRECTORY}` of a finished training or system,
     `{marian: DIRECTORY}` of a network of opus-mt, `{bart: DIRECTORY}` of a BART, `{fairseq: CHECKPOINT, ...}` of a Transformer of
-    fairseq, `{command: [PROGRAM, ...]}` of a translator, or `{ctranslate2: DIRECTORY}` of a model of CTranslate2. Absent: none."""
+    fairseq, `{command: [PROGRAM, ...]}` of a translator, `{ctranslate2: DIRECTORY}` or `{transformers: DIRECTORY}` of a model
+    of these, or `{openai: {url: ..., model: ...}}` of a language model behind a server. Absent: none."""
     distillation: Annotated[_PINNED | _DISTILLED | Annotated[Distillation, Tag("<other>")], _DISTILLATION] = field(
         default_factory=Distillation
     )

@@ -14,7 +14,8 @@ from fewstep.families.stepwise.config import StepwiseSearch
 from models.family import FAMILIES
 from models.stepwise.system import StepwiseTeacher, default_searches
 from models.training.recipe import TrainedSystem, part
-from stages.external import CTranslate2Options
+from stages.external import CTranslate2Options, OpenAIOptions, TransformersOptions
+from stages.shared.target_filters import TargetFilters
 
 TEACHER_FAMILY = StepwiseTeacher.family
 """Family of the teacher, and of systems that state no other."""
@@ -104,8 +105,33 @@ class CTranslate2Teacher(CTranslate2Options):
     """Shards of the text that a worker translates before it reports."""
 
 
-ExternalTeacher = CommandTeacher | CTranslate2Teacher
-"""Translators of lines, whose networks are not systems of this program."""
+@dataclass(frozen=True, kw_only=True)
+class TransformersTeacher(TransformersOptions):
+    """An encoder-decoder in a directory of transformers that is not read natively, such as NLLB, M2M-100, MADLAD or mT5."""
+
+    transformers: Path
+    """Directory with `config.json`, weights in safetensors and the files of the tokeniser. No code of it is run. The content of the
+    files enters fingerprints, their path does not."""
+    shards_per_process: Annotated[int, Ge(1)] = 16
+    """Shards of the text that a worker translates before it reports."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenAITeacher:
+    """A language model behind a server that speaks OpenAI's protocol: vLLM, llama.cpp, Ollama, and hosted ones."""
+
+    openai: OpenAIOptions
+    """The server, and what is asked of it."""
+
+
+ExternalTeacher = CommandTeacher | CTranslate2Teacher | TransformersTeacher | OpenAITeacher
+"""Translators of text, whose networks are not systems of this program."""
+
+
+def kind_of(teacher: ExternalTeacher) -> str:
+    """Return the key by which a teacher is chosen."""
+    kinds = {CommandTeacher: "command", CTranslate2Teacher: "ctranslate2", TransformersTeacher: "transformers"}
+    return kinds.get(type(teacher), "openai")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,12 +170,15 @@ class Distillation(StepwiseSearch):
     """Choice of the best token in each slot, beam search, or nucleus sampling."""
     batch_tokens: Annotated[int, Ge(1)] | None = 4000
     """Padded source tokens in a batch. Empty: the fastest number for each kind of device, measured when the step begins."""
-    choose: Literal["score", "reference"] = "score"
-    """The choice of the target among the n best outputs: the output with the best score of the search, or the one with the highest
+    choose: Literal["score", "reference", "mbr"] = "score"
+    """The choice of the target among the n best outputs: the output with the best score of the search; the one with the highest
     sentence BLEU against the target of the training text, where ties go to the better score (sequence-level interpolation, Kim and
-    Rush 2016, section 3.3)."""
+    Rush 2016, section 3.3); or the one with the highest mean chrF to all of them (`mbr`, minimum Bayes risk)."""
     max_ratio: Annotated[float, Gt(0)] | None = None
     """Longest output that is kept, in tokens per token of its source, both with EOS. Empty: only the search limits it."""
+    filters: TargetFilters | None = None
+    """Filters of outputs, which are counted by reason. Empty: the defaults for `teacher: {openai: ...}`, and none for
+    other teachers."""
     monolingual: tuple[Path, ...] = ()
     """Files of further text in the source language, one sentence per line, that the teacher translates as well. Sentences of test
     and validation texts are dropped."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from pipeline.config.schema import RunConfig
-from pipeline.config.systems import BartTeacher, CTranslate2Teacher, Distillation
+from pipeline.config.systems import BartTeacher, CTranslate2Teacher, Distillation, TransformersTeacher
 from stages.errors import DataError
 from stages.score.comet import comet_score
 from stages.shared.scoring.tokenizers import EXTRAS, bleu_metric, tokenizer_for, tokenizer_of
@@ -25,6 +25,8 @@ def _missing(config: RunConfig) -> Iterator[str]:
     yield from _filters(config)
     if isinstance(config.teacher, BartTeacher) and find_spec("tokenizers") is None:
         yield "teacher.bart needs the package tokenizers, which is not installed; run: pip install tokenizers"
+    if isinstance(config.teacher, TransformersTeacher) and find_spec("transformers") is None:
+        yield "teacher.transformers needs the package transformers, which is not installed; run: pip install transformers"
     if find_spec("mtdata") is None and not config.store.offline:
         for place in _with_mtdata(config):
             yield f"{place} needs the package mtdata, which is not installed; run: pip install --group data"

@@ -14,7 +14,14 @@ from models.training.config import Infilling, TrainingConfig
 from models.training.recipe import TrainedSystem, part
 from pipeline.config.derived.seeds import replicas
 from pipeline.config.schema import RunConfig, network_of
-from pipeline.config.systems import TEACHER_FAMILY, CommandTeacher, Distillation, ExternalTeacher
+from pipeline.config.systems import (
+    TEACHER_FAMILY,
+    CommandTeacher,
+    Distillation,
+    ExternalTeacher,
+    OpenAITeacher,
+    TransformersTeacher,
+)
 from pipeline.config.texts import TextConfig
 from pipeline.plan import stage_configs
 from pipeline.plan.flow import Encoded, Flow, TrainingData
@@ -24,10 +31,11 @@ from stages.benchmark import BenchmarkConfig
 from stages.contrastive import ContrastiveConfig
 from stages.corpus import CorpusConfig, Filters
 from stages.distill import DistillConfig
-from stages.external import CTranslate2Options, ExternalConfig
+from stages.external import CTranslate2Options, ExternalConfig, TransformersOptions
 from stages.report import ReportConfig, SystemPair
 from stages.score import ScoreConfig, ScoreOptions
 from stages.shared.scoring.options import ComparisonOptions
+from stages.shared.target_filters import TargetFilters
 from stages.system import SystemConfig
 from stages.train import TrainConfig
 from stages.tune import TuneConfig
@@ -79,26 +87,45 @@ def pretraining_config(config: RunConfig, settings: TrainedSystem) -> TrainConfi
     return plain
 
 
-def distill_config(settings: Distillation) -> DistillConfig:
-    """Return how the teacher translates text of which no reference exists: the output with the best score is kept."""
-    return DistillConfig(search=settings.search, batch_tokens=settings.batch_tokens, max_ratio=settings.max_ratio)
+def distill_config(settings: Distillation, target_language: str) -> DistillConfig:
+    """Return how the teacher translates text of which no reference exists."""
+    found = DistillConfig(
+        search=settings.search, batch_tokens=settings.batch_tokens, max_ratio=settings.max_ratio, filters=settings.filters
+    )
+    found = replace(found, choose="mbr") if settings.choose == "mbr" else found
+    return found if settings.filters is None else replace(found, target_language=target_language)
 
 
 def distill_with_references_config(config: RunConfig, settings: Distillation) -> DistillConfig:
     """Return how the teacher translates the training text, whose references may choose among the n best outputs."""
-    plain = distill_config(settings)
-    if settings.choose == "score":
+    plain = distill_config(settings, config.languages.target)
+    if settings.choose != "reference":
         return plain
     return replace(plain, choose=settings.choose, target_language=config.languages.target)
 
 
-def external_config(teacher: ExternalTeacher) -> ExternalConfig:
-    """Return the program of a teacher, or the options of its model."""
-    if not isinstance(teacher, CommandTeacher):
-        return ExternalConfig(ctranslate2=part(teacher, CTranslate2Options), shards_per_process=teacher.shards_per_process)
-    return ExternalConfig(
-        **{field.name: getattr(teacher, field.name) for field in fields(ExternalConfig) if field.name != "ctranslate2"}
-    )
+def external_config(config: RunConfig, teacher: ExternalTeacher, settings: Distillation, references: bool) -> ExternalConfig:
+    """Return the program, the options of the model, or the server of a teacher. `references` says whether the text has targets that
+    may choose."""
+    filters = settings.filters
+    if isinstance(teacher, CommandTeacher):
+        found = ExternalConfig(
+            **{field.name: getattr(teacher, field.name) for field in fields(CommandTeacher) if field.name != "files"}
+        )
+    elif isinstance(teacher, OpenAITeacher):
+        filters = filters or TargetFilters()
+        found = ExternalConfig(
+            openai=teacher.openai,
+            source_language=config.languages.source,
+            n_best=settings.n_best,
+            choose="score" if settings.choose == "reference" and not references else settings.choose,
+            shards_per_process=1,
+        )
+    elif isinstance(teacher, TransformersTeacher):
+        found = ExternalConfig(transformers=part(teacher, TransformersOptions), shards_per_process=teacher.shards_per_process)
+    else:
+        found = ExternalConfig(ctranslate2=part(teacher, CTranslate2Options), shards_per_process=teacher.shards_per_process)
+    return found if filters is None else replace(found, filters=filters, target_language=config.languages.target)
 
 
 def system_config(

@@ -7,17 +7,17 @@ from dataclasses import replace
 from models.stepwise.system import StepwiseTeacher
 from models.training.recipe import TrainedSystem
 from pipeline.config.schema import Pinned, RunConfig
-from pipeline.config.systems import CommandTeacher, Distillation, ExternalTeacher
+from pipeline.config.systems import CommandTeacher, CTranslate2Teacher, Distillation, ExternalTeacher, TransformersTeacher
 from pipeline.config.texts import DistilledText
 from pipeline.plan import stage_configs
 from pipeline.plan.counts import texts_of_tables
 from pipeline.plan.flow import Distilled, Encoded, Flow, Teachers, Texts
 from pipeline.plan.pins import pinned_distillation, pinned_teacher
 from pipeline.plan.stage_configs import train_network
-from pipeline.plan.text_files import ctranslate2_files, local_file
+from pipeline.plan.text_files import ctranslate2_files, local_file, transformers_files
 from pipeline.plan.texts import encode_text, read_distilled_text, read_monolingual_text
 from stages import distill, external, system
-from stages.artifacts import System, Text, Trained, Vocabulary
+from stages.artifacts import ExternalFile, System, Text, Trained, Vocabulary
 
 
 def train_teacher(flow: Flow, encoded: Encoded) -> dict[str, Trained]:
@@ -72,7 +72,9 @@ def _distilled_texts(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[s
     texts = {"train": distill_text(flow, "train", training, teacher, with_references)}
     if config.monolingual:
         monolingual = read_monolingual_text(flow, "train/monolingual", config.monolingual, encoded.texts)
-        texts["monolingual"] = distill_text(flow, "monolingual", monolingual, teacher, stage_configs.distill_config(config))
+        texts["monolingual"] = distill_text(
+            flow, "monolingual", monolingual, teacher, stage_configs.distill_config(config, flow.config.languages.target)
+        )
     return texts
 
 
@@ -80,11 +82,18 @@ def _externally_distilled_texts(flow: Flow, config: Distillation, teacher: Exter
     sources = {"train": texts.training}
     if config.monolingual:
         sources["monolingual"] = read_monolingual_text(flow, "train/monolingual", config.monolingual, texts)
-    settings = stage_configs.external_config(teacher)
     files = tuple(local_file(path, flow.store) for path in teacher.files) if isinstance(teacher, CommandTeacher) else ()
-    model = {} if isinstance(teacher, CommandTeacher) else ctranslate2_files(teacher, flow.store)
-    inputs = {name: external.ExternalInputs(text, files, model) for name, text in sources.items()}
-    return {name: flow.steps.add(external.STAGE, name, found, settings) for name, found in inputs.items()}
+    model: dict[str, ExternalFile] = {}
+    if isinstance(teacher, CTranslate2Teacher):
+        model = ctranslate2_files(teacher, flow.store)
+    elif isinstance(teacher, TransformersTeacher):
+        model = transformers_files(teacher, flow.store)
+
+    def distilled(name: str, text: Text) -> Text:
+        settings = stage_configs.external_config(flow.config, teacher, config, references=name == "train")
+        return flow.steps.add(external.STAGE, name, external.ExternalInputs(text, files, model), settings)
+
+    return {name: distilled(name, text) for name, text in sources.items()}
 
 
 def distill_text(flow: Flow, name: str, text: Text, teacher: System, config: distill.DistillConfig) -> Text:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from pipeline.config.systems import CTranslate2Teacher, FairseqTeacher
+from pipeline.config.systems import CTranslate2Teacher, FairseqTeacher, TransformersTeacher
 from pipeline.config.texts import FORMATS, VOCABULARY_FILES, File, LocalFile, PairFiles, TextConfig, VocabularyFiles, matching
 from pipeline.data.access import DataAccess
 from pipeline.data.names import licence_of_test_set
@@ -31,6 +31,8 @@ CTRANSLATE2_FILES = (
     *(f"{side}_vocabulary.{ending}" for side in ("shared", "source", "target") for ending in ("json", "txt")),
 )
 """Files of a directory of CTranslate2."""
+TRANSFORMERS_ENDINGS = (".json", ".txt", ".model", ".spm", ".safetensors")
+"""Endings of the files of a directory of transformers that are read."""
 
 
 def text_files(text: PairFiles, access: DataAccess) -> TextFiles:
@@ -98,6 +100,17 @@ def ctranslate2_files(teacher: CTranslate2Teacher, store: Store) -> dict[str, Ex
             )
         found[f"{side}_pieces"] = path
     return {part: local_file(path, store) for part, path in found.items()}
+
+
+def transformers_files(teacher: TransformersTeacher, store: Store) -> dict[str, ExternalFile]:
+    """Return the files of a directory of transformers, by name: JSON, text, models of tokenisers, and weights in safetensors."""
+    directory = teacher.transformers
+    if not (directory / "config.json").is_file():
+        raise DataError(f"teacher.transformers: expected a directory with config.json, got {directory}; download the model into it")
+    found = sorted(path for path in directory.iterdir() if path.suffix in TRANSFORMERS_ENDINGS and path.is_file())
+    if not any(path.suffix == ".safetensors" for path in found):
+        raise DataError(f"teacher.transformers: {directory}: expected weights in safetensors, found none; convert the others")
+    return {path.name: local_file(path, store) for path in found}
 
 
 def piece_files(files: VocabularyFiles, access: DataAccess) -> PieceFiles:

@@ -35,7 +35,7 @@ DIRECTORY = re.compile(rf"([0-9a-f]{{32}})(?:{PARTIAL}(?:-[\w-]+)?)?(?:\.[0-9a-f
 """Names of the directory of an artifact: finished, partial, being removed or being fetched."""
 LEASE_FILE = re.compile(rf"([0-9a-f]{{32}}){LEASE}(?:-\d+|\.[\w.-]+\.tmp)?")
 DRIVER_LEASE = re.compile(rf"driver{LEASE}(?:-\d+)?")
-SHARD = re.compile(r"[0-9a-f]{64}\.arrow(?:\.[\w.-]+\.tmp)?")
+SHARD = re.compile(r"[0-9a-f]{64}\.(?:arrow|answers)(?:\.[\w.-]+\.tmp)?")
 DOWNLOAD = re.compile(rf"[0-9a-f]{{64}}(?:\.[0-9a-f]{{8}}{REMOVED})?|[0-9a-f]{{32}}\.(?:part(?:\.json(?:\.\w+\.tmp)?)?|lock)")
 VERIFIED = re.compile(rf"({'|'.join(FOLDERS)})-([0-9a-f]{{32}})\.json")
 """Names in `verified/`."""

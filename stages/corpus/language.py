@@ -1,15 +1,15 @@
-"""Identification of the language of sentences, with py3langid (Lui and Baldwin 2012, "langid.py"), whose package has its model."""
+"""A filter of sentences by their language."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
+from fewstep.text.identify import identifier
 from fewstep.text.languages import base_code
 from stages.corpus.ledger import Mask
 from stages.errors import DataError
@@ -21,7 +21,7 @@ def language_problem(languages: Sequence[str]) -> str | None:
     """Return why sentences of these languages cannot be identified; None if they can."""
     if find_spec(PACKAGE) is None:
         return f"needs the package {PACKAGE}, which is not installed; run: pip install {PACKAGE}, or set it to 1"
-    known = set(_identifier().nb_classes)
+    known = set(identifier().nb_classes)
     if unknown := [language for language in languages if base_code(language) not in known]:
         return f"cannot be used, since {PACKAGE} does not know the language {', '.join(unknown)}; set it to 1"
     return None
@@ -40,7 +40,7 @@ class OtherLanguage:
         """Load the model. Raises DataError if the package is missing or does not know the languages."""
         if problem := language_problem(languages):
             raise DataError(f"corpus.filters.max_other_language {problem}")
-        return OtherLanguage((base_code(languages[0]), base_code(languages[1])), max_probability, _identifier())
+        return OtherLanguage((base_code(languages[0]), base_code(languages[1])), max_probability, identifier())
 
     def mask(self, sources: Sequence[str], targets: Sequence[str]) -> Mask:
         """Return for which pairs [N] a side is in another language with more than the largest probability."""
@@ -54,10 +54,3 @@ class OtherLanguage:
     def _is_other(self, text: str, language: str) -> bool:
         found, probability = self.identifier.classify(text)
         return bool(found != language and probability > self.max_probability)
-
-
-@cache
-def _identifier() -> Any:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -7,6 +7,7 @@ from typing import Literal
 
 from fewstep.config.search import LimitedSearch
 from stages.artifacts import System, Text
+from stages.shared.target_filters import TargetFilters
 from stages.stage import Implementation, Stage
 
 
@@ -24,13 +25,15 @@ class DistillConfig:
     """The teacher's search."""
     batch_tokens: int | None = 4000
     """Padded source tokens in a batch, EOS included. None: the fastest size for each kind of device."""
-    choose: Literal["score", "reference"] = "score"
-    """Selection of the target among the n best hypotheses: the highest score of the search, or the highest sentence BLEU against
-    the target of the text."""
+    choose: Literal["score", "reference", "mbr"] = "score"
+    """Selection of the target among the n best hypotheses: the highest score of the search, the highest sentence BLEU against the
+    target of the text, or the highest mean chrF to all of them."""
     max_ratio: float | None = None
     """Longest output that is kept, in tokens per token of its source, both with EOS. None: the limit of the search."""
     target_language: str = ""
-    """Language code of the target, which determines the tokeniser of sentence BLEU."""
+    """Language code of the target, for the tokeniser of sentence BLEU and for filters."""
+    filters: TargetFilters | None = None
+    """Filters of outputs; None for none."""
 
 
 STAGE: Stage[DistillInputs, DistillConfig, Text] = Stage(

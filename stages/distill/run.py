@@ -14,6 +14,7 @@ from stages.errors import ArtifactError, StageError
 from stages.shared.decoding.pieces import DecodeJob, Piece
 from stages.shared.decoding.text import decode_text
 from stages.shared.shards import drop_shards_from, write_shards
+from stages.shared.target_filters import REASONS
 
 PIECE_ROWS = 512
 """Rows of a piece. A killed attempt loses at most one piece of each worker."""
@@ -24,6 +25,7 @@ OUTCOMES = {
     "over_long": "output too long",
     "repeating": "repetitive output",
     "long_source": "source longer than the teacher's limit",
+    **REASONS,
 }
 """Outcomes of a source, and their names in reports."""
 
@@ -80,10 +82,11 @@ def _table(counts: Counter[str], config: DistillConfig) -> dict[str, object]:
         f"Outputs of the teacher ({config.search.label}) for {counts['rows']:,} sources. Students are trained on those that are "
         "kept."
     )
-    if config.choose == "reference":
+    if config.choose != "score":
+        nearest = "the original target" if config.choose == "reference" else "all outputs (chrF)"
         others = sum(count for key, count in counts.items() if key.startswith("rank_") and key != "rank_0")
         caption += (
-            f" In {others:,} of {counts['kept']:,} pairs the chosen output, which is the closest to the original target, is not "
+            f" In {others:,} of {counts['kept']:,} pairs the chosen output, which is the closest to {nearest}, is not "
             "the most probable one."
         )
     return {"title": "Distillation", "caption": caption, "columns": ["outputs", "sentences", "share"], "rows": rows}

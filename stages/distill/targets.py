@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -18,8 +18,10 @@ from stages.context import StepContext, WorkerContext
 from stages.distill import DistillConfig
 from stages.errors import ArtifactError
 from stages.shared.decoding.pieces import Piece
+from stages.shared.scoring.consensus import consensus
 from stages.shared.scoring.tokenizers import sentence_bleu, tokenizer_of
 from stages.shared.shards import read_shard, write_shard
+from stages.shared.target_filters import TargetFilter
 from stages.workers import LocalWorkers
 
 MAX_REPEATS = 5
@@ -39,21 +41,24 @@ class OutputFilter:
     max_output_tokens: int
     """Tokens, without EOS, to which the teacher's network limits outputs."""
 
-    def rejection(self, candidates: Sequence[dict[str, Any]]) -> str | None:
+    def rejection(self, source: str, candidates: Sequence[dict[str, Any]]) -> str | None:
         """Return the reason why no candidate is usable; None if at least one is."""
         if self.max_source_tokens is not None and candidates[0]["source_tokens"] >= self.max_source_tokens:
             return "long_source"
-        return None if self.usable(candidates) else self._problem(candidates[0])
+        return None if self.usable(source, candidates) else self._problem(source, candidates[0])
 
-    def usable(self, candidates: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def usable(self, source: str, candidates: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the candidates that may be targets."""
-        return [row for row in candidates if self._problem(row) is None]
+        return [row for row in candidates if self._problem(source, row) is None]
 
-    def _problem(self, row: dict[str, Any]) -> str | None:
+    def _problem(self, source: str, row: dict[str, Any]) -> str | None:
         limit = min(self.max_output_tokens, max_output_tokens(self.config.search.output_limits, row["source_tokens"]))
         if (ratio := self.config.max_ratio) is not None:
             limit = min(limit, int(ratio * (row["source_tokens"] + 1)))
-        return problem_of(row["ids"], row["text"], limit)
+        found, filters = problem_of(row["ids"], row["text"], limit), self.config.filters
+        if found is not None or filters is None:
+            return found
+        return TargetFilter(filters, self.config.target_language).rejection(source, row["text"])
 
 
 def distilled_tables(
@@ -67,12 +72,13 @@ def distilled_tables(
     output_filter = OutputFilter(config, *limits_of(teacher))
     folder = context.directory / CHECKPOINTS / f"chosen-{hashlib.sha256(repr(config).encode()).hexdigest()[:16]}"
     missing = [piece for piece in pieces if not (folder / piece.decoded.name).is_file()]
-    # Choosing by score is faster than starting a worker.
-    workers = context.workers if config.choose == "reference" else LocalWorkers()
+    # Choosing by score without filters is faster than starting a worker.
+    slow = config.choose != "score" or config.filters is not None
+    workers = context.workers if slow else LocalWorkers()
     done = len(pieces) - len(missing)
     for _ in workers.map(make_chooser, (output_filter, context.for_workers(), folder), missing):
         done += 1
-        if config.choose == "reference":
+        if slow:
             context.progress(done, len(pieces), "pieces with chosen targets")
     for piece in pieces:
         table = read_shard(folder / piece.decoded.name)
@@ -97,7 +103,11 @@ def make_chooser(argument: tuple[OutputFilter, WorkerContext, Path]) -> Callable
     """Return a function that writes the chosen pairs of a piece to a file in a folder."""
     output_filter, context, folder = argument
     config = output_filter.config
-    selector = ReferenceSelector(config.target_language) if config.choose == "reference" else None
+    selectors: dict[str, Callable[[], Selector]] = {
+        "reference": lambda: ReferenceSelector(config.target_language),
+        "mbr": ConsensusSelector,
+    }
+    selector = selectors[config.choose]() if config.choose in selectors else None
 
     def choose(piece: Piece) -> None:
         write_shard(folder / piece.decoded.name, chosen_pairs(piece, output_filter, selector), context)
@@ -105,7 +115,7 @@ def make_chooser(argument: tuple[OutputFilter, WorkerContext, Path]) -> Callable
     return choose
 
 
-def chosen_pairs(piece: Piece, output_filter: OutputFilter, selector: ReferenceSelector | None) -> pa.Table:
+def chosen_pairs(piece: Piece, output_filter: OutputFilter, selector: Selector | None) -> pa.Table:
     """Return the pairs of a decoded piece, with the outcomes of its sources in the metadata of the table.
 
     `selector` chooses among all hypotheses of a sentence; without one, the first is taken.
@@ -117,14 +127,14 @@ def chosen_pairs(piece: Piece, output_filter: OutputFilter, selector: ReferenceS
         ranked.setdefault(row["id"], []).append(row)
     counts = Counter(rows=piece.rows)
     targets: list[str | None] = []
-    for id_, reference in zip(rows["id"].to_pylist(), references, strict=True):
+    for id_, source, reference in zip(rows["id"].to_pylist(), rows["source"].to_pylist(), references, strict=True):
         candidates = ranked[id_] if selector else ranked[id_][:1]
-        rejection = output_filter.rejection(candidates)
+        rejection = output_filter.rejection(source, candidates)
         counts[rejection or "kept"] += 1
         if rejection is not None:
             targets.append(None)
             continue
-        usable = output_filter.usable(candidates)
+        usable = output_filter.usable(source, candidates)
         chosen = usable[selector.closest([row["text"] for row in usable], reference or "") if selector else 0]
         if selector:
             counts[f"rank_{chosen['rank']}"] += 1
@@ -132,6 +142,22 @@ def chosen_pairs(piece: Piece, output_filter: OutputFilter, selector: ReferenceS
     pairs = rows.append_column("target", pa.array(targets, pa.string()))
     kept = pairs.filter(pa.array([target is not None for target in targets], pa.bool_()))
     return kept.replace_schema_metadata({COUNTS: json.dumps(counts, sort_keys=True)})
+
+
+class Selector(Protocol):
+    """A choice among hypotheses."""
+
+    def closest(self, texts: Sequence[str], reference: str) -> int:
+        """Return the index of the chosen text."""
+        ...
+
+
+class ConsensusSelector:
+    """Selector of the hypothesis with the least Bayes risk (`stages.shared.scoring.consensus`)."""
+
+    def closest(self, texts: Sequence[str], reference: str) -> int:
+        """Return the index of the text with the highest mean chrF to all; the reference plays no part."""
+        return consensus(texts)
 
 
 class ReferenceSelector:

@@ -7,20 +7,37 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+import durable
 from stages.artifacts import CHECKPOINTS
 from stages.context import Context, StepContext, WorkerContext
-from stages.errors import StageError, TransientError
-from stages.external import ExternalConfig, ExternalInputs
+from stages.errors import DataError, StageError, TransientError
+from stages.external import ExternalConfig, ExternalInputs, answers
+from stages.external.answers import Budget, Chooser, Journal, ask_all, filter_of, tokens_of, write
 from stages.external.ctranslate2_model import CTranslate2Lines
+from stages.external.openai_server import Server
 from stages.external.process import Translator
+from stages.external.prompts import estimate, options_of
 from stages.shared.normalise import normalise
 from stages.shared.shards import read_shard, rows_of, shard_paths, write_shard, write_shards
+from stages.shared.target_filters import REASONS
 
 Job = tuple[ExternalInputs, ExternalConfig, WorkerContext]
+
+OUTCOMES = {"kept": "kept"} | answers.REASONS | REASONS
+"""Outcomes of a source, and their names in reports."""
+
+
+class Group(NamedTuple):
+    """The shards that a worker translates before it reports."""
+
+    indices: Sequence[int]
+    budget: Budget | None = None
+    """Tokens and money for the requests of a language model."""
 
 
 def run(inputs: ExternalInputs, config: ExternalConfig, context: StepContext) -> None:
@@ -33,7 +50,10 @@ def run(inputs: ExternalInputs, config: ExternalConfig, context: StepContext) ->
     shards = shard_paths(inputs.text.path)
     missing = [index for index, path in enumerate(shards) if not _is_whole(_kept(context, index), path)]
     size = config.shards_per_process
-    groups = [missing[start : start + size] for start in range(0, len(missing), size)]
+    groups = [Group(missing[start : start + size]) for start in range(0, len(missing), size)]
+    if config.openai is not None:
+        durable.make_directory(context.shard_cache)
+        groups = _with_budgets(groups, shards, config, context)
     done, total = len(shards) - len(missing), len(shards)
     context.progress(done, total, "shards")
     for _, translated in context.workers.map(make_translator, (inputs, config, context.for_workers()), groups):
@@ -44,19 +64,43 @@ def run(inputs: ExternalInputs, config: ExternalConfig, context: StepContext) ->
     counts = Counter({"rows": 0, "kept": 0, "empty": 0})
     rows = write_shards(_pairs(shards, context, counts), context.directory, described["shard_rows"], context)
     if not counts["kept"]:
-        raise StageError(f"{config.key}: expected a translation of at least one of {counts['rows']} sources, got empty lines alone")
+        raise StageError(f"{config.key}: expected a translation of at least one of {counts['rows']} sources, got {dict(counts)}")
     context.write_json(
         context.directory / "text.json", {"rows": sum(rows), "shards": len(rows), "shard_rows": described["shard_rows"]}
     )
     context.write_json(context.directory / "distill.json", dict(counts))
+    context.write_json(context.records("tables", "distillation.json"), _table(counts, config))
 
 
-def make_translator(argument: Job) -> Callable[[Sequence[int]], int]:
-    """Return a function that translates shards by their numbers with one process or with a loaded model, and returns how many."""
+def _with_budgets(groups: Sequence[Group], shards: Sequence[Path], config: ExternalConfig, context: StepContext) -> list[Group]:
+    """Return the groups, each with its part of the budget by the tokens that its missing answers may take.
+
+    Raises DataError before the first request if the budget does not hold all of them.
+    """
+    spent, asked = [0, 0], dict[int, tuple[float, float]]()
+    for index, path in enumerate(shards):
+        sources = read_shard(path)["source"].to_pylist()
+        known = Journal(context.shard_cache, config, sources).read()
+        spent = [sum(pair) for pair in zip(spent, tokens_of(known.values()), strict=True)]
+        asked[index] = estimate(config, (line for row, line in enumerate(sources) if line.strip() and row not in known))
+    of_groups = [[sum(values) for values in zip(*(asked[index] for index in group.indices), strict=True)] for group in groups]
+    remaining = Budget(options_of(config), spent=(spent[0], spent[1]))
+    remaining.check(sum(prompt for prompt, _ in of_groups), sum(answer for _, answer in of_groups))
+    total = sum(map(sum, of_groups)) or 1.0
+    return [group._replace(budget=remaining.part(sum(of_it) / total)) for group, of_it in zip(groups, of_groups, strict=True)]
+
+
+def make_translator(argument: Job) -> Callable[[Group], int]:
+    """Return a function that translates shards by their numbers with one process, a loaded model or a server, and returns how
+    many."""
     inputs, config, context = argument
+    if config.openai is not None:
+        return _asker(inputs, config, context)
     shards, lines_translated = shard_paths(inputs.text.path), _translation(inputs, config, context)
+    output_filter = filter_of(config)
 
-    def translate(indices: Sequence[int]) -> int:
+    def translate(group: Group) -> int:
+        indices = group.indices
         tables = [read_shard(shards[index]).select(["id", "source"]) for index in indices]
         sources = [table["source"].to_pylist() for table in tables]
         outputs = lines_translated([line for lines in sources for line in lines if line.strip()])
@@ -65,7 +109,9 @@ def make_translator(argument: Job) -> Callable[[Sequence[int]], int]:
             targets = [next(found, None) if line.strip() else "" for line in lines]
             if None in targets:
                 break  # the end of the outputs raises the error
-            write_shard(_kept(context, index), table.append_column("target", pa.array(targets, pa.string())), context)
+            pairs = [(line, target or "") for line, target in zip(lines, targets, strict=True)]
+            reasons = [output_filter.rejection(*pair) if output_filter else None for pair in pairs]
+            _keep(index, table, [(target, reason or "") for (_, target), reason in zip(pairs, reasons, strict=True)], context)
         for _ in outputs:
             break
         return len(indices)
@@ -73,12 +119,55 @@ def make_translator(argument: Job) -> Callable[[Sequence[int]], int]:
     return translate
 
 
+def _asker(inputs: ExternalInputs, config: ExternalConfig, context: WorkerContext) -> Callable[[Group], int]:
+    """Return a function that asks a language model for the translations of shards that are missing."""
+    shards, server, chooser = shard_paths(inputs.text.path), Server(config), Chooser(config)
+
+    def translate(group: Group) -> int:
+        assert group.budget is not None
+        for index in group.indices:
+            table = read_shard(shards[index])
+            sources = table["source"].to_pylist()
+            references = table["target"].to_pylist() if config.choose == "reference" else [""] * len(sources)
+            journal = Journal(context.shard_cache, config, sources)
+            found = journal.read()
+            missing = {row: line for row, line in enumerate(sources) if line.strip() and row not in found}
+            with journal.open() as file:
+                for row, answer in ask_all(server, config, missing, group.budget):
+                    write(file, row, answer)
+                    found[row] = answer
+            problems = [answer.problem for answer in found.values()]
+            if problems and all(problems):
+                raise DataError(
+                    f"teacher.openai: expected translations, got for all {len(problems)} sources of a shard: {problems[0]}"
+                )
+            chosen = [
+                chooser.target(line, found[row], reference) if row in found else ("", "empty")
+                for row, (line, reference) in enumerate(zip(sources, references, strict=True))
+            ]
+            _keep(index, table.select(["id", "source"]), chosen, context)
+        return len(group.indices)
+
+    return translate
+
+
+def _keep(index: int, table: pa.Table, chosen: Sequence[tuple[str, str]], context: Context) -> None:
+    """Write a shard with targets, and the reasons why there is none."""
+    for name, values in zip(("target", "reason"), zip(*chosen, strict=True) if chosen else ((), ()), strict=True):
+        table = table.append_column(name, pa.array(values, pa.string()))
+    write_shard(_kept(context, index), table, context)
+
+
 def _translation(
     inputs: ExternalInputs, config: ExternalConfig, context: WorkerContext
 ) -> Callable[[Sequence[str]], Iterator[str]]:
     """Return the function that yields the translations of lines in their order."""
+    device, threads = "cuda" if context.resources.gpus else "cpu", context.resources.threads
+    if config.transformers is not None:
+        from stages.external.transformers_model import TransformersLines
+
+        return TransformersLines(inputs.model, config.transformers, device=device, threads=threads).translate
     if config.ctranslate2 is not None:
-        device, threads = "cuda" if context.resources.gpus else "cpu", context.resources.threads
         return CTranslate2Lines(inputs.model, config.ctranslate2, device=device, threads=threads).translate
 
     def translate(lines: Sequence[str]) -> Iterator[str]:
@@ -104,7 +193,19 @@ def _pairs(shards: Sequence[Path], context: Context, counts: Counter[str]) -> It
     """Yield the pairs with an output, normalised as all training text is, and count them."""
     for index in range(len(shards)):
         table = read_shard(_kept(context, index))
+        reasons, table = table["reason"], table.drop_columns(["reason"])
         targets = normalise(table["target"].combine_chunks())
-        kept = table.set_column(table.column_names.index("target"), "target", targets).filter(pc.not_equal(targets, ""))
-        counts.update(rows=table.num_rows, kept=kept.num_rows, empty=table.num_rows - kept.num_rows)
+        usable = pc.and_(pc.not_equal(targets, ""), pc.equal(reasons.combine_chunks(), ""))
+        for reason, target in zip(reasons.to_pylist(), targets.to_pylist(), strict=True):
+            counts.update([reason or "empty"] if reason or not target else [])
+        kept = table.set_column(table.column_names.index("target"), "target", targets).filter(usable)
+        counts.update(rows=table.num_rows, kept=kept.num_rows)
         yield kept
+
+
+def _table(counts: Counter[str], config: ExternalConfig) -> dict[str, object]:
+    """The outcomes of the sources as a table of the report."""
+    total = max(counts["rows"], 1)
+    rows = [[OUTCOMES[key], f"{counts[key]:,}", f"{counts[key] / total:.2%}"] for key in OUTCOMES if counts[key] or key == "kept"]
+    caption = f"Outputs of {config.key} for {counts['rows']:,} sources. Students are trained on those that are kept."
+    return {"title": "Distillation", "caption": caption, "columns": ["outputs", "sentences", "share"], "rows": rows}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import random
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sacrebleu.metrics import CHRF
 
 import stages.distill.run
 import stages.shared.decoding.systems
@@ -30,7 +32,9 @@ from stages.distill import DistillConfig, DistillInputs
 from stages.distill.targets import max_output_tokens, problem_of, repeats
 from stages.errors import ArtifactError, StageError
 from stages.shared.decoding.pieces import Piece
+from stages.shared.scoring.consensus import consensus
 from stages.shared.shards import read_shard, read_shards, shard_path, write_shard
+from stages.shared.target_filters import TargetFilters
 from tests.stages.steps import context_in, read_json, rows_of, write_text
 
 TRANSLATIONS = {"good": [11, 12], "mute": [], "endless": [10, 11, 12, 13, 14, 15], "stuck": [7, 8] * 6, "fine": [13]}
@@ -164,6 +168,40 @@ def test_a_source_beyond_the_teachers_limit_is_dropped_and_counted(tmp_path: Pat
     directory, counts = distill(tmp_path / "cut", lines, described={"max_source_tokens": 20})
     assert "long_source" not in counts, "sources that are truncated by a rule of the run are kept"
     assert list(targets_of(directory)) == [0, 2, 4]
+
+
+def test_the_hypothesis_nearest_to_all_is_chosen(tmp_path: Path) -> None:
+    """With two, both are equally near, and the more probable one stays; the tie shows that the reference plays no part."""
+    directory, counts = distill(tmp_path, LINES, ["99"] * len(LINES), choose="mbr")
+    assert targets_of(directory)[0] == "11 12"
+    assert counts["kept"] == 9, "a pair is kept if any hypothesis is usable"
+
+
+def test_targets_pass_the_filters_and_are_counted_by_reason(tmp_path: Path) -> None:
+    filters = TargetFilters(max_length_ratio=3.0, max_other_language=1.0)
+    long = "good" + " word" * 20
+    directory, counts = distill(tmp_path, ["good a", long], filters=filters, target_language="de")
+    assert list(targets_of(directory).values()) == ["11 12"]
+    assert counts == {"rows": 2, "kept": 1, "empty": 0, "over_long": 0, "repeating": 0, "length": 1}
+    table = json.loads((directory / "records" / "tables" / "distillation.json").read_text())
+    assert ["length unlike that of the source", "1", "50.00%"] in table["rows"]
+
+
+def brute_consensus(texts: Sequence[str]) -> int:
+    risks = [sum(CHRF().sentence_score(text, [other]).score for other in texts) for text in texts]
+    return max(range(len(texts)), key=lambda index: (round(risks[index], 9), -index))
+
+
+def test_the_consensus_is_that_of_all_pairs() -> None:
+    draw = random.Random(5)
+    words = ["der", "die", "kleine", "große", "Hund", "Katze", "läuft", "schläft"]
+    for _ in range(30):
+        texts = [" ".join(draw.choices(words, k=draw.randint(1, 4))) for _ in range(draw.randint(1, 6))]
+        texts += draw.choices(texts, k=draw.randint(0, 3))
+        assert consensus(texts) == brute_consensus(texts)
+    assert consensus(["a b c d", "x y z w", "x y z w"]) == 1, "a sample that occurs twice counts twice"
+    with pytest.raises(ValueError, match="expected at least one"):
+        consensus([])
 
 
 def test_a_teacher_without_usable_outputs_is_an_error(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
+from urllib.parse import urlsplit
 
 from fewstep.config.network import NetworkConfig
 from fewstep.config.options import HALF_PRECISIONS
@@ -24,10 +25,14 @@ from pipeline.config.systems import (
     ExternalTeacher,
     ImportedTeacher,
     MarianTeacher,
+    OpenAITeacher,
     TeacherVocabulary,
     UsedSystem,
+    kind_of,
 )
 from pipeline.config.texts import DistilledText
+from pipeline.credentials import masked
+from stages.external import OpenAIOptions
 from stages.ngram import NgramConfig
 from stages.shared.decoding.searches import missing_engine
 from stages.shared.tasks import TASKS
@@ -85,23 +90,40 @@ def _foreign_teacher(config: RunConfig) -> Iterator[Rule]:
                 expected = "names that differ, since files are linked into one directory by name"
                 yield broken(("teacher", "files", number), expected, f"{name!r} again")
     if isinstance(teacher, ExternalTeacher) and isinstance(settings, Distillation):
-        key = _key(teacher)
+        if isinstance(teacher, OpenAITeacher):
+            yield from _language_model(teacher.openai, settings)
+            return
         if settings.n_best > 1:
+            key = f"teacher.{kind_of(teacher)}"
             yield broken(("distillation", "n_best"), f"1 with {key}, which writes one output", settings.n_best, ("teacher",))
         if settings.choose != "score":
+            key = f"teacher.{kind_of(teacher)}"
             yield broken(("distillation", "choose"), f"score with {key}", settings.choose, ("teacher",))
 
 
-def _key(teacher: ExternalTeacher) -> str:
-    return "teacher.command" if isinstance(teacher, CommandTeacher) else "teacher.ctranslate2"
+def _language_model(options: OpenAIOptions, settings: Distillation) -> Iterator[Rule]:
+    path: KeyPath = ("teacher", "openai")
+    url = urlsplit(options.url)
+    if url.scheme not in ("http", "https") or not url.netloc or url.query or url.fragment:
+        yield broken((*path, "url"), "an http or https address such as http://localhost:8000/v1", masked(options.url))
+    elif "@" in url.netloc:
+        yield broken((*path, "url"), "an address without a user and a password (see key_variable)", masked(options.url))
+    if options.prompt.count("{text}") != 1:
+        yield broken((*path, "prompt"), "{text} once, where the source stands", f"{options.prompt.count('{text}')} times")
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*|", options.key_variable):
+        yield broken((*path, "key_variable"), "the name of an environment variable, not the key itself", "other characters")
+    if options.max_cost is not None and not (options.input_price or options.output_price):
+        yield broken((*path, "max_cost"), "prices (input_price, output_price) to count with", "none")
+    if settings.n_best > 1 and options.temperature == 0:
+        yield broken((*path, "temperature"), "above 0 with distillation.n_best above 1, since equal answers are no choice", 0)
 
 
 def _distillation(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
     settings, path = config.distillation, ("distillation",)
     if isinstance(settings, Pinned | DistilledText) or _is_wrong(path, pruned):
         return
-    if settings.choose == "reference" and settings.n_best == 1:
-        yield broken((*path, "n_best"), "at least 2, to choose from, with choose: reference", settings.n_best)
+    if settings.choose != "score" and settings.n_best == 1:
+        yield broken((*path, "n_best"), f"at least 2, to choose from, with choose: {settings.choose}", settings.n_best)
     parts = SystemParts(ngram=False, tables=False, networks=_teachers(config))
     network = None if _is_wrong(("teacher",), pruned) else teacher_network(config)
     yield from _search(path, settings.search, network, parts)
@@ -113,7 +135,12 @@ def _use(path: KeyPath, system: UsedSystem, config: RunConfig) -> Iterator[Rule]
     if config.teacher is None:
         yield broken((*path, "use"), "a teacher in the config", "none", ("teacher",))
     elif isinstance(config.teacher, ExternalTeacher):
-        got = "a command" if isinstance(config.teacher, CommandTeacher) else "a model of CTranslate2"
+        got = {
+            "command": "a command",
+            "ctranslate2": "a model of CTranslate2",
+            "transformers": "a model of transformers",
+            "openai": "a language model behind a server",
+        }[kind_of(config.teacher)]
         yield broken((*path, "use"), f"a teacher with a network, not {got}", got, ("teacher",))
     elif system.use == "ensemble" and _teachers(config) == 1:
         yield broken((*path, "use"), "teacher, or teacher.ensemble of at least 2", "'ensemble'", ("teacher",))
@@ -166,7 +193,7 @@ def _initial_weights(path: KeyPath, system: TrainedSystem, config: RunConfig) ->
     if system.initial_weights == "teacher" and config.teacher is None:
         yield broken((*path, "initial_weights"), "a teacher in the config", "none", ("teacher",))
     if system.initial_weights == "teacher" and isinstance(config.teacher, ExternalTeacher):
-        expected = f"random with {_key(config.teacher)}, which has no weights of this program"
+        expected = f"random with {'teacher.' + kind_of(config.teacher)}, which has no weights of this program"
         yield broken((*path, "initial_weights"), expected, "'teacher'", ("teacher",))
     if system.initial_weights == PRETRAINING:
         yield from _pretraining(path, system, config)

@@ -13,12 +13,14 @@ from pipeline.config.systems import BartTeacher
 from pipeline.errors import ConfigError
 from pipeline.plan import packages
 from pipeline.plan.packages import check_packages
+from pipeline.plan.spending import spending
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
 from stages.errors import DataError
 from tests.models.imports.test_fairseq import SHARED, Reference
 from tests.pipeline.plan.toy_plans import CONFIG, fingerprint, needs, planned
 from tests.pipeline.run_specs import manifest
+from tests.stages.steps import write_text
 
 COMMAND = {"command": ["cat"], "version": "1"}
 
@@ -51,6 +53,100 @@ def test_a_model_of_ctranslate2_distils_by_its_content_and_options(tmp_path: Pat
     path = tmp_path / "package.yaml"
     path.write_text(yaml.safe_dump({"teacher": teacher, "systems": STUDENT["systems"], "corpus": {"train": {"embedded": 50}}}))
     with pytest.raises(DataError, match=r"teacher\.ctranslate2 needs the package ctranslate2.*pip install ctranslate2"):
+        check_packages(load_config(path, []))
+
+
+LANGUAGE_MODEL = {"openai": {"url": "http://localhost:8000/v1", "model": "m", "input_price": 2.0, "output_price": 8.0}}
+
+
+def test_a_language_model_distils_by_its_prompt_and_the_choice_of_targets(tmp_path: Path) -> None:
+    def plan(distillation: dict[str, Any] | None = None, **changed: Any) -> str:
+        teacher = {"openai": {**LANGUAGE_MODEL["openai"], **changed}}
+        steps = planned(tmp_path, **STUDENT, teacher=teacher, distillation=distillation or {})
+        assert needs(steps, "external:train") == {"corpus:train"}
+        return fingerprint(steps, "external:train")
+
+    first = plan()
+    assert plan(url="https://elsewhere/v1", key_variable="KEY", concurrency=2, max_cost=1.0, retries=0) == first
+    found = {
+        first,
+        plan(model="n"),
+        plan(prompt="{text}"),
+        plan(temperature=1.0, distillation={"n_best": 4}),
+        plan(temperature=1.0, distillation={"n_best": 4, "choose": "mbr"}),
+        plan(temperature=1.0, distillation={"n_best": 4, "choose": "reference"}),
+        plan(distillation={"filters": {"copies": False}}),
+    }
+    assert len(found) == 7
+    assert plan(distillation={"filters": {}}) == first, "the filters are on unless others are stated"
+
+
+WRONG_SERVERS = [
+    ({"url": "localhost:8000"}, "teacher.openai.url: expected an http or https address"),
+    ({"url": "https://a/v1?key=secret"}, "teacher.openai.url: expected an http or https address"),
+    ({"url": "https://user:secret@a/v1"}, "teacher.openai.url: expected an address without a user and a password"),
+    ({"prompt": "Translate."}, "teacher.openai.prompt: expected {text} once, where the source stands, got 0 times"),
+    (
+        {"key_variable": "sk-secret"},
+        "teacher.openai.key_variable: expected the name of an environment variable",
+    ),
+    ({"max_cost": 1.0}, "teacher.openai.max_cost: expected prices"),
+    ({"temperature": 0.0, "n_best": 2}, "teacher.openai.temperature: expected above 0 with distillation.n_best above 1"),
+    ({"use": "teacher"}, "expected a teacher with a network, not a language model behind a server"),
+    ({"initial_weights": "teacher"}, "initial_weights: expected random with teacher.openai"),
+]
+
+
+@pytest.mark.parametrize(("changed", "problem"), WRONG_SERVERS)
+def test_servers_that_cannot_be_asked_are_named(tmp_path: Path, changed: dict[str, Any], problem: str) -> None:
+    options = {"url": "http://localhost/v1", "model": "m"}
+    options |= {key: value for key, value in changed.items() if key not in ("use", "n_best", "initial_weights")}
+    student = {"use": "teacher"} if "use" in changed else {"data": "distilled"}
+    student |= {key: value for key, value in changed.items() if key == "initial_weights"}
+    config = {"teacher": {"openai": options}, "distillation": {"n_best": changed.get("n_best", 1)}, "systems": {"a": student}}
+    with pytest.raises(ConfigError) as error:
+        planned(tmp_path, **{**STUDENT, **config})
+    assert problem in str(error.value)
+    assert "secret" not in str(error.value)
+
+
+def test_what_a_language_model_will_cost_is_told_before(tmp_path: Path) -> None:
+    teacher = {"openai": {**LANGUAGE_MODEL["openai"], "prompt": "{text}"}}
+    steps = planned(tmp_path, **STUDENT, teacher=teacher).steps
+    assert list(spending(steps)) == ["external:train asks m: the amount is known when its text is in the store; plan again then"]
+    text = next(step.inputs.text for step in steps if step.name == "external:train")
+    write_text(text.path, [("x" * 30, "y")] * 200, 50)
+    (line,) = spending(steps)
+    # 30 bytes are 10 tokens, and their translation has 1.5 * 10 + 5.
+    assert line == (
+        "external:train asks m for 200 sentences: about 2,000 tokens of prompts and 4,000 of answers, about 0.04 by its prices"
+    )
+
+
+def test_a_model_of_transformers_distils_by_its_content_and_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    teacher = {"transformers": str(folder), "source_language": "eng_Latn", "target_language": "deu_Latn"}
+    with pytest.raises(DataError, match=r"teacher\.transformers: expected a directory with config\.json"):
+        planned(tmp_path, teacher=teacher, **STUDENT)
+    for name in ("config.json", "pytorch_model.bin", "code.py"):
+        (folder / name).write_text("{}")
+    with pytest.raises(DataError, match="expected weights in safetensors, found none"):
+        planned(tmp_path, teacher=teacher, **STUDENT)
+    (folder / "model-00001-of-00002.safetensors").write_text("a")
+    plan = planned(tmp_path, teacher=teacher, **STUDENT)
+    first = fingerprint(plan, "external:train")
+    (folder / "code.py").write_text("other code, which is not read")
+    changed = {"shards_per_process": 2, "batch_sentences": 3}
+    assert fingerprint(planned(tmp_path, teacher={**teacher, **changed}, **STUDENT), "external:train") == first
+    for other in ({"beam_size": 1}, {"target_language": "fra_Latn"}, {"precision": "float16"}, {"source_prefix": "<2de> "}):
+        assert fingerprint(planned(tmp_path, teacher={**teacher, **other}, **STUDENT), "external:train") != first
+    (folder / "model-00001-of-00002.safetensors").write_text("b")
+    assert fingerprint(planned(tmp_path, teacher=teacher, **STUDENT), "external:train") != first
+    monkeypatch.setattr("pipeline.plan.packages.find_spec", lambda name: None)
+    path = tmp_path / "package.yaml"
+    path.write_text(yaml.safe_dump({"teacher": teacher, "systems": STUDENT["systems"], "corpus": {"train": {"embedded": 50}}}))
+    with pytest.raises(DataError, match=r"teacher\.transformers needs the package transformers.*pip install transformers"):
         check_packages(load_config(path, []))
 
 

@@ -1,0 +1,43 @@
+"""Requests of a plan to language models, which cost tokens and money before anything can be seen of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pipeline.plan.step import Step
+from stages.external import STAGE
+from stages.external.prompts import estimate, options_of
+from stages.shared.shards import read_shard, shard_paths
+
+SAMPLE = 1000
+"""Sentences from which the length of all is estimated."""
+
+
+def spending(steps: Iterable[Step]) -> Iterator[str]:
+    """Yield for each missing step that asks a language model how many sentences, tokens and how much money it takes by estimate.
+
+    Answers that are kept from earlier attempts are counted as well. A text that is not in the store yet is named.
+    """
+    for step in steps:
+        if step.stage is not STAGE or step.config.openai is None:
+            continue
+        rows, sources = _sources(step)
+        if not rows:
+            yield f"{step.name} asks {step.config.openai.model}: the amount is known when its text is in the store; plan again then"
+            continue
+        prompts, answers = (rows / len(sources) * tokens for tokens in estimate(step.config, sources))
+        options = options_of(step.config)
+        cost = f", about {options.cost(prompts, answers):,.2f} by its prices" if options.input_price or options.output_price else ""
+        tokens = f"about {prompts:,.0f} tokens of prompts and {answers:,.0f} of answers"
+        yield f"{step.name} asks {options.model} for {rows:,} sentences: {tokens}{cost}"
+
+
+def _sources(step: Step) -> tuple[int, list[str]]:
+    """Return the number of sentences of a step, and some of them; 0 if the text is not in the store."""
+    text = step.inputs.text.path
+    if not (text / "text.json").is_file():
+        return 0, []
+    from pipeline.store.files import read_json
+
+    rows, shards = int(read_json(text / "text.json")["rows"]), shard_paths(text)
+    return rows, read_shard(shards[0]).slice(0, SAMPLE)["source"].to_pylist() if shards else []
