@@ -16,7 +16,7 @@ from stages.external.answers import Budget, Journal, ask_all
 from stages.external.openai_server import Answer, Server
 from stages.external.run import run
 from stages.shared.target_filters import TargetFilter, TargetFilters
-from tests.stages.steps import context_in, rows_of, write_text
+from tests.stages.steps import ShuffledWorkers, context_in, rows_of, write_text
 
 LINES = ("one dog runs", "two dogs run", "", "three cats", "four birds", "five")
 USAGE = {"prompt_tokens": 30, "completion_tokens": 5}
@@ -155,6 +155,19 @@ def test_a_text_is_translated_by_requests_at_the_same_time(model, tmp_path, monk
     assert first["messages"][0]["content"].startswith("Translate the following text from English into German.")
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not any(b"secret-key" in path.read_bytes() for path in files), "the key is recorded nowhere"
+
+
+def test_workers_in_other_processes_ask_for_their_shards(model, tmp_path):
+    """The parts of a budget go to workers with their shards, whatever their order."""
+    inputs = ExternalInputs(text_of(tmp_path / "text"), ())
+    context = context_in(tmp_path / "external.partial", workers=ShuffledWorkers(lives=[2]))
+    with pytest.raises(KeyboardInterrupt):
+        run(inputs, config(model, max_total_tokens=1000), context)
+    assert 2 <= sum(model.asked.values()) < 5
+    again = context_in(tmp_path / "external.partial", workers=ShuffledWorkers())
+    run(inputs, config(model, max_total_tokens=1000), again)
+    assert distilled(context.directory) == {number: line.upper() for number, line in enumerate(LINES) if line}
+    assert model.asked == Counter(line for line in LINES if line)
 
 
 def test_the_protocol_of_completions_and_answers_in_json(model):

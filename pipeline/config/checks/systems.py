@@ -124,6 +124,8 @@ def _distillation(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule
         return
     if settings.choose != "score" and settings.n_best == 1:
         yield broken((*path, "n_best"), f"at least 2, to choose from, with choose: {settings.choose}", settings.n_best)
+    if isinstance(config.teacher, OpenAITeacher):
+        return  # it has no search of this program
     parts = SystemParts(ngram=False, tables=False, networks=_teachers(config))
     network = None if _is_wrong(("teacher",), pruned) else teacher_network(config)
     yield from _search(path, settings.search, network, parts)

@@ -20,7 +20,7 @@ def consensus(texts: Sequence[str]) -> int:
 
     def utility(text: str) -> float:
         others = ((other, weight) for other, weight in weights.items() if other != text)
-        return 100.0 * weights[text] + sum(weight * metric.sentence_score(text, [other]).score for other, weight in others)
+        return 100.0 * weights[text] + sum(weight * float(metric.sentence_score(text, [other]).score) for other, weight in others)
 
     values = {text: utility(text) for text in weights}
     best = max(values.values())
