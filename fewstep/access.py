@@ -11,7 +11,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FULL", "STANDARD_OUTPUT", "OutputError", "access_problem", "drop_output", "named_output", "permission_problem"]
+__all__ = [
+    "FULL",
+    "STANDARD_OUTPUT",
+    "OutputError",
+    "access_problem",
+    "drop_output",
+    "name_problem",
+    "named_output",
+    "permission_problem",
+    "use_utf8",
+    "utf8_name",
+]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk, an exhausted quota and the limit of file sizes."""
@@ -67,6 +78,38 @@ def _write_remedy(error: OSError) -> str:
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP):
         return "check the path"
     return "check the disk or the file server, and repeat the command"
+
+
+def name_problem(path: Path | str) -> str | None:
+    """Return why a path cannot be written into files, which are UTF-8; None for one that can."""
+    name = os.fsencode(path)
+    try:
+        name.decode("utf-8")
+    except UnicodeDecodeError as error:
+        found = f"the byte 0x{name[error.start]:02x} at byte {error.start + 1}"
+        return f"expected a path in UTF-8, got {found}; rename the file or folder"
+    return None
+
+
+@contextmanager
+def utf8_name(path: Path) -> Iterator[str]:
+    """Yield a name of a file to read for libraries that take names in UTF-8 alone. Raises OSError."""
+    if name_problem(path) is None:
+        yield str(path)
+        return
+    with path.open("rb") as file:
+        yield f"/proc/self/fd/{file.fileno()}"
+
+
+def use_utf8() -> None:
+    """Start this program again in Python's UTF-8 mode (PEP 540) unless names of files are UTF-8 already.
+
+    Configs and the records of a store are UTF-8, also the names in them, while a locale such as Latin-1 would read and write the
+    names of files in its own encoding: one command could not find the files that another one has named.
+    """
+    if sys.getfilesystemencoding() != "utf-8":
+        os.environ["PYTHONUTF8"] = "1"  # for processes that this one starts
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
 
 
 @contextmanager

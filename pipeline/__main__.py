@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from fewstep.access import OutputError, access_problem, drop_output, named_output
+from fewstep.access import OutputError, access_problem, drop_output, named_output, use_utf8
 from fewstep.text.escape import escaped, log_to_stderr
 from fewstep.threads import wait_passively
 from pipeline.credentials import masked
@@ -101,4 +101,5 @@ def _end(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
+    use_utf8()
     _end(main())

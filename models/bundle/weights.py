@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from fewstep.access import utf8_name
 from fewstep.config.network import NetworkConfig, Sizes
 from fewstep.system.format import WEIGHTS, BundleError, require_file
 from fewstep.system.networks import MISFIT, check_weights, network_of, sizes_of
@@ -80,7 +81,8 @@ def load_weights(path: Path, model: nn.Module) -> None:
 def _read_weights(path: Path) -> dict[str, Tensor]:
     require_file(path)
     try:
-        state = cast(dict[str, Tensor], load_file(path))
+        with utf8_name(path) as name:
+            state = cast(dict[str, Tensor], load_file(name))
     except (OSError, SafetensorError, TypeError, ValueError) as error:
         raise BundleError(f"{path}: expected weights in safetensors format, but: {error}; the file is damaged") from error
     if names := not_finite(state):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from fewstep.access import name_problem
 from pipeline.config.load import load_config
 from pipeline.config.schema import RunConfig
 from pipeline.plan.packages import check_packages
@@ -12,6 +13,7 @@ from pipeline.plan.step import Plan
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
 from pipeline.store.marker import open_store
+from stages.errors import DataError
 
 
 def planned(config: Path, overrides: Sequence[str] | None, until: str | None) -> tuple[RunConfig, Plan, Store]:
@@ -20,6 +22,8 @@ def planned(config: Path, overrides: Sequence[str] | None, until: str | None) ->
     Raises ConfigError for a wrong config, DataError for a missing file or package, an unknown step and a directory that cannot be a
     store.
     """
+    if problem := name_problem(config.absolute()):
+        raise DataError(f"{str(config)!a}: {problem}")
     settings = load_config(config, overrides or ())
     check_packages(settings)
     store = open_store(settings.store.path)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from fewstep.access import name_problem
 from pipeline.config.held_out import Pair, take_blocks, take_files
 from pipeline.config.unit_files import UnitFiles, UnitText, unit_format
 from stages.errors import DataError
@@ -53,6 +54,9 @@ def write_starter(
     """
     if directory.exists():
         raise DataError(f"init: expected a new directory, got {directory}, which exists; remove it or name another with --output")
+    paths = [directory, *(train if isinstance(train, Pair) else ()), *(validation or ()), *(test or ())]
+    if problem := next((f"{str(path)!a}: {found}" for path in paths if (found := name_problem(path.absolute()))), None):
+        raise DataError(f"init: {problem}")
     if isinstance(train, Pair):
         _check_files(train)
     codes = _checked(languages or (_languages_of(train) if isinstance(train, Pair) else train.languages()))

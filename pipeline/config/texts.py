@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Tag
 
-from fewstep.access import access_problem
+from fewstep.access import access_problem, name_problem
 from fewstep.config.bounds import Ge
 from pipeline.store.downloads import RemoteFile
 from stages.errors import DataError
@@ -166,6 +166,8 @@ def matching(path: Path) -> list[Path]:
         files = [match for match in found if not match.is_dir()]
     except PermissionError as error:
         raise DataError(f"{path}: {access_problem(error.filename or path, error)}") from error
+    if problem := next((f"{str(file)!a}: {problem}" for file in files if (problem := name_problem(file))), None):
+        raise DataError(f"{path}: {problem}")
     if not files:
         raise DataError(f"{path}: expected files that match the pattern, got none; check the path in the config")
     return files

@@ -7,6 +7,7 @@ import json
 import tempfile
 from pathlib import Path
 
+from fewstep.access import name_problem
 from pipeline.store.artifacts import Store
 from pipeline.store.files import read_json, text_digest, write_atomically
 from pipeline.store.host import HOST, Host
@@ -30,6 +31,8 @@ def open_store(root: Path, host: Host = HOST) -> Store:
     ArtifactError if its marker has another format, StageError if the disk is full.
     """
     store = Store(root, host)
+    if problem := name_problem(store.root):
+        raise DataError(f"store.path: {problem}: {str(store.root)!a}")
     content = _content(store.root)  # listed first: another process that creates the store writes the marker first
     if not is_marked(store):
         if content and not _is_unmarked_store(store):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fewstep import streams
-from fewstep.access import OutputError, access_problem, named_output, permission_problem
+from fewstep.access import OutputError, access_problem, name_problem, named_output, permission_problem, use_utf8, utf8_name
 from fewstep.streams import StreamError, open_streams, stream
 from tests.unprivileged import unprivileged
 
@@ -168,3 +168,29 @@ def test_a_reader_that_has_gone_away_is_no_error_of_the_output(monkeypatch: pyte
         monkeypatch.undo()
         os.dup2(devnull := os.open(os.devnull, os.O_WRONLY), gone.fileno())
         os.close(devnull)
+
+
+def test_a_name_that_is_not_utf_8_is_described_and_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"b\xff")
+    path.write_text("text")
+    byte = len(os.fsencode(tmp_path)) + 3
+    assert name_problem(path) == f"expected a path in UTF-8, got the byte 0xff at byte {byte}; rename the file or folder"
+    with utf8_name(path) as name:
+        assert name.isascii()
+        assert Path(name).read_text() == "text"
+    plain = tmp_path / "ä"
+    assert name_problem(plain) is None
+    with utf8_name(plain) as name:
+        assert name == str(plain)
+
+
+@pytest.mark.parametrize("encoding", ["iso8859-1", "ascii", "utf-8"])
+def test_a_program_starts_again_where_names_are_not_utf_8(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda program, arguments: started.append(arguments))
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: encoding)
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "pipeline", "plan", "ä.yaml"])
+    monkeypatch.setenv("PYTHONUTF8", "0")
+    use_utf8()
+    assert started == ([] if encoding == "utf-8" else [[sys.executable, "-X", "utf8", "-m", "pipeline", "plan", "ä.yaml"]])
+    assert os.environ["PYTHONUTF8"] == ("0" if encoding == "utf-8" else "1")

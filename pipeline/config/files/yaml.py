@@ -115,6 +115,8 @@ class _Reader:
         except (yaml.YAMLError, ValueError, OverflowError) as error:  # PyYAML passes on the errors of escapes
             mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
             what = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+            if re.search("[\ud800-\udfff]", text):
+                what = f"{text[:100]!a}, whose bytes are not UTF-8; rename the file or folder if it is one"
             raise ConfigError([f"{self.where(mark)}: expected YAML, got: {what}"]) from error
         if node is None:
             return Node(None, self.where(None), path)

@@ -56,6 +56,11 @@ def start_local(cpus: int | None) -> None:
         try:
             ray.init(address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=200 * 2**20, **INIT)
             return
+        except UnicodeEncodeError as error:
+            raise StageError(
+                f"Ray takes names and arguments in UTF-8 alone, got {error.object[:200]!a}; rename the files or folders of the "
+                "command, or give --in-process to run without Ray"
+            ) from error
         except Exception as error:  # Ray has no type for the error of processes that do not start in time
             if attempt == STARTS:
                 raise StageError(
