@@ -58,13 +58,13 @@ test-exhaustive:        ## before a release: all tests with many drawn examples,
 	$(MAKE) LEVELS=all $(DEV)
 	$(PYTEST) --hypothesis-profile=many --timeout=3600
 
-test-asan: $(DEV)       ## the kernels' tests with the address and undefined-behaviour sanitizers
+test-asan: $(DEV)       ## the kernels' tests, and systems and calls with changed numbers, with the address and undefined-behaviour sanitizers
 	$(BIN)/cmake -S kernels -B $(ASAN) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
-		-DPython_EXECUTABLE=$(abspath $(BIN)/python) -DFEWSTEP_LEVELS=native -DFEWSTEP_SANITIZE=ON
+		-DPython_EXECUTABLE=$(abspath $(BIN)/python) -DFEWSTEP_LEVELS=native -DFEWSTEP_SANITIZE=ON -DCMAKE_BUILD_TYPE=Sanitized
 	$(BIN)/cmake --build $(ASAN)
-	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
 		PYTHONPATH=$(ASAN):$$($(BIN)/python -c 'import sys; print(":".join(sys.path))') \
-		$(BIN)/python -S -m pytest tests/fewstep tests/kernels -m "not slow and not exhaustive" -p no:cacheprovider
+		$(BIN)/python -S -m pytest tests/fewstep tests/kernels tests/fuzzing -m "not slow and not exhaustive" -p no:cacheprovider
 
 bench: $(DEV)           ## a config's systems and CTranslate2 (CONFIG=...), then all families; SIZE=base: the latter alone (QUICK=1, ONLY=..., BERGAMOT=PYTHON)
 ifeq ($(SIZE),)

@@ -208,7 +208,7 @@ def _rank(arguments: dict[str, Any]) -> Callable[[Any], object]:
 def _lattice_network_calls(directory: Path) -> Iterator[Call]:
     from tests.kernels.candidate_tables import SMALL, build
 
-    (directory / "lattice").mkdir()
+    (directory / "lattice").mkdir(exist_ok=True)  # an earlier process may have been lost
     tables = fewstep_native.CandidateTables(str(build([SMALL], directory / "lattice").path))
     size = tables.describe()["target_size"]
     made = network(1)

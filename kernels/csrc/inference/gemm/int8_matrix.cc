@@ -183,8 +183,9 @@ QuantizedRow quantize(const float* x, std::size_t count, Value* to) {
     const float span = Int8Format::ROW_ZEROS ? positive + negative : std::max(positive, negative);
     const float steps = Int8Format::ROW_ZEROS ? static_cast<float>(VALUE_RANGE) : 127.0F,
                 factor = span > 0.0F ? steps / span : 0.0F;
-    const std::int32_t zero =
-        Int8Format::ROW_ZEROS ? static_cast<std::int32_t>(round_to_even(negative * factor)) : Int8Format::ZERO;
+    const float below = round_to_even(negative * factor);  // no number where x holds infinities
+    const std::int32_t row_zero = below <= static_cast<float>(VALUE_RANGE) ? static_cast<std::int32_t>(below) : 0,
+                       zero = Int8Format::ROW_ZEROS ? row_zero : Int8Format::ZERO;
     std::size_t position = 0;
     for (; position + F32_LANES <= count; position += F32_LANES) {
         const Bytes bytes =
@@ -231,7 +232,10 @@ QuantizedOutputs quantize(const PackedMatrix& matrix, std::size_t first) {
     QuantizedOutputs found{std::vector<I32Vector>(num_groups(inputs)), weight_scales(weights, stride, inputs)};
     const F32Vector divisors = found.scales > 0.0F ? found.scales : broadcast(1.0F);
     for (std::size_t input = 0; input < inputs; ++input) {
-        const I32Vector weight = __builtin_convertvector(round_to_even(load(weights + input * stride) / divisors), I32Vector);
+        const F32Vector steps = round_to_even(load(weights + input * stride) / divisors);
+        // Weights that are no finite numbers have no such steps: they count as zero.
+        const F32Vector finite = (steps >= -127.0F) & (steps <= 127.0F) ? steps : F32Vector{};
+        const I32Vector weight = __builtin_convertvector(finite, I32Vector);
         found.sums += weight;
         found.groups[input / GROUP_SIZE] |= (weight & 0xff) << static_cast<int>(8 * (input % GROUP_SIZE));
     }

@@ -21,8 +21,15 @@ namespace fewstep {
 struct ExactSum {
     __int128 units = 0;
 
-    void add(double term) { units += static_cast<__int128>(term * 0x1p84); }
-    void add(const ExactSum& other) { units += other.units; }
+    // Larger terms, and such that are no numbers, count as the largest ones: they come from tables that are no probabilities.
+    void add(double term) {
+        constexpr double LARGEST = 0x1p42;
+        const double bounded = term > -LARGEST ? (term < LARGEST ? term : LARGEST) : -LARGEST;
+        add(ExactSum{static_cast<__int128>(bounded * 0x1p84)});
+    }
+    void add(const ExactSum& other) {
+        units = static_cast<__int128>(static_cast<unsigned __int128>(units) + static_cast<unsigned __int128>(other.units));
+    }
 };
 
 constexpr double FIXED_ONE = 0x1p62;
