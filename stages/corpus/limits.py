@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING
 
 from fewstep.streams import MAX_LINE_BYTES
 from stages.errors import DataError
+from stages.shared.expansion import most_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
-
-MAX_RATIO = 200
-"""Bytes of text for each byte of a compressed file. Text compresses to a third or a fifth."""
-MIN_CHECKED_BYTES = 64 << 20
-"""Bytes of text up to which the ratio is not checked."""
 
 MAX_BATCH_BYTES = 1 << 30
 """Bytes of the rows of one side that are processed together."""
@@ -43,19 +39,6 @@ def check_line(path: Path, number: int, size: int) -> None:
         )
 
 
-def within_ratio(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the decompressed blocks of a file. Raises DataError when they hold far more than text of the file's size can."""
-    limit, size = max(MIN_CHECKED_BYTES, MAX_RATIO * path.stat().st_size), 0
-    for block in blocks:
-        size += len(block)
-        if size > limit:
-            raise DataError(
-                f"{path}: expected at most {limit:,} bytes of text from a file of {path.stat().st_size:,} bytes, got more; "
-                "replace the file, or decompress it if this is intended"
-            )
-        yield block
-
-
 def within_batches(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
     """Yield the tables of a stream. Raises DataError if `rows` rows, which are processed together, exceed `MAX_BATCH_BYTES`."""
     held = size = 0
@@ -74,15 +57,14 @@ def within_batches(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
 
 def check_row_groups(path: Path, metadata: pq.FileMetaData, names: Sequence[str]) -> None:
     """Raise DataError if the columns `names` of a Parquet file hold far more than its size can, or a row group is too large."""
-    chunks = [
-        metadata.row_group(group).column(column)
-        for group in range(metadata.num_row_groups)
-        for column in range(metadata.num_columns)
-    ]
-    sizes = [chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in names]
-    limit = max(MIN_CHECKED_BYTES, MAX_RATIO * path.stat().st_size)
+    chosen = [column for column in range(metadata.num_columns) if metadata.schema.column(column).path in names]
+    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+    sizes = [group.column(column).total_uncompressed_size for group in groups for column in chosen]
+    limit, rows = most_text(path), sum(group.num_rows for group in groups)
     if sum(sizes) > limit or max(sizes, default=0) > MAX_ROW_GROUP_BYTES:
         raise DataError(
             f"{path}: expected at most {limit:,} bytes of text and {MAX_ROW_GROUP_BYTES:,} in a column of a row group, got "
             f"{sum(sizes):,} and {max(sizes):,}; replace the file, or write it with smaller row groups"
         )
+    if rows > limit or any(group.num_rows < 0 for group in groups):
+        raise DataError(f"{path}: expected at most {limit:,} rows in a file of its size, got {rows:,}; replace the file")

@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from fewstep.access import access_problem
 from fewstep.streams import MAX_LINE_BYTES
-from stages.corpus.limits import check_line, require_regular, within_ratio
+from stages.corpus.limits import check_line, require_regular
 from stages.corpus.packed import text_blocks
 from stages.errors import DataError
+from stages.shared.expansion import within_ratio
 from stages.shared.members import read_member
 
 

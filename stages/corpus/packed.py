@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import codecs
-import lzma
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-import pyarrow as pa
-
 from fewstep.text.format import FIRST_BYTES, TextFormatError, check_text
 from stages.errors import DataError
+from stages.shared.expansion import compression_name, decompressed
 
-BLOCK_BYTES = 4 << 20
-"""Largest number of bytes of a block of text."""
-MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz"}
-"""Names of compressions by the first bytes of a file."""
 SUFFIXES = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
 """Names of compressions by the suffix of a file, in small or capital letters."""
 _BZIP2_BLOCK = b"1AY&SY"
@@ -34,7 +28,7 @@ def compression_of(path: Path) -> str | None:
 
 def _compression(file: IO[bytes], name: Path, wide: bool = False) -> str | None:
     begin: bytes = file.peek(FIRST_BYTES)  # type: ignore[attr-defined]
-    found = next((name for magic, name in MAGIC.items() if begin.startswith(magic)), None)
+    found = compression_name(begin)
     if found == "bz2" and begin[4 : 4 + len(_BZIP2_BLOCK)] != _BZIP2_BLOCK:
         found = None  # a text that begins with BZh
     if found != (expected := SUFFIXES.get(name.suffix.lower(), found)):
@@ -48,22 +42,17 @@ def _compression(file: IO[bytes], name: Path, wide: bool = False) -> str | None:
 
 
 def text_blocks(file: IO[bytes], name: Path, *, wide: bool = False) -> Iterator[bytes]:
-    """Yield a text, decompressed, in blocks of at most `BLOCK_BYTES`. `file` is buffered and `name` stands in errors. `wide`: it
-    may be in UTF-16.
+    """Yield a text, decompressed, in blocks, as `decompressed` does. `file` is buffered and `name` stands in errors. `wide`: it may be in
+    UTF-16.
 
-    Raises the errors of `compression_of`, and OSError, pa.ArrowException and lzma.LZMAError for damaged files.
+    Raises the errors of `compression_of`, and those of `decompressed`.
     """
     first = True
-    for block in _decompressed(file, _compression(file, name, wide)):
+    for block in decompressed(file, _compression(file, name, wide)):
         if first:
             _check(block[:FIRST_BYTES], name, wide)
         first = False
         yield block
-
-
-def _decompressed(file: IO[bytes], compression: str | None) -> Iterator[bytes]:
-    with lzma.open(file) if compression == "xz" else pa.input_stream(file, compression=compression) as stream:
-        yield from iter(lambda: stream.read(BLOCK_BYTES), b"")
 
 
 def _check(begin: bytes, name: Path, wide: bool = False) -> None:

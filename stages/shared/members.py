@@ -2,34 +2,69 @@
 
 from __future__ import annotations
 
+import io
 import lzma
-import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 
 from stages.errors import DataError
+from stages.shared.tar import TarError, tar_members
 
-MAX_SHOWN = 8
-"""Members that an error lists."""
-DAMAGED = (  # of archives that are truncated, damaged, encrypted or of an unknown compression
-    EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, NotImplementedError, RuntimeError,
-)  # fmt: skip
-"""Errors of the standard library."""
+MAX_SHOWN, MAX_COMPARED = 8, 1000
+"""Members that an error lists, and among which it looks for similar names."""
+MAX_MEMBERS = 100_000
+MAX_ZIP_READ_BYTES = 32 << 20
+"""Bytes that are read from a zip archive at once: its directory is."""
+DAMAGED = (  # of archives that are truncated, damaged, encrypted, of an unknown compression, or that take too much memory
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    TarError,
+    zipfile.BadZipFile,
+    NotImplementedError,
+    RuntimeError,
+    MemoryError,
+)
+"""Errors of the readers of archives."""
 
 
 def member_names(path: Path) -> list[str]:
     """Return the names of the files in an archive, in its order. Raises DataError if it is no archive or damaged."""
     with _explained(path):
         if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                return [info.filename for info in archive.infolist() if not info.is_dir()]
-        with tarfile.open(path, "r|*") as stream:
-            return [info.name for info in stream if info.isreg()]
+            with _zip(path) as archive:
+                return _few(info.filename for info in archive.infolist() if not info.is_dir())
+        return _few(member.name for member in tar_members(path) if member.regular)
+
+
+def _few(names: Iterator[str]) -> list[str]:
+    found = list[str]()
+    for name in names:
+        found.append(name)
+        if len(found) > MAX_MEMBERS:
+            raise TarError(f"more than {MAX_MEMBERS:,} files")
+    return found
+
+
+@contextmanager
+def _zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    with _Bounded(path, "rb") as file, zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
+        yield archive
+
+
+class _Bounded(io.FileIO):
+    """A file from which no more is read at once than the directory of an archive may have: a sparse one has any size."""
+
+    def read(self, size: int | None = -1, /) -> Any:
+        """Return bytes of the file. Raises BadZipFile for too many."""
+        if size is not None and size > MAX_ZIP_READ_BYTES:
+            raise zipfile.BadZipFile(f"a directory of {size:,} bytes, more than {MAX_ZIP_READ_BYTES:,}")
+        return super().read(size)
 
 
 def read_member(path: Path, member: str, read: Callable[[IO[bytes]], Iterator[bytes]]) -> Iterator[bytes]:
@@ -39,24 +74,23 @@ def read_member(path: Path, member: str, read: Callable[[IO[bytes]], Iterator[by
     """
     with _explained(path):
         if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
+            with _zip(path) as archive:
                 if member not in archive.namelist():
                     _missing(path, member, archive.namelist())
                 with archive.open(member) as file:
                     yield from read(file)
             return
-        with tarfile.open(path, "r|*") as stream:
-            names: list[str] = []
-            for info in stream:
-                names.append(info.name)
-                if info.name == member and info.isreg() and (found := stream.extractfile(info)):
-                    yield from read(found)
-                    return
-            _missing(path, member, names)
+        names: list[str] = []
+        for found in tar_members(path):
+            names += [found.name] if len(names) < MAX_MEMBERS else []
+            if found.name == member and found.regular:
+                yield from read(found.content)
+                return
+        _missing(path, member, names)
 
 
 def _missing(path: Path, member: str, names: list[str]) -> NoReturn:
-    near = get_close_matches(member, names, n=MAX_SHOWN, cutoff=0.0)
+    near = get_close_matches(member, names[:MAX_COMPARED], n=MAX_SHOWN, cutoff=0.0)
     more = f", ... ({len(names)} files)" if len(names) > len(near) else ""
     raise DataError(
         f"{path}: expected the member {member} in the archive, got {', '.join(near) or 'an empty archive'}{more}; correct its name"

@@ -21,9 +21,10 @@ from stages.artifacts import ExternalFile
 from stages.context import Context
 from stages.corpus.limits import check_line, require_regular
 from stages.corpus.lines import blocks_of, decoded_lines, readable
-from stages.corpus.packed import BLOCK_BYTES, compression_of
+from stages.corpus.packed import compression_of
 from stages.corpus.readers.reader import IndexedFile, Span
 from stages.errors import DataError, unwritable
+from stages.shared.expansion import BLOCK_BYTES
 
 SPAN_BLOCKS = 64
 """Blocks of a text file that one worker counts in one piece."""

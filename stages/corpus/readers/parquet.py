@@ -6,6 +6,7 @@ The index of a Parquet file is the number of rows before each row group.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,13 @@ from stages.artifacts import ExternalFile
 from stages.context import Context
 from stages.corpus.limits import check_line, check_row_groups, require_regular
 from stages.corpus.lines import readable
+from stages.corpus.readers.parquet_check import row_groups
 from stages.corpus.readers.reader import IndexedFile, Span
 from stages.errors import DataError
 
 BATCH_ROWS = 4096
+MAX_SHOWN, MAX_COLUMNS = 80, 20
+"""Characters of a name or a type that an error shows, and columns."""
 PART_BYTES = 64 << 20
 """Bytes of the texts of one table, beside its last row."""
 
@@ -38,9 +42,8 @@ class Parquet:
         return [Span("parquet", file, text, languages)]
 
     def count(self, span: Span) -> list[int]:
-        """Return the number of rows of each row group. Raises DataError for a file that `read_parquet` refuses unread."""
-        metadata = _open(span.file.path, span.languages, span.file.columns)[0].metadata
-        return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        """Return the number of rows of each row group, after the file was read whole. Raises DataError as `read_parquet` does."""
+        return row_groups(span.file.path, span.languages, span.file.columns)
 
     def unpack(self, file: ExternalFile, target: Path, languages: Languages, context: Context) -> None:
         """Raise an error, since no file is packed."""
@@ -52,8 +55,7 @@ class Parquet:
 
     def rows(self, file: ExternalFile, languages: Languages | None) -> int:
         """Return the number of rows that the metadata states."""
-        with readable(file.path), pq.ParquetFile(file.path) as found:
-            return int(found.metadata.num_rows)
+        return sum(row_groups(file.path, ("", ""), file.columns, whole=False))
 
     def read(self, file: IndexedFile, start: int, stop: int, side: str, languages: Languages) -> Iterator[pa.Table]:
         """Yield the rows `start` to `stop`, as `read_parquet` does."""
@@ -65,6 +67,20 @@ class Parquet:
             row += table.num_rows
             if begin < end:
                 yield table.slice(begin, end - begin)
+
+
+def checked_groups(path: Path, languages: tuple[str, str], columns: Sequence[str | int], *, whole: bool) -> list[int]:
+    """Return the number of rows of each row group. `whole`: read them all. Raises DataError as `read_parquet` does."""
+    with readable(path):
+        metadata = _open(path, languages, columns)[0].metadata if whole else pq.read_metadata(path)
+        groups = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    first = 0
+    for number, rows in enumerate(groups if whole else ()):
+        found = sum(table.num_rows for table in read_parquet(path, languages, columns, range(number, number + 1), first))
+        if found != rows:
+            raise DataError(f"{path}, row group {number}: expected {rows} rows, got {found}; replace the file")
+        first += rows
+    return groups
 
 
 def read_parquet(
@@ -94,7 +110,12 @@ def _open(path: Path, languages: tuple[str, str], columns: Sequence[str | int]) 
     """Return a file and the names of its columns of source and target."""
     with readable(path):
         require_regular(path)
-        names = _columns(path, pq.read_schema(path), languages, columns)
+        schema = pq.read_schema(path)
+        kinds = dict(_leaves(schema)) | {column.name: column.type for column in schema}
+        names = _columns(path, schema, languages, columns)
+        for name in names:
+            if not _is_string(kind := kinds[name]):
+                raise DataError(f"{path}, column {name}: expected strings, got {str(kind)[:MAX_SHOWN]}; convert the column")
         # A text that a dictionary holds once may stand in every row, so it is written out only after its rows were counted.
         parquet = pq.ParquetFile(path, read_dictionary=list(names))
         check_row_groups(path, parquet.metadata, names)
@@ -135,7 +156,8 @@ def _leaves(schema: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
 
 
 def _shown(kinds: Mapping[str, pa.DataType]) -> str:
-    return ", ".join(f"{name} ({kind})" for name, kind in kinds.items()) or "no columns"
+    shown = [f"{name[:MAX_SHOWN]} ({str(kind)[:MAX_SHOWN]})" for name, kind in islice(kinds.items(), MAX_COLUMNS)]
+    return ", ".join(shown) + (", ..." if len(kinds) > MAX_COLUMNS else "") or "no columns"
 
 
 def _flat(batch: pa.RecordBatch, names: tuple[str, str]) -> pa.RecordBatch:

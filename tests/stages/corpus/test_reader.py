@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 from fewstep.streams import MAX_LINE_BYTES
 from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles, limits
-from stages.corpus import packed as packed_files
 from stages.corpus.lines import read_lines
 from stages.corpus.readers import parquet as parquet_files
 from stages.errors import DataError
+from stages.shared import expansion
 from stages.shared.members import member_names
 from tests.stages.steps import opened, tables
 
@@ -110,7 +110,7 @@ def test_lines_do_not_depend_on_block_borders(tmp_path_factory: pytest.TempPathF
     path = tmp_path_factory.mktemp("blocks") / "s"
     write(path, lines)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed_files, "BLOCK_BYTES", block)
+        patch.setattr(expansion, "BLOCK_BYTES", block)
         assert [line for part in read_lines(path) for line in part.to_pylist()] == [f"{line}\n" for line in lines]
 
 
@@ -142,7 +142,7 @@ def test_unequal_references(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [3, 1 << 20])
 def test_invalid_utf8_names_file_line_and_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(packed_files, "BLOCK_BYTES", block)
+    monkeypatch.setattr(expansion, "BLOCK_BYTES", block)
     (tmp_path / "s").write_bytes("gut\nüber\nhalb ".encode() + b"\xff kaputt\nrest\n")
     with pytest.raises(DataError, match=r"/s, line 3: expected UTF-8, got byte 0xff at byte 5 of the line \(byte 15 of the text\)"):
         list(read_lines(tmp_path / "s"))
@@ -358,7 +358,7 @@ def bomb(path: Path, megabytes: int, unit: bytes) -> None:
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 def test_a_file_that_expands_without_end_is_refused(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MIN_CHECKED_BYTES", 4 << 20)
+    monkeypatch.setattr(expansion, "MIN_CHECKED_BYTES", 4 << 20)
     path = tmp_path / f"bomb.en{suffix}"
     bomb(path, 24, b"a\n")
     with pytest.raises(DataError, match=r"bomb.en.*expected at most .* bytes of text from a file of"):
@@ -424,7 +424,7 @@ def test_a_text_that_a_parquet_file_repeats_in_each_row_is_refused_in_bounded_me
 
 
 def test_a_parquet_file_that_expands_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MIN_CHECKED_BYTES", 4 << 20)
+    monkeypatch.setattr(expansion, "MIN_CHECKED_BYTES", 4 << 20)
     files = parquet(tmp_path / "p.parquet", pa.array([f"{n:04}" + "x" * 9000 for n in range(1000)]))
     with pytest.raises(DataError, match=r"p.parquet: expected at most 4,194,304 bytes of text and"):
         list(tables(files, tmp_path))
