@@ -8,6 +8,7 @@ from typing import Any
 
 from sentencepiece import SentencePieceProcessor
 
+from fewstep.bounded_files import read_bounded
 from fewstep.system.format import BundleError
 from fewstep.vocabulary import RESERVED, UNK, load_pieces
 
@@ -67,7 +68,7 @@ def merge_pairs(merges: str) -> list[tuple[str, str]]:
 def byte_pieces(path: Path, size: int, merges: Path) -> BytePieces:
     """Load a vocabulary of `size` pieces with its merges. Raises BundleError for other files and without tokenizers."""
     try:
-        return BytePieces(load_pieces(path, size).serialized_model_proto(), merges.read_text(encoding="utf-8"))
+        return BytePieces(load_pieces(path, size).serialized_model_proto(), read_bounded(merges).decode("utf-8"))
     except (ImportError, OSError, ValueError) as error:
         if isinstance(error, BundleError):
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import math
 import os
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
+from fewstep.bounded_files import expanded
 from fewstep.native import fewstep_native
 from fewstep.text.format import check_text_file
 
@@ -145,8 +145,8 @@ class NgramModel:
         if begin[:2] != b"\x1f\x8b":
             return cls(fewstep_native.NgramModel.read_arpa(str(path), str(path)))
         try:
-            text = gzip.decompress(path.read_bytes())
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            text = expanded(path.read_bytes())
+        except (EOFError, ValueError, zlib.error) as error:
             raise ValueError(f"{path}: expected a complete gzip file, got: {error}; create it again") from error
         return cls(fewstep_native.NgramModel.read_arpa(text, str(path)))
 

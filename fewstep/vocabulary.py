@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fewstep.bounded_files import read_bounded
 from fewstep.system.format import BundleError
 from fewstep.text.normalise import normalise
 
@@ -30,9 +31,9 @@ def load_pieces(path: Path, size: int) -> SentencePieceProcessor:
     from sentencepiece import SentencePieceProcessor
 
     try:
-        pieces = SentencePieceProcessor(model_proto=path.read_bytes())
+        pieces = SentencePieceProcessor(model_proto=read_bounded(path))
         names = pieces.id_to_piece(list(range(len(pieces))))
-    except (OSError, RuntimeError, UnicodeDecodeError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise BundleError(f"{path}: expected a SentencePiece model, got: {error}; the file is damaged") from error
     if len(pieces) != size:
         raise BundleError(f"{path}: expected {size} pieces as the network has, got {len(pieces)}; it is another vocabulary")
@@ -60,9 +61,9 @@ def clean(line: str, number: int) -> str:
 def vocabulary_digest(directory: Path) -> bytes:
     """Return 32 bytes that identify the vocabulary in `source.spm` and `target.spm` of a directory (a vocabulary or a system).
 
-    Raises OSError if one of them cannot be read.
+    Raises OSError or ValueError if one of them cannot be read.
     """
-    parts = [hashlib.sha256((directory / name).read_bytes()).digest() for name in PIECES]
+    parts = [hashlib.sha256(read_bounded(directory / name)).digest() for name in PIECES]
     return hashlib.sha256(b"".join(parts)).digest()
 
 

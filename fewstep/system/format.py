@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fewstep.access import permission_problem
+from fewstep.bounded_files import json_value
 
 WEIGHTS, CODES = "model.safetensors", "codes.safetensors"
 SOURCE_PIECES, TARGET_PIECES = "source.spm", "target.spm"
@@ -73,7 +74,7 @@ def json_object(text: str | bytes) -> dict[str, Any]:
 
     Raises ValueError for anything else, a surrogate that is not half of a pair included, and RecursionError for deep nesting.
     """
-    value = json.loads(text)
+    value = json_value(text.encode() if isinstance(text, str) else text)
     if not isinstance(value, dict):
         raise ValueError(f"an object is expected, got {type(value).__name__}")
     json.dumps(value, ensure_ascii=False).encode()

@@ -17,7 +17,7 @@ from fewstep.byte_pieces import BytePieces
 from fewstep.config.network import Sizes
 from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.vocabulary import BOS, EOS, MASK, PAD, UNK
-from models.imports.files import ForeignModelError, read_object, required, shown
+from models.imports.files import ForeignModelError, content_of, read_object, required, shown
 from models.imports.foreign import ForeignModel
 from models.imports.hugging_face import bart_network, licence, search_of, whole
 from models.imports.pieces import PieceOrder, numbered, piece_order
@@ -41,7 +41,7 @@ def read_bart(files: Mapping[str, Path], *, name: str, digests: Mapping[str, str
     merged = values | {key: value for key, value in generation.items() if value is not None}
     config = bart_network(values)
     order = _order(files, merged)
-    merges = required(files, "merges.txt").read_bytes()
+    merges = content_of(required(files, "merges.txt"))
     pieces = numbered(order)
     _check_merges(pieces, merges)
     tensors = ForeignTensors(read_tensors(required(files, "model.safetensors")), "config.json")

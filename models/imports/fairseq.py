@@ -18,7 +18,7 @@ from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.vocabulary import BOS, EOS, PAD, UNK
 from models.imports.fairseq_checkpoint import read_checkpoint
 from models.imports.fairseq_options import Options, network_of
-from models.imports.files import ForeignModelError
+from models.imports.files import ForeignModelError, content_of
 from models.imports.foreign import ForeignModel
 from models.imports.pieces import PieceOrder, piece_order, reordered
 from models.imports.tensors import PARTS, ForeignTensors, layer_weights
@@ -72,7 +72,7 @@ def read_fairseq(
     tensors = ForeignTensors(read.tensors, checkpoint.name)
     weights = _weights(tensors, config, orders, joint)
     models = {
-        name: reordered(side.pieces.read_bytes(), order, side.pieces.name)
+        name: reordered(content_of(side.pieces), order, side.pieces.name)
         for name, side, order in (("source", source, orders[0]), ("target", target, orders[1]))
     }
     return ForeignModel(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from fewstep.bounded_files import json_value, read_bounded
 
 
 class ForeignModelError(ValueError):
@@ -35,16 +36,20 @@ def shown(value: object, length: int = 100) -> str:
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file. Raises ForeignModelError for any other file."""
     try:
-        if (size := path.stat().st_size) > MAX_JSON_BYTES:
-            raise ForeignModelError(f"{path.name}: expected JSON of at most {MAX_JSON_BYTES} bytes, got {size}")
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ForeignModelError:
-        raise
+        value = json_value(read_bounded(path, MAX_JSON_BYTES))
     except (OSError, RecursionError, ValueError) as error:
         raise ForeignModelError(f"{path.name}: expected JSON, got: {error}; copy the file again") from error
     if not isinstance(value, dict):
         raise ForeignModelError(f"{path.name}: expected a JSON object, got {type(value).__name__}")
     return value
+
+
+def content_of(path: Path) -> bytes:
+    """Return the content of a file of a vocabulary. Raises ForeignModelError for one that cannot be read or is too large."""
+    try:
+        return read_bounded(path)
+    except (OSError, ValueError) as error:
+        raise ForeignModelError(f"{path.name}: expected a file of a vocabulary, got: {error}; copy the file again") from error
 
 
 def required(files: Mapping[str, Path], *names: str) -> Path:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from fewstep.config.options import OutputLimits
 from fewstep.config.values import value_problems
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
-from models.imports.files import ForeignModelError, read_object, shown
+from models.imports.files import ForeignModelError, content_of, read_object, shown
 
 ACTIVATIONS: dict[str, Literal["relu", "gelu", "swish"]] = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 
@@ -152,7 +152,7 @@ def search_of(values: Mapping[str, Any], front: int) -> StepwiseSearch:
 def licence(files: Mapping[str, Path]) -> dict[str, str]:
     """Return the licence that the front matter of `README.md` states, and where it was found."""
     if "README.md" in files:
-        text = files["README.md"].read_text(encoding="utf-8", errors="replace")
+        text = content_of(files["README.md"]).decode("utf-8", "replace")
         front = text.split("---")[1] if text.startswith("---") else ""
         if found := re.search(r"^license:\s*['\"]?([^'\"\n]+)", front, re.MULTILINE):
             return {"licence": found[1].strip(), "licence_from": "README.md"}

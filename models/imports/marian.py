@@ -13,7 +13,7 @@ from torch import Tensor
 from fewstep.config.network import Sizes
 from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.vocabulary import EOS, PAD, UNK
-from models.imports.files import ForeignModelError, read_object, required, shown
+from models.imports.files import ForeignModelError, content_of, read_object, required, shown
 from models.imports.foreign import ForeignModel
 from models.imports.hugging_face import TIED, licence, marian_network, search_of, whole
 from models.imports.pieces import PieceOrder, is_language_token, piece_order, reordered
@@ -40,7 +40,7 @@ def read_marian(files: Mapping[str, Path], *, name: str, digests: Mapping[str, s
     tensors = ForeignTensors(read_tensors(weights_file), "config.json")
     joint = bool(values.get("share_encoder_decoder_embeddings", True))
     weights, config = _weights(tensors, values, config, (source, target), joint)
-    models = {side: required(files, f"{side}.spm").read_bytes() for side in ("source", "target")}
+    models = {side: content_of(required(files, f"{side}.spm")) for side in ("source", "target")}
     pieces = {side: reordered(models[side], order, f"{side}.spm") for side, order in (("source", source), ("target", target))}
     return ForeignModel(
         network=config,

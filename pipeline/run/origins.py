@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fewstep.bounded_files import MAX_RECORD_BYTES, json_value, read_bounded
 from fewstep.system.format import BundleError, read_json
 from pipeline.plan.fingerprint import external_files
 from pipeline.plan.step import Step
@@ -79,7 +79,7 @@ def _manifests(directory: Path) -> Iterator[dict[str, Any] | None]:
 
 def _manifest(directory: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json_value(read_bounded(directory / MANIFEST, MAX_RECORD_BYTES))
+    except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) and isinstance(found.get("inputs"), dict) else None

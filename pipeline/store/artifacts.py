@@ -12,6 +12,7 @@ from typing import Any
 import durable
 from durable import Status
 from fewstep.access import access_problem
+from fewstep.bounded_files import MAX_RECORD_BYTES, json_value, read_bounded
 from pipeline.store.attempts import discard_attempts, partial_directory
 from pipeline.store.files import REMOVED, file_digest, read_json, text_digest, write_atomically
 from pipeline.store.host import HOST, Host
@@ -60,7 +61,7 @@ class Store:
         """Return the manifest, and the status of each file. See `manifest`."""
         path = directory / MANIFEST
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = json_value(read_bounded(path, MAX_RECORD_BYTES))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except PermissionError as error:  # it may be whole

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 import durable
+from fewstep.bounded_files import MAX_RECORD_BYTES, json_value, read_bounded
 from pipeline.store.host import HOST, Host
 from stages.errors import FULL, unwritable
 
@@ -18,7 +18,7 @@ REMOVED = ".removed"
 def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; empty if the file is missing or holds anything else."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json_value(read_bounded(path, MAX_RECORD_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -19,10 +19,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import durable
+from fewstep.bounded_files import read_bounded
 from pipeline.store.host import HOST, Host
 from stages.errors import LeaseLostError, TransientError, unwritable
 
 POLL_SECONDS = 0.5
+MAX_BYTES = 1 << 16
+"""Bytes of the file of a lease."""
 READ_TRIES = 4
 """Attempts to read a lease before it counts as unreadable."""
 
@@ -109,6 +112,10 @@ class Lease:
             return False
         return True if self._renewed or self._host.runs(self.holder() or {}) else None
 
+    def seconds_to_watch(self) -> float:
+        """Return the longest time after which a holder that is watched from now on is known to live or not."""
+        return float((self.holder() or {}).get("seconds", self.seconds))
+
     def _is_free(self, content: bytes) -> bool:
         """Return whether a lease with this content is released or expired. A holder is watched from the first call on."""
         holder, now = _holder(content), self._host.monotonic()
@@ -166,7 +173,10 @@ class Lease:
         return sorted((path for path in found if _NUMBER.fullmatch(path.name.removeprefix(prefix))), key=_number)
 
     def _read(self, path: Path) -> bytes:
-        return self._tried(path.read_bytes, b"")
+        try:
+            return self._tried(lambda: read_bounded(path, MAX_BYTES), b"")
+        except ValueError:  # nothing that a driver wrote: it expires as a damaged one does
+            return b"?"
 
     def _tried(self, read: Callable[[], T], missing: T) -> T:
         """Return what `read` returns, or `missing` if there is no such file. Raises TransientError after READ_TRIES failures.

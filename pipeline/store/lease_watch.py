@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from pipeline.store.artifacts import Store
 from pipeline.store.lease import POLL_SECONDS, Lease
 from pipeline.store.marker import FOLDERS
+
+log = logging.getLogger(__name__)
 
 LEASE = ".lease"
 UNREADABLE_SECONDS = 60.0
@@ -29,6 +32,15 @@ class LeaseWatch:
         for path in self._paths():
             self._lease(path)
         states = {path: lease.watch() for path, lease in self._leases.items()}
+        unknown = [path for path, lives in states.items() if lives is None]
+        if unknown:
+            longest = max(self._leases[path].seconds_to_watch() for path in unknown)
+            log.warning(
+                "waits up to %.0f s to see whether the holder of %s lives%s",
+                longest,
+                unknown[0],
+                f", and of {len(unknown) - 1} more" if unknown[1:] else "",
+            )
         while None in states.values():
             host.sleep(POLL_SECONDS)
             states = {path: self._leases[path].watch() if lives is None else lives for path, lives in states.items()}

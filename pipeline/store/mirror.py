@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import durable
+from fewstep.bounded_files import json_value
 from fewstep.relative_names import name_problem
 from pipeline.plan.fingerprint import digest
 from pipeline.store.artifacts import Store
@@ -219,7 +220,7 @@ class Mirror:
 
     def _parsed(self, name: str, file: str, text: bytes | None) -> dict[str, Any]:
         try:
-            found = json.loads(text or b"")
+            found = json_value(text or b"")
         except (ValueError, RecursionError) as error:
             raise self._damaged(name, f"expected JSON in {file}, got {error if text else 'nothing'}") from error
         if not isinstance(found, dict):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from fewstep.access import access_problem
+from fewstep.bounded_files import MAX_RECORD_BYTES, json_value, read_bounded
 from stages.errors import ArtifactError
 
 SCHEMA = 1
@@ -25,7 +25,7 @@ def read_run(path: Path) -> dict[str, Any]:
     Raises ArtifactError if it cannot be read, was written by another version, or has another shape.
     """
     try:
-        data = json.loads(path.read_bytes()) if path.is_file() else None
+        data = json_value(read_bounded(path, MAX_RECORD_BYTES)) if path.is_file() else None
     except PermissionError as error:
         raise ArtifactError(access_problem(path, error)) from error
     except OSError as error:

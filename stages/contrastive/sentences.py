@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fewstep.bounded_files import json_value, read_bounded
 from stages.errors import DataError
 from stages.shared.embedded.contrast import Language, bands, contrasts, label
 
@@ -23,6 +24,8 @@ AGREEMENT = "subj_verb_agreement"
 DISTANCES = {**{str(words): range(words, words + 1) for words in range(16)}, "16+": range(16, sys.maxsize)}
 """Bins of distances in words."""
 
+MAX_BYTES = 256 << 20
+"""Bytes of a file. LingEval97 has 97,000 pairs of some hundred bytes each."""
 MAX_SHOWN = 80
 """Characters of a value that an error shows."""
 
@@ -72,7 +75,7 @@ def embedded_distances(target: Language) -> dict[str, range]:
 def read_contrasts(path: Path) -> list[ContrastiveSentence]:
     """Return the sentences of a file in the form of LingEval97. Raises DataError for a file in another form."""
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
+        entries = json_value(read_bounded(path, MAX_BYTES))
     except (ValueError, RecursionError) as error:
         raise DataError(
             f"{path}: expected JSON in the form of LingEval97, got: {error}; check evaluation.contrastive_pairs"

@@ -6,7 +6,7 @@ from fewstep.system.format import BundleError
 from models.bundle.directory import load_system
 from models.imports.bart import read_bart
 from models.imports.fairseq import Dictionary, FairseqSide, read_fairseq
-from models.imports.files import ForeignModelError
+from models.imports.files import ForeignModelError, content_of
 from models.imports.foreign import ForeignModel, write_foreign
 from models.imports.marian import read_marian
 from stages.context import StepContext
@@ -52,7 +52,7 @@ def _read_fairseq(inputs: ImportInputs, config: ImportConfig) -> ForeignModel:
 
     def side(name: str) -> FairseqSide:
         pieces, listed = (files.get(f"{name}_{part}", files[f"source_{part}"]).path for part in ("pieces", "dictionary"))
-        return FairseqSide(pieces, Dictionary(listed.name, symbols(str(listed), listed.read_bytes())))
+        return FairseqSide(pieces, Dictionary(listed.name, symbols(str(listed), content_of(listed))))
 
     digests = {file.path.name: file.digest for file in files.values()}
     return read_fairseq(files["checkpoint"].path, side("source"), side("target"), name=config.name, digests=digests)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor
 
+from fewstep.bounded_files import read_bounded
 from fewstep.byte_pieces import byte_pieces
 from fewstep.mapped_pieces import MappedPieces
 from fewstep.system.format import MERGES
@@ -21,8 +22,8 @@ def processor(directory: Path, side: str) -> SentencePieceProcessor:
     """
     path = directory / f"{side}.spm"
     try:
-        loaded = SentencePieceProcessor(model_proto=path.read_bytes())
-    except (OSError, RuntimeError) as error:
+        loaded = SentencePieceProcessor(model_proto=read_bounded(path))
+    except (OSError, RuntimeError, ValueError) as error:
         raise ArtifactError(f"{path}: expected a SentencePiece model, got: {error}; remove the artifact and run again") from error
     first = tuple(loaded.id_to_piece(list(range(min(len(RESERVED), loaded.get_piece_size())))))
     if first != RESERVED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fewstep.bounded_files import MAX_VOCABULARY_BYTES, read_bounded
 from fewstep.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 from stages.artifacts import ExternalFile
 from stages.errors import DataError
@@ -68,9 +69,18 @@ def _model(file: ExternalFile) -> Any:
 
 
 def _data(file: ExternalFile) -> bytes:
-    if file.member:
-        return b"".join(read_member(file.path, file.member, lambda stream: iter(lambda: stream.read(BLOCK_BYTES), b"")))
-    return file.path.read_bytes()
+    """Return the content of a file of a vocabulary. Raises DataError for one that is no regular file, or too large."""
+    if not file.member:
+        try:
+            return read_bounded(file.path)
+        except ValueError as error:
+            raise DataError(str(error)) from error
+    data = bytearray()
+    for block in read_member(file.path, file.member, lambda stream: iter(lambda: stream.read(BLOCK_BYTES), b"")):
+        data += block
+        if len(data) > MAX_VOCABULARY_BYTES:
+            raise DataError(f"{file.path / file.member}: expected at most {MAX_VOCABULARY_BYTES:,} bytes of a vocabulary, got more")
+    return bytes(data)
 
 
 def _is_fastbpe(data: bytes) -> bool:
