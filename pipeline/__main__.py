@@ -24,6 +24,8 @@ from pipeline.errors import FewstepError, exit_code
 from stages.errors import FULL, unwritable
 
 INTERRUPTED = 130
+MAX_MESSAGE = 50_000
+"""Characters of a message: 20 problems of a config with names of 4,096 characters are shorter."""
 UNUSABLE_NAMES = (errno.ENAMETOOLONG, errno.ELOOP)
 
 
@@ -82,8 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complain(message: str, code: int) -> int:
+    """Print a message, of which foreign text may be a part that has any length."""
+    rest = f" ... ({len(message):,} characters)" if len(message) > MAX_MESSAGE else ""
     with suppress(OSError):  # the exit code remains where stderr cannot be written
-        print(escaped(masked(message)), file=sys.stderr)
+        print(escaped(masked(message[:MAX_MESSAGE])) + rest, file=sys.stderr)
     return code
 
 

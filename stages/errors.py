@@ -1,6 +1,7 @@
 """Errors of stages. `pipeline.errors` maps each of them to an exit code."""
 
 import errno
+import os
 import shutil
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -44,12 +45,19 @@ def unwritable(path: Path, error: OSError) -> StageError:
     problem = f"{path}: could not be written: {error.strerror or error}"
     if error.errno not in FULL:
         return StageError(f"{problem}; finished work is kept: {_remedy(error)}, and repeat the run command")
-    existing = next((p for p in (path, *path.parents) if p.exists()), Path("/"))
-    free = shutil.disk_usage(existing).free
     return StageError(
-        f"{problem} ({free / 2**20:.1f} MiB free); finished work is kept: "
-        "free some space, or set store.path to a larger disk, and repeat the run command"
+        f"{problem}{_free_space(path)}; finished work is kept: free some space, or set store.path to a larger disk, and repeat the "
+        "run command"
     )
+
+
+def _free_space(path: Path) -> str:
+    """Return the free space in words; nothing where the disk does not answer, or has been moved away."""
+    existing = next((p for p in (path, *path.parents) if os.path.exists(p)), "/")
+    try:
+        return f" ({shutil.disk_usage(existing).free / 2**20:.1f} MiB free)"
+    except OSError:
+        return ""
 
 
 def _remedy(error: OSError) -> str:

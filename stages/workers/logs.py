@@ -9,22 +9,22 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fewstep.text.escape import EscapingFormatter
-from stages.errors import FULL
 
 
 class _LogFile(logging.FileHandler):
-    """A log file that silently loses lines on a full disk, since the step itself reports the full disk."""
+    """A log file that silently loses lines on a full disk or one that fails: the step itself reports the disk."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        error = sys.exc_info()[1]
-        if not (isinstance(error, OSError) and error.errno in FULL):
+        if not isinstance(sys.exc_info()[1], OSError):
             super().handleError(record)
 
 
 @contextmanager
 def logged(path: Path) -> Iterator[logging.Logger]:
-    """Append log records of the logger `fewstep` to `path`."""
+    """Append log records of the logger `fewstep` to `path`, which no other user may read: other programs and the environment put
+    into messages what they like."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(0o600)
     handler = _LogFile(path, encoding="utf-8")
     handler.setFormatter(EscapingFormatter("%(asctime)s %(levelname)s [%(process)d] %(message)s"))
     logger = logging.getLogger("fewstep")
@@ -36,7 +36,7 @@ def logged(path: Path) -> Iterator[logging.Logger]:
         yield logger
     finally:
         logger.removeHandler(handler)
-        with suppress(OSError):  # lines that are lost on a full disk
+        with suppress(OSError):  # lines that are lost on such a disk
             handler.close()
         logger.setLevel(level)
         logger.propagate = propagate
