@@ -5,16 +5,18 @@ Credentials come from the environment alone (AWS_*, GOOGLE_APPLICATION_CREDENTIA
 
 from __future__ import annotations
 
-import json
 import shutil
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
 import durable
+from fewstep.bounded_files import json_value
 from pipeline.store.partial_file import PartialFile
 from pipeline.store.streams import BLOCK_BYTES, DamagedError, Digest, brief_reason, retried, write_blocks
 from stages.errors import FULL, DataError, StageError, unwritable
@@ -151,6 +153,23 @@ def read_json_pages(url: str) -> list[Any]:
     Raises DataError if the server refuses or answers with something else, more than MAX_PAGES pages or MAX_JSON_BYTES bytes;
     StageError if it cannot be reached or takes longer than JSON_SECONDS.
     """
+    found = Future[list[Any]]()
+
+    def read() -> None:
+        try:
+            found.set_result(_read_pages(url))
+        except BaseException as error:
+            found.set_exception(error)
+
+    # A server that sends a byte a minute keeps every call of the library waiting, which is left to itself then.
+    threading.Thread(target=read, name=f"pages of {url[:80]}", daemon=True).start()
+    try:
+        return found.result(JSON_SECONDS)
+    except TimeoutError as error:
+        raise _late(url) from error
+
+
+def _read_pages(url: str) -> list[Any]:
     pages: list[Any] = []
     following: str | None = url
     left, deadline = MAX_JSON_BYTES, time.monotonic() + JSON_SECONDS
@@ -162,7 +181,7 @@ def read_json_pages(url: str) -> list[Any]:
         content, links = _read_page(following, left, deadline)
         left -= len(content)
         try:
-            pages.append(json.loads(content))
+            pages.append(json_value(content))
         except (ValueError, RecursionError) as error:
             raise DataError(f"{following}: expected JSON, got something else: {content[:100]!r}") from error
         following = links.get("next", {}).get("url")
@@ -184,7 +203,7 @@ def _read_page(url: str, limit: int, deadline: float) -> tuple[bytes, dict[str, 
                 raise DataError(f"{url}: expected JSON that is not compressed, as it was asked for, got {coding[:100]!r}")
             try:
                 blocks = answer.raw.stream(JSON_BLOCK_BYTES, decode_content=False)
-                content = b"".join(_before(deadline, _bounded(url, blocks, limit, "of JSON")))
+                content = b"".join(_before(url, deadline, _bounded(url, blocks, limit, "of JSON")))
             except HTTPError as error:
                 raise DamagedError(f"the connection broke off: {error}") from error
             return content, answer.links
@@ -197,10 +216,14 @@ def _read_page(url: str, limit: int, deadline: float) -> tuple[bytes, dict[str, 
         raise StageError(f"{url}: could not be read: {brief_reason(error)}; check the network and repeat the command") from error
 
 
-def _before(deadline: float, blocks: Iterator[bytes]) -> Iterator[bytes]:
+def _late(url: str) -> StageError:
+    return StageError(f"{url}: expected JSON within {JSON_SECONDS:g} s, got an answer that takes longer; repeat the command")
+
+
+def _before(url: str, deadline: float, blocks: Iterator[bytes]) -> Iterator[bytes]:
     for block in blocks:
         if time.monotonic() > deadline:
-            raise StageError(f"expected JSON within {JSON_SECONDS:g} s, got an answer that takes longer; repeat the command")
+            raise _late(url)
         yield block
 
 

@@ -357,3 +357,22 @@ def test_an_answer_that_takes_too_long_is_given_up(serve: Callable[[Answer], str
     monkeypatch.setattr(url_copy, "JSON_SECONDS", -1.0)
     with pytest.raises(StageError, match="expected JSON within"):
         read_json_pages(serve(lambda handler: send(handler, b"[]")))
+
+
+@pytest.mark.parametrize("sent", [b"HTTP/1.0 200 OK\r\nX: ", b"HTTP/1.0 200 OK\r\nContent-Length: 100000\r\n\r\n["])
+def test_an_answer_that_drips_is_given_up(serve: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    """Each byte renews the time that a call waits for the next one, in the head of an answer as in its content."""
+    monkeypatch.setattr(url_copy, "JSON_SECONDS", 0.5)
+    over = threading.Event()
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        with suppress(OSError):
+            handler.wfile.write(sent)
+            while not over.wait(0.05):
+                handler.wfile.write(b" ")
+
+    try:
+        with pytest.raises(StageError, match=r"/a: expected JSON within 0.5 s"):
+            read_json_pages(serve(answer))
+    finally:
+        over.set()
