@@ -137,6 +137,7 @@ def _bars(found: Iterable[Row]) -> Table:
     """Return a table of the running steps with progress bars."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
+    from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
     for row in found:
@@ -144,7 +145,8 @@ def _bars(found: Iterable[Row]) -> Table:
             total = row.progress.total if row.progress else None
             bar = ProgressBar(total=total, completed=row.progress.done if row.progress else 0, width=24, pulse=not total)
             eta = f"ETA {format_eta(row)}" if row.eta is not None else ""
-            table.add_row(row.step, bar, format_amount(row), format_rate(row), eta, duration(row.seconds or 0.0))
+            amount = Text(format_amount(row))  # names and units are no markup
+            table.add_row(Text(escaped(row.step)), bar, amount, format_rate(row), eta, duration(row.seconds or 0.0))
     return table
 
 

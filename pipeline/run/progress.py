@@ -75,7 +75,7 @@ def show_status(run_dir: Path, *, once: bool = True) -> None:
                 time.sleep(POLL_SECONDS)
                 found, state, gone = rows(run)
                 live.update(_table(found), refresh=True)
-    console.print(_summary(run, state, found, gone=gone), markup=False, highlight=False)
+    console.print(escaped(_summary(run, state, found, gone=gone)), markup=False, highlight=False)
 
 
 def _summary(run: Run, state: RunState, found: list[Row], *, gone: bool) -> str:
@@ -122,7 +122,8 @@ def _table(found: Iterable[Row]) -> Table:
         status = Text(row.status, style=COLORS.get(row.status, ""))
         seconds = "" if row.seconds is None else duration(row.seconds)
         error = Text(escaped((row.error or "").partition("\n")[0]))
-        table.add_row(Text(escaped(row.step)), status, format_amount(row), format_rate(row), format_eta(row), seconds, error)
+        amount = Text(format_amount(row))
+        table.add_row(Text(escaped(row.step)), status, amount, format_rate(row), format_eta(row), seconds, error)
     return table
 
 
@@ -140,7 +141,7 @@ def duration(seconds: float) -> str:
 
 def format_amount(row: Row) -> str:
     """Return the finished part of a step, such as `350/700 updates`."""
-    return f"{row.progress.done}/{row.progress.total} {row.progress.unit}" if row.progress else ""
+    return escaped(f"{row.progress.done}/{row.progress.total} {row.progress.unit}") if row.progress else ""
 
 
 def format_rate(row: Row) -> str:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from fewstep.access import permission_problem
 from pipeline.credentials import masked_values
 from pipeline.store.files import write_atomically
+from pipeline.store.records import is_amount
 from pipeline.store.run_file import RUN, SCHEMA, read_run
 from stages.errors import DataError, suggestion, unwritable
 from stages.json_lines import read_json_lines
@@ -40,6 +41,9 @@ _EVENT: dict[str, Any] = {
     "lost": dict,
 }
 """Types of the values of an event."""
+_AMOUNTS = ("time", "seconds", "lost_seconds", "deaths")
+LAST_TIME = 2.0**36
+"""Unix time beyond which no event can be: that of the year 4147."""
 _NEEDED = {"run_finished": ["status"], "step_started": ["step", "step_attempt"], "step_retried": ["step", "step_attempt"]}
 """Values that an event of a kind has in any case; other events about a step have `step`."""
 
@@ -146,8 +150,9 @@ class Run:
             os.close(descriptor)
 
     def events(self) -> list[dict[str, Any]]:
-        """Return all events so far. Lines that are incomplete or no events are skipped."""
-        return [line.value for line in read_json_lines(self.path / "events.jsonl") if _is_event(line.value)]
+        """Return all events so far, without values that are null. Lines that are incomplete or no events are skipped."""
+        lines = read_json_lines(self.path / "events.jsonl")
+        return [{name: one for name, one in line.value.items() if one is not None} for line in lines if _is_event(line.value)]
 
     def state(self) -> RunState:
         """Return the state that the events lead to."""
@@ -190,7 +195,8 @@ def _is_event(value: dict[str, Any]) -> bool:
     kind = value.get("event")
     needed = ["event", "time", *_NEEDED.get(str(kind), ["step"] if kind in _STATUS else [])]
     typed = {name: kinds for name, kinds in _EVENT.items() if name in needed or value.get(name) is not None}
-    return all(isinstance(value.get(name), kinds) for name, kinds in typed.items())
+    fitting = all(isinstance(value.get(name), kinds) for name, kinds in typed.items())
+    return fitting and all(is_amount(value[name]) for name in _AMOUNTS if name in typed) and value["time"] <= LAST_TIME
 
 
 def _fold(state: RunState, event: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from pipeline.store.files import read_json
 from stages.artifacts import MANIFEST, RECORDS
 from stages.json_lines import read_json_lines
 
+MAX_AMOUNT, MAX_INTEGER = 2.0**53, 2**1000
 FIGURE_FOLDERS = ("figures", "tables")
 
 
@@ -64,7 +65,7 @@ def progress_of(directory: Path) -> Progress | None:
     record = read_json(directory / RECORDS / "progress.json")
     values: dict[str, Any] = {field.name: record.get(field.name) for field in fields(Progress)}
     texts = ("unit", "attempt")
-    valid = all(isinstance(value, str) if name in texts else _is_number(value) for name, value in values.items())
+    valid = all(isinstance(value, str) if name in texts else is_amount(value) for name, value in values.items())
     return Progress(**values) if valid else None
 
 
@@ -112,5 +113,15 @@ def figures_of(directory: Path) -> list[Path]:
     return sorted(path for folder in folders for path in folder.glob("*") if path.is_file() and path.suffix != ".tmp")
 
 
+def is_amount(value: object) -> bool:
+    """Return whether a value is a number with which times and amounts can be computed: finite, and exact as a float."""
+    return _is_number(value) and abs(value) <= MAX_AMOUNT  # type: ignore[arg-type]
+
+
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Return whether a value is a number that a float can be."""
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and not (isinstance(value, int) and abs(value) > MAX_INTEGER)
+    )

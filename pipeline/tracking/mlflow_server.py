@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fewstep.text.escape import escaped
 from pipeline.credentials import masked
 from pipeline.tracking.artifacts import RunArtifacts
 from pipeline.tracking.database import ARTIFACTS, local_path
@@ -115,10 +116,10 @@ class Server:
         return self.runs[key]
 
     def set_tags(self, run: MlflowRun, wanted: Mapping[str, str]) -> None:
-        """Set the tags of a run, and delete other tags that begin with `fewstep.`."""
+        """Set the tags of a run, escaped and without credentials, and delete other tags that begin with `fewstep.`."""
         from mlflow.entities import RunTag
 
-        wanted = {name: masked(value)[:TAG_CHARACTERS] for name, value in wanted.items()}
+        wanted = {name: escaped(masked(value))[:TAG_CHARACTERS] for name, value in wanted.items()}
         changed = {name: value for name, value in wanted.items() if run.tags.get(name) != value}
         if changed:
             self.client.log_batch(run.run_id, tags=[RunTag(name, value) for name, value in changed.items()])

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fewstep.text.escape import escaped
 from pipeline.credentials import masked, masked_values
 from pipeline.run.run_directory import StepState
 from pipeline.store.records import scores_of
@@ -27,7 +28,7 @@ def _leaves(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
         for key, item in value.items():
             yield from _leaves(f"{prefix}.{key}" if prefix else str(key), item)
     elif prefix:
-        yield prefix, masked(value if isinstance(value, str) else json.dumps(masked_values(value), ensure_ascii=False))
+        yield prefix, escaped(masked(value if isinstance(value, str) else json.dumps(masked_values(value), ensure_ascii=False)))
 
 
 def allowed_name(name: str) -> str:

@@ -1,5 +1,6 @@
 """The command line: its options, its exit codes, what each command prints, text from elsewhere in it, and light planning."""
 
+import io
 import json
 import logging
 import os
@@ -10,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from fewstep.text.escape import EscapingFormatter
 from pipeline.__main__ import main
 from pipeline.commands.output import print_json, print_table
 from pipeline.config.load import load_config, resolved
 from pipeline.errors import ArtifactError, ConfigError, DataError, StageError, exit_code
+from pipeline.run.display import LiveDisplay
 from pipeline.run.execute import RunReport
+from pipeline.run.progress import _table, rows, show_status
 from pipeline.run.run_directory import Run
 from tests.pipeline.run_specs import plan_entry, run_spec
 
@@ -296,3 +300,57 @@ def test_a_name_that_the_locale_cannot_write_ends_in_words(
         r"expected text in the encoding of the locale, latin-1, got '\u0434'; set LC_ALL=C.UTF-8"
         in capsys.readouterr().err.replace("iso8859-1", "latin-1")
     )
+
+
+MARKUP = "[red]x[/red][link=http://elsewhere]y[/link] [/]"
+
+
+def hostile_run(store: Path, **amounts: object) -> Run:
+    """Return a run whose step, unit and error are hostile texts, on its way."""
+    text = f"{HOSTILE}{MARKUP}".replace("\udcff", "")
+    run = Run(store / "runs" / "demo-1")
+    run.create(run_spec(plan_entry(f"train:{text}"), store=str(store)))
+    run.heartbeat.touch()
+    run.write_event("run_started", attempt="a", first=True)
+    run.write_event("step_waiting", step=f"train:{text}", error=text)
+    run.write_event("step_started", step=f"train:{text}", step_attempt="a-1", directory="x", resources="", workers=1)
+    records = store / "train" / "traintrain.partial-a-1" / "records"
+    records.mkdir(parents=True)
+    progress = {"done": 1, "total": 2, "unit": text, "time": 5.0, "attempt": "a-1", "first_done": 0, "first_time": 1.0}
+    (records / "progress.json").write_text(json.dumps(progress | amounts))
+    return run
+
+
+def check_harmless(shown: str) -> None:
+    assert MARKUP in shown
+    assert r"\x1b]0;title" in shown
+    assert not any(character in shown for character in "\x9b\x08\u202e\x00\x07")
+
+
+def test_the_display_of_a_run_shows_markup_and_escapes_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = hostile_run(tmp_path)
+    for terminal in (False, True):
+        shown = io.StringIO()
+        console = Console(file=shown, width=900, force_terminal=terminal, color_system=None)
+        with LiveDisplay(run.path, console=console, poll_seconds=0.01) as display:
+            display._poll(progress=True)
+        check_harmless(shown.getvalue())
+        assert terminal or "\x1b" not in shown.getvalue()
+    console = Console(file=(shown := io.StringIO()), width=900)
+    console.print(_table(rows(run)[0]))
+    check_harmless(shown.getvalue())
+    show_status(run.path)
+    assert "\x1b" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**30), 1e308, float("nan"), float("inf"), "1", None, True, [1]])
+@pytest.mark.parametrize("key", ["done", "total", "time", "first_done", "first_time", "unit", "attempt"])
+def test_hostile_amounts_end_no_command(tmp_path: Path, number: object, key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = hostile_run(tmp_path, **{key: number})
+    with (run.path / "events.jsonl").open("a") as file:
+        for event in ("run_started", "step_done", "step_failed", "run_finished"):
+            for name in ("time", "seconds", "lost_seconds", "deaths", "step"):
+                values = {"time": 1.0, "event": event, "step": "train:x", "status": "done", "step_attempt": "a", "first": True}
+                file.write(json.dumps(values | {name: number}) + "\n")
+    for command in (["status", "demo-1"], ["status", "demo-1", "--json"], ["runs"], ["runs", "--json"]):
+        assert main([*command, "--store", str(tmp_path)]) == 0, "".join(capsys.readouterr())

@@ -4,11 +4,14 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
 
 from pipeline.run.run_directory import Run
+from pipeline.tracking.mlflow_server import MlflowRun, Server
 from pipeline.tracking.publisher import Publisher, publish, tracking_uri
 from pipeline.tracking.tags_and_params import parameters, source_tags
 from pipeline.tracking.tracker import Tracker
@@ -293,3 +296,17 @@ def test_the_commit_of_a_source_is_stated_where_there_is_one(revision: str | Non
     assert tags.get("mlflow.source.git.commit") == commit
     assert tags["mlflow.source.name"] == "configs/demo.yaml"
     assert "mlflow.user" not in tags
+
+
+HOSTILE = "\x1b]0;title\x07 \u202egnp.exe\x9b \x00"
+
+
+def test_foreign_text_is_escaped() -> None:
+    shown = r"\x1b]0;title\x07 \u202egnp.exe\x9b \x00"
+    assert parameters({"a": HOSTILE, "b": [HOSTILE]}) == {"a": shown, "b": parameters({"b": [HOSTILE]})["b"]}
+    assert not set("\x1b\x07\x9b\u202e\x00") & set(parameters({"b": [HOSTILE]})["b"])
+    sent: list[Any] = []
+    server = object.__new__(Server)
+    server.client = SimpleNamespace(log_batch=lambda run, tags: sent.extend(tags))  # type: ignore[assignment]
+    server.set_tags(MlflowRun("1", "RUNNING", {}), {"fewstep.error": HOSTILE, "mlflow.note.content": f"`{HOSTILE}`"})
+    assert {tag.key: tag.value for tag in sent} == {"fewstep.error": shown, "mlflow.note.content": f"`{shown}`"}
