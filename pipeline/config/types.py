@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 
 def keys(kind: Any) -> dict[str, str]:
     """Return the field of a dataclass for each key in a file; empty for any other type."""
-    if not is_dataclass(kind):
-        return {}
-    hints = get_type_hints(kind, include_extras=True)
+    return _keys(kind) if is_dataclass(kind) else {}
+
+
+@cache
+def _keys(kind: Any) -> dict[str, str]:
+    hints = _hints(kind)
     return {next((a for m in metadata(hints[f.name]) if (a := getattr(m, "alias", None))), f.name): f.name for f in fields(kind)}
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """Return the types of the fields of a dataclass, each evaluated once: a config can have thousands of mistakes."""
+    return get_type_hints(kind, include_extras=True)
 
 
 def metadata(hint: Any) -> tuple[Any, ...]:
@@ -38,7 +48,7 @@ def inside(kind: Any, part: str | int) -> list[Any]:
     bare = strip(kind)
     if is_dataclass(bare):
         name = keys(bare).get(str(part))
-        return members(get_type_hints(bare, include_extras=True)[name]) if name else []
+        return members(_hints(bare)[name]) if name else []
     if get_origin(bare) in (dict, tuple):
         return members(get_args(bare)[get_origin(bare) is dict])
     return []

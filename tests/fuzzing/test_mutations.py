@@ -4,14 +4,17 @@ refusal: no traceback, no signal, no hang, and no gibibyte of memory for a small
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.fewstep.systems import write_systems
 from tests.fuzzing.__main__ import CALLS, FINDINGS, trials
+from tests.fuzzing.configs import ConfigTarget
 from tests.fuzzing.mutations import mutate
 from tests.fuzzing.store import write_store
+from tests.fuzzing.trials import LITTLE_MEMORY, Outcome, run_trials
 
 FEW = 60
 MANY = 500
@@ -32,7 +35,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check(directory: Path, seeds: range, *, numbers: bool = False) -> None:
-    outcomes = trials(directory, seeds, numbers=numbers)
+    check_outcomes(trials(directory, seeds, numbers=numbers))
+
+
+def check_outcomes(outcomes: list[Outcome]) -> None:
     findings = [f"seed {one.seed}: {one.kind}: {one.text}" for one in outcomes if one.kind in FINDINGS]
     assert not findings, "\n".join(findings[:3])
     counts = Counter(one.kind for one in outcomes)
@@ -64,6 +70,12 @@ def test_a_changed_call_is_answered_or_refused() -> None:
 )
 def test_more_numbers_at_borders_are_used_or_refused(systems: dict[str, Path], name: str) -> None:
     check(systems[name], MORE, numbers=True)
+
+
+@pytest.mark.parametrize("step", [97, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_a_number_of_a_config_at_a_border_is_planned_or_refused(tmp_path: Path, step: int) -> None:
+    target = partial(ConfigTarget, tmp_path)
+    check_outcomes(list(run_trials(target, range(0, len(target().changes), step), LITTLE_MEMORY)))
 
 
 @pytest.mark.exhaustive
