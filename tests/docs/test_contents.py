@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
-from fewstep import streams
+from fewstep import bounded_files, streams
 from fewstep.config.network import Sizes
 from fewstep.documents.document import MAX_UNIT_BYTES
 from fewstep.documents.elements import MAX_DEPTH
@@ -41,6 +41,8 @@ from pipeline.config.schema import MAX_NAME
 from pipeline.store import url_copy
 from stages.artifacts import Tokens
 from stages.corpus import limits as of_text
+from stages.corpus.readers import parquet_check
+from stages.shared import expansion, members, tar
 from stages.train import TrainConfig
 from stages.train.token_files import pool_stream
 from tests.docs.pages import PAGES, ROOT, name, prose, text
@@ -278,7 +280,13 @@ def test_the_limits_are_those_of_the_source() -> None:
         f"{of_configs.MAX_TEXT:,}; {MAX_NAME}",
         f"{streams.MAX_LINE_BYTES // mib} MiB",
         f"{MAX_UNIT_BYTES // mib} MiB; {MAX_DEPTH}; {streams.MAX_DOCUMENT_BYTES // mib} MiB",
-        f"{of_text.MAX_RATIO}",
+        f"{expansion.MAX_RATIO}",
+        f"{members.MAX_MEMBERS:,}; {tar.MAX_NAME_BYTES:,}; {tar.MAX_HEADER_BYTES // mib} MiB; {tar.MAX_HEADERS:,}; "
+        f"{members.MAX_ZIP_READ_BYTES // mib} MiB",
+        f"{parquet_check.MEMORY // gib} GiB; {parquet_check.SECONDS} s",
+        f"{expansion.XZ_MEMORY // mib} MiB",
+        f"{bounded_files.MAX_VOCABULARY_BYTES // mib} MiB; {bounded_files.MAX_RECORD_BYTES // mib} MiB; "
+        f"{bounded_files.MAX_JSON_VALUES:,}",
         f"{of_text.MAX_ROW_GROUP_BYTES // gib} GiB; {of_text.MAX_BATCH_BYTES // gib} GiB",
         f"{KEY_BYTES >> 10} KiB; {MAX_FIELDS:,}",
         f"{SERVER.max_request_bytes // mib} MiB; {SERVER.max_sentences}; {SERVER.max_characters:,}; {MAX_EXPLAINED_TOKENS}",
