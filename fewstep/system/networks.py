@@ -84,6 +84,10 @@ def read_network(folder: Path, config: NetworkConfig, sizes: Sizes) -> Arrays:
     return arrays
 
 
+MAX_HEADER_BYTES = 16 << 20
+"""Bytes of the header of a safetensors file: a tensor takes about 100."""
+
+
 class Header(NamedTuple):
     """The header of a safetensors file."""
 
@@ -97,7 +101,7 @@ def read_header(path: Path) -> Header:
     """Return the header of a safetensors file; no tensor is read. Raises BundleError for any other file."""
     from safetensors import SafetensorError, safe_open
 
-    require_file(path)
+    _check_header(path)
     try:
         with safe_open(path, "np") as file:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 it is no mapping
@@ -107,11 +111,23 @@ def read_header(path: Path) -> Header:
         raise BundleError(f"{path}: expected weights in safetensors format, but: {error}; {REMEDY}") from error
 
 
+def _check_header(path: Path) -> None:
+    """Raise BundleError for a missing file, and for a header that names millions of tensors."""
+    require_file(path)
+    try:
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+    except OSError as error:
+        raise BundleError(f"{path}: expected weights in safetensors format, but: {error}; {REMEDY}") from error
+    if size > MAX_HEADER_BYTES:
+        raise BundleError(f"{path}: expected a header of at most {MAX_HEADER_BYTES:,} bytes, got {size:,}; {REMEDY}")
+
+
 def read_arrays(path: Path) -> Arrays:
     """Return the tensors of a safetensors file by name. Raises BundleError for any other file."""
     from safetensors import SafetensorError, safe_open
 
-    require_file(path)
+    _check_header(path)
     try:
         with safe_open(path, "np") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 it is no mapping

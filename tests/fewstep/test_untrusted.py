@@ -323,3 +323,11 @@ def outcome(system: fewstep.System, search: Any) -> str:
         return "translated" if len(system.translate(LINES, search)) == len(LINES) else "lost"
     except BundleError as error:
         return "refused" if "outputs are not numbers" in str(error) else str(error)
+
+
+def test_a_header_of_millions_of_tensors_is_refused(directory: Path) -> None:
+    path = directory / "model.safetensors"
+    content = path.read_bytes()
+    path.write_bytes((17 << 20).to_bytes(8, "little") + content[8:])
+    with pytest.raises(BundleError, match="expected a header of at most 16,777,216 bytes, got 17,825,792"):
+        fewstep.load(directory, verify=False)
