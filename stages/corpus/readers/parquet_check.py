@@ -1,16 +1,13 @@
-"""A process of limited memory and time that reads a Parquet file before any other one does: `python -m ... < REQUEST > ANSWER`.
+"""The rows of a Parquet file, counted by a process of limited memory and time that reads it before any other one does.
 
 The library has no limits: pages expand against the footer, values against their page, and schemas that are nested a thousand times
-overflow its stack. The request is JSON: {path, languages, columns, whole, memory, seconds}; `whole` false: the
-footer alone. The answer is JSON:
-{groups}, the rows of each row group, or {problem}.
+overflow its stack.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,6 +18,8 @@ from stages.corpus.limits import MAX_ROW_GROUP_BYTES, require_regular
 from stages.corpus.lines import readable
 from stages.errors import DataError
 
+READER = "stages.corpus.readers.parquet_limits"
+"""The module that the process runs."""
 MEMORY = 1 << 30
 """Bytes of memory beside those of the file, of which compressed columns of a row group are held."""
 SECONDS, BYTES_PER_SECOND = 15, 4 << 20
@@ -38,7 +37,7 @@ def row_groups(path: Path, languages: tuple[str, str], columns: Sequence[str | i
     limits = {"memory": MEMORY + min(size, MAX_ROW_GROUP_BYTES), "seconds": SECONDS + size // BYTES_PER_SECOND}
     request = {"path": str(path), "languages": languages, "columns": columns, "whole": whole, **limits}
     ended = subprocess.run(
-        [sys.executable, "-m", __name__],
+        [sys.executable, "-m", READER],
         input=json.dumps(request),
         capture_output=True,
         text=True,
@@ -49,32 +48,10 @@ def row_groups(path: Path, languages: tuple[str, str], columns: Sequence[str | i
         answer: dict[str, Any] = json.loads(ended.stdout)
     except ValueError as error:
         raise DataError(
-            f"{path}: expected a Parquet file that can be read in {limits['memory'] >> 20:,} MiB of memory and "
-            f"{limits['seconds']} s, "
+            f"{path}: expected a Parquet file that can be read in {limits['memory'] >> 20:,} MiB of memory and {limits['seconds']} s, "
             f"got one whose reader ended with the code {ended.returncode}: it is damaged, is nested too deeply or expands far more "
             "than text does; replace the file, or write it with smaller row groups"
         ) from error
     if "problem" in answer:
         raise DataError(answer["problem"])
     return list(answer["groups"])
-
-
-def main() -> None:
-    """Answer a request. A file that is beyond the limits ends the process, or raises an error that has no answer."""
-    from stages.corpus.readers.parquet import checked_groups
-
-    request = json.load(sys.stdin)
-    used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize() if os.path.exists("/proc") else 0
-    limits = {resource.RLIMIT_DATA: used + request["memory"], resource.RLIMIT_CPU: request["seconds"], resource.RLIMIT_CORE: 0}
-    for limit, most in limits.items():
-        resource.setrlimit(limit, (most, most))
-    try:
-        groups = checked_groups(Path(request["path"]), tuple(request["languages"]), request["columns"], whole=request["whole"])
-    except DataError as error:
-        json.dump({"problem": str(error)}, sys.stdout)
-    else:
-        json.dump({"groups": groups}, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
