@@ -42,8 +42,8 @@ def _compression(file: IO[bytes], name: Path, wide: bool = False) -> str | None:
 
 
 def text_blocks(file: IO[bytes], name: Path, *, wide: bool = False) -> Iterator[bytes]:
-    """Yield a text, decompressed, in blocks, as `decompressed` does. `file` is buffered and `name` stands in errors. `wide`: it may be in
-    UTF-16.
+    """Yield a text, decompressed, in blocks, as `decompressed` does. `file` is buffered and `name` stands in errors.
+    `wide`: it may be in UTF-16.
 
     Raises the errors of `compression_of`, and those of `decompressed`.
     """

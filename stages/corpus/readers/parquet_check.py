@@ -48,9 +48,9 @@ def row_groups(path: Path, languages: tuple[str, str], columns: Sequence[str | i
         answer: dict[str, Any] = json.loads(ended.stdout)
     except ValueError as error:
         raise DataError(
-            f"{path}: expected a Parquet file that can be read in {limits['memory'] >> 20:,} MiB of memory and {limits['seconds']} s, "
-            f"got one whose reader ended with the code {ended.returncode}: it is damaged, is nested too deeply or expands far more "
-            "than text does; replace the file, or write it with smaller row groups"
+            f"{path}: expected a Parquet file that can be read in {limits['memory'] >> 20:,} MiB of memory and "
+            f"{limits['seconds']} s, got one whose reader ended with the code {ended.returncode}: it is damaged, is nested too "
+            "deeply or expands far more than text does; replace the file, or write it with smaller row groups"
         ) from error
     if "problem" in answer:
         raise DataError(answer["problem"])

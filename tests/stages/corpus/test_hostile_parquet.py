@@ -61,7 +61,7 @@ def test_a_schema_that_is_nested_deeply_is_refused(tmp_path: Path, depth: int) -
         use(tmp_path / "p.parquet")
     if depth > 10:
         with pytest.raises(DataError, match=r"p\.parquet: expected a Parquet file that can be read in"):
-            READERS["parquet"].rows(ExternalFile(tmp_path / "p.parquet", ""))
+            READERS["parquet"].rows(ExternalFile(tmp_path / "p.parquet", ""), None)
 
 
 @pytest.mark.parametrize("encoding", ["PLAIN", "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
@@ -110,4 +110,4 @@ def test_an_honest_file_is_read_as_before(tmp_path: Path) -> None:
     sources = [f"text {number}" for number in range(10_000)]
     pq.write_table(pa.table({"source": sources, "target": sources}), tmp_path / "p.parquet", row_group_size=3000)
     assert parquet_check.row_groups(tmp_path / "p.parquet", ("de", "en"), ()) == [3000, 3000, 3000, 1000]
-    assert READERS["parquet"].rows(ExternalFile(tmp_path / "p.parquet", "")) == 10_000
+    assert READERS["parquet"].rows(ExternalFile(tmp_path / "p.parquet", ""), None) == 10_000
