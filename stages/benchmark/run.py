@@ -44,6 +44,9 @@ def run(inputs: BenchmarkInputs, config: BenchmarkConfig, context: StepContext) 
     lines = [sentence.source for sentence in chosen]
     timings, machine = _measured(inputs, config, context, lines)
     figures = summarise(timings, config.baseline, _reference_entries(config))
+    for entry in config.searches:
+        files = (path for path in inputs.systems[_system_of(entry)].path.rglob("*") if path.is_file())
+        figures[entry]["system_bytes"] = sum(path.stat().st_size for path in files)
     if config.memory:
         _add_memory(figures, inputs, config, context, lines)
     protocol = {

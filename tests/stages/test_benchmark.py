@@ -84,12 +84,16 @@ def searches(*entries: str) -> dict[str, StepwiseSearch]:
 def test_entries_are_timed_on_the_same_sentences_in_interleaved_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = searches("base/beam1", "base/beam2", "new/beam3")
     config = BenchmarkConfig(searches=entries, baseline="base/beam2", sentences=4, rounds=2, batch_sizes=(2, 3), memory=False)
+    for name, size in (("model.safetensors", 3000), ("parts/source.spm", 40)):
+        (tmp_path / "new" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "new" / name).write_bytes(bytes(size))
     context, loaded = run(tmp_path, monkeypatch, config)
     assert loaded == [tmp_path / "base", tmp_path / "new"]
     record: dict[str, Any] = json.loads(context.records("benchmark.json").read_text())
     assert [(one["round"], one["entry"]) for one in record["timings"]] == [(n, entry) for n in range(2) for entry in entries]
     assert list(record["entries"]) == sorted(entries)
     assert record["entries"]["base/beam2"]["latency_ratio"]["median"] == 1.0
+    assert [figures["system_bytes"] for figures in record["entries"].values()] == [0, 0, 3040]
     assert record["entries"]["new/beam3"]["decoder_calls_per_sentence"] == 3 * (2 + 4 + 4 + 4) / 4
     for key in ("device", "cpu", "threads", "precision", "torch", "load_average"):
         assert key in record["environment"]

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
 from stages.report.findings.results import Findings
+from stages.report.findings.verdict import verdict_text
 from stages.report.page.browser import browser
 from stages.report.page.draw import figure_element
 from stages.report.page.extras import Extras
 from stages.report.page.headline import tiles
 from stages.report.page.markdown import lead_line, unknown_line
-from stages.report.page.markup import Markup, Section, count, element, section_element
+from stages.report.page.markup import Markup, Section, breakable, count, element, section_element
 from stages.report.page.results_table import differences_table, explanation, results_table
 from stages.report.page.sections import analyses, corpus, reproduction, tables, training
 from stages.report.page.timeline import run_timeline
@@ -55,7 +56,9 @@ def _header(title: str, findings: Findings, failures: Sequence[str]) -> Markup:
     )
     alarm = element("div", element("b", "The check failed."), " ", "; ".join(failures), ".", class_="alarm") if failures else None
     overline = element("p", f"fewstep · {findings.task.name} in few steps", class_="overline")
-    return element("header", overline, element("h1", title), element("p", lede, class_="lede"), alarm, tiles(findings))
+    verdict = verdict_text(findings)
+    said = None if verdict is None else element("p", breakable(verdict), class_="lede verdict")
+    return element("header", overline, element("h1", title), element("p", lede, class_="lede"), alarm, tiles(findings), said)
 
 
 def _navigation(sections: Sequence[Section]) -> Markup:

@@ -7,6 +7,8 @@ from textwrap import fill
 from typing import Any
 
 from stages.report.findings.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
+from stages.report.findings.verdict import verdict_text
+from stages.shared.environment import is_loaded
 from stages.shared.report_parts import number
 from stages.shared.tasks import Task
 
@@ -14,7 +16,9 @@ from stages.shared.tasks import Task
 def markdown(title: str, findings: Findings, failures: Sequence[str]) -> str:
     """Return the content of `records/report.md`: tables, comparisons and conditions of each test set, analyses, signatures."""
     task = findings.task
-    parts = [f"# {title}", *filter(None, [_corpus_line(findings.corpus), cut_line(findings)])]
+    verdict = verdict_text(findings)
+    above = [_corpus_line(findings.corpus), cut_line(findings), verdict and fill(verdict, 100)]
+    parts = [f"# {title}", *filter(None, above)]
     for test, count in findings.tests.items():
         rows = findings.of(test)
         if not rows:
@@ -129,8 +133,10 @@ def machine(environment: dict[str, Any]) -> str:
     device = environment["cpu"] if environment["device"] == "cpu" else environment["device"]
     threads = f"{environment['threads']} thread{'' if environment['threads'] == 1 else 's'}"
     text = f"{device}, {threads}, {environment['precision']}, torch {environment['torch']}"
+    if not is_loaded(environment):
+        return text
     load, cpus = environment["load_average"][0], environment["cpus"]
-    return f"{text}; UNDER LOAD ({load:.1f} processes on {cpus} processors): time again on a quiet machine" if load > cpus else text
+    return f"{text}; UNDER LOAD ({load:.1f} processes on {cpus} processors): time again on a quiet machine"
 
 
 def _comparisons(rows: Sequence[Row], task: Task) -> str | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
+import random
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +18,8 @@ from stages.context import StepContext
 from stages.errors import DataError, StageError
 from stages.report import STAGE, ReportInputs
 from stages.report.findings.mutual_information import mutual_information
-from stages.report.findings.results import Findings
+from stages.report.findings.results import Findings, Row
+from stages.report.findings.verdict import verdict_of, verdict_text
 from stages.report.page.markdown import machine, unknown_line
 from stages.shared.tasks import SUMMARIZATION
 from tests.stages.report.made_report import CONFIG, ENTRIES, Maker, heads, outline, page_of
@@ -264,6 +267,65 @@ def test_headline_figures_leave_out_the_speed_of_systems_with_low_scores(tmp_pat
     assert "interleaved/greedy" in tiles
     assert "drafts" not in tiles
     assert "drafts/draft" in page
+
+
+def row_of(entry: str, score: float, ms: float | None, size: int | None = None) -> Row:
+    system, search = entry.split("/")
+    timing = None if ms is None else {"latency_ms": {"median": ms}, **({} if size is None else {"system_bytes": size})}
+    return Row(system, search, "demo", {"bleu": {"score": score}}, timing=timing)
+
+
+def findings_of(rows: list[Row], load: float = 0.1) -> Findings:
+    where = {"environment": {"load_average": [load], "cpus": 2}}
+    return Findings(rows, {}, {}, {"demo": 10}, {"demo": where} if any(row.timing for row in rows) else {})
+
+
+def test_the_verdict_follows_its_rule() -> None:
+    """Against the rule written out: close in score, then fast, then small, then good."""
+    draw = random.Random(3)
+    for _ in range(300):
+        rows = [
+            row_of(
+                f"s{n}/a", draw.choice([29.0, 29.6, 30.0, 30.4]), draw.choice([2.0, 2.05, 2.2, 4.0, None]), draw.choice([1, 2, 3])
+            )
+            for n in range(draw.randint(2, 6))
+        ]
+        found = verdict_of(findings_of(rows))
+        assert found is not None
+        top = max(row.score("bleu") or 0 for row in rows)
+        left = [row for row in rows if row.timing and (row.score("bleu") or 0) >= top - 1]
+        assert found.best.score("bleu") == top
+        if not left:
+            assert found.taken is found.best
+            continue
+        times = {row.entry: row.timing["latency_ms"]["median"] for row in left if row.timing}
+        fast = [row for row in left if times[row.entry] <= 1.05 * min(times.values())]
+        sizes = {row.entry: row.timing["system_bytes"] for row in fast if row.timing}
+        small = [row for row in fast if sizes[row.entry] == min(sizes.values())]
+        assert found.taken in small
+        assert found.taken.score("bleu") == max(row.score("bleu") or 0 for row in small)
+
+
+def test_the_verdict_says_why() -> None:
+    rows = [row_of("slow/beam", 30.0, 8.0, 64 << 20), row_of("fast/greedy", 29.4, 2.0, 32 << 20), row_of("bad/greedy", 20.0, 1.0)]
+    text = verdict_text(findings_of(rows))
+    assert text == (
+        "Take fast/greedy, because: 29.4 BLEU on demo, 0.6 below the best (slow/beam); 2.00 ms a sentence, 4.0 times as fast; "
+        "32.0 MiB on disk. The rule: of the entries within 1 BLEU of the best, the fastest by median latency; among those at most "
+        "5% slower, the smallest."
+    )
+    loaded = verdict_text(findings_of(rows, load=2.5))
+    assert loaded == f"{text} The machine was under load: measure again before you rely on it."
+    untimed = verdict_text(findings_of([replace(row, timing=None) for row in rows]))
+    assert untimed == "Take slow/beam, because it has the best score: 30.0 BLEU on demo. No speed was measured for the close ones."
+    assert verdict_text(findings_of(rows[:1])) is None, "there is no choice"
+
+
+def test_the_verdict_is_on_the_page_and_in_markdown(report: StepContext) -> None:
+    markdown = " ".join(report.records("report.md").read_text().split())
+    (said,) = re.findall(r"Take \S+, because: .* the smallest\.", markdown)
+    page = page_of(report).replace("<wbr>", "")
+    assert said in html.unescape(page)
 
 
 @pytest.mark.parametrize(("load", "marked"), [(2.0, False), (2.1, True)])
