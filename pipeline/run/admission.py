@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -14,6 +15,9 @@ from stages.workers import Resources
 Node = dict[str, float]
 
 """Amounts of resources: CPU, GPU, memory (bytes) and custom resources."""
+
+ADDRESS = "node:"
+"""Prefix of the resource by which Ray names a node."""
 
 Demand = tuple[Stage[Any, Any, Any], Resources]
 
@@ -80,7 +84,7 @@ def allocate(stage: Stage[Any, Any, Any], requested: Resources, nodes: Sequence[
         have = "; ".join(filter(None, map(_describe_node, nodes))) or "nothing: no machine is left"
         raise StageError(
             f"cluster.resources.{stage.name}: asks for {gang} x {describe(worker)}, the machines have {have}; "
-            "ask for less or add a node"
+            "ask for less or add a node (docs/guide/cluster.md#steps-that-never-fit)"
         )
     fitting = min(capacity, _copies(worker, free))
     if fitting < gang:
@@ -148,7 +152,7 @@ def minus(free: Node, taken: Node) -> Node:
 
 def describe(resources: Resources) -> str:
     """Return the resources of one worker for messages, such as `2 CPU + 1 GPU`."""
-    return " + ".join(f"{amount:g} {name}" for name, amount in _amounts(resources).items())
+    return _listed(_amounts(resources))
 
 
 def _amounts(resources: Resources) -> Node:
@@ -163,9 +167,19 @@ def _copies(worker: Resources, capacity: Node) -> int:
 
 
 def _describe_node(node: Node) -> str:
-    return " + ".join(
-        f"{amount:g} {name}" for name, amount in sorted(node.items()) if not name.startswith(("node:", "object_store", "memory"))
-    )
+    """Return what a node has, such as `10.0.0.7: 16 CPU + 1 GPU + 64 GiB memory`. Ray names each node by a resource."""
+    own = (name.removeprefix(ADDRESS) for name in node if name.startswith(ADDRESS) and not name.startswith(f"{ADDRESS}__"))
+    shown = {name: amount for name, amount in sorted(node.items()) if not name.startswith((ADDRESS, "object_store"))}
+    address = next(own, "")
+    return (f"{address}: " if address else "") + (_listed(shown) or "no resources") if node else ""
+
+
+def _listed(amounts: Node) -> str:
+    return " + ".join(_amount(name, amount) for name, amount in amounts.items() if math.isfinite(amount))
+
+
+def _amount(name: str, amount: float) -> str:
+    return f"{amount / 2**30:.4g} GiB memory" if name == "memory" else f"{amount:g} {name}"
 
 
 def shortages(steps: Iterable[Step], requests: Mapping[str, Resources], nodes: Mapping[str, Node]) -> dict[str, list[str]]:

@@ -165,7 +165,10 @@ class Driver:
         return step.stage, self._reduced.get(step.name, self._requested(step))
 
     def _fail_oversized_steps(self, machines: Machines) -> None:
-        """Fail steps that no node could run, before hours are spent on their inputs."""
+        """Fail steps that the nodes could never run, and start no other: hours would be spent before the user hears of it.
+
+        Undecided steps, whose artifacts may be kept, are left to their turn.
+        """
         certain = [step for step in self._pending.values() if step.name in self._forced or step.name not in self._doubtful]
         for step in certain:
             try:
@@ -173,6 +176,10 @@ class Driver:
             except FewstepError as error:
                 if admission.reduced(self._demand(step), machines.nodes) is None:
                     self._fail(step, error)
+        if oversized := [step.name for step in certain if step.name in self.failed and step.name not in self._refused]:
+            for name in list(self._pending):
+                del self._pending[name]
+                self._record.write_event("step_skipped", step=name, error=f"not started: no machine can run {', '.join(oversized)}")
 
     def _skip_blocked_steps(self) -> None:
         """Skip steps whose inputs failed."""

@@ -87,6 +87,21 @@ def test_a_request_that_can_never_fit_is_refused(asked: Resources) -> None:
         allocate(TRAIN, asked, TWO, TWO[0])
 
 
+def test_a_refusal_says_what_each_machine_has() -> None:
+    """Ray names a node by a resource, and counts memory in bytes."""
+    nodes = [
+        {"node:10.0.0.7": 1.0, "node:__internal_head__": 1.0, "CPU": 16.0, "memory": 8.5 * 2**30, "object_store_memory": 1e9},
+        {"node:10.0.0.8": 1.0, "CPU": 4.0, "GPU": 1.0, "fast_disk": 2.0, "memory": 2.0**34},
+    ]
+    with pytest.raises(StageError) as found:
+        allocate(TRAIN, Resources(cpus=2, gpus=1, memory_gib=32), nodes, nodes[0])
+    assert str(found.value) == (
+        "cluster.resources.train: asks for 1 x 2 CPU + 1 GPU + 32 GiB memory, the machines have 10.0.0.7: 16 CPU + 8.5 GiB memory; "
+        "10.0.0.8: 4 CPU + 1 GPU + 2 fast_disk + 16 GiB memory; ask for less or add a node "
+        "(docs/guide/cluster.md#steps-that-never-fit)"
+    )
+
+
 def test_a_worker_must_fit_on_one_node() -> None:
     nodes = [{"CPU": 2.0}, {"CPU": 2.0}]
     with pytest.raises(StageError):

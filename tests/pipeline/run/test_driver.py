@@ -175,19 +175,33 @@ def test_a_request_for_missing_resources_fails_at_once(store: Store) -> None:
     assert CALLS == []
 
 
-def test_a_step_that_cannot_run_fails_before_its_inputs_are_executed(store: Store) -> None:
-    from stages.workers import Resources
-
+def test_a_step_that_no_machine_can_run_fails_before_any_step_starts(store: Store) -> None:
     builder = Builder(store.root)
     a = builder.add(STAGE, "a", ToyInputs(), ToyConfig("a"))
     b = builder.add(replace(STAGE, name="train"), "b", ToyInputs((a,)), ToyConfig("b"))
     builder.add(STAGE, "c", ToyInputs((b,)), ToyConfig("c"))
+    builder.add(STAGE, "d", ToyInputs(), ToyConfig("d"))
     greedy = replace(config(store), cluster=Cluster(resources={"train": Resources(gpus=3)}))
     report = execute.run(greedy, builder.plan(), store, config_file="toy.yaml", in_process=True)
-    assert list(report.failed) == ["train:b"]
+    assert (list(report.failed), CALLS) == (["train:b"], [])
     events = [(e["event"], e["step"]) for e in report.run.events() if "step" in e]
-    assert events[:2] == [("step_failed", "train:b"), ("step_skipped", "toy:c")]
-    assert report.run.state().steps["toy:c"].status == "skipped"
+    assert events == [("step_failed", "train:b"), *(("step_skipped", f"toy:{name}") for name in "acd")]
+    state = report.run.state()
+    assert (state.status, state.steps["toy:a"].status) == ("failed", "skipped")
+    assert state.steps["toy:a"].error == "not started: no machine can run train:b"
+    assert go(builder.plan(), store).failed == {}
+
+
+def test_a_step_that_may_be_kept_is_not_asked_for_its_machines(store: Store) -> None:
+    """The step before it is made again, with equal content, on a cluster without the GPUs that it once took."""
+    builder = Builder(store.root)
+    a = builder.add(STAGE, "a", ToyInputs(), ToyConfig("a"))
+    builder.add(replace(STAGE, name="train"), "b", ToyInputs((a,)), ToyConfig("b"))
+    plan = builder.plan()
+    go(plan, store)
+    greedy = replace(config(store), cluster=Cluster(resources={"train": Resources(gpus=3)}))
+    report = execute.run(greedy, plan, store, config_file="toy.yaml", in_process=True, force="toy:a")
+    assert (report.failed, report.executed) == ({}, ("toy:a",))
 
 
 def _work(store: Store, directory: Path) -> StepContext:
@@ -216,7 +230,7 @@ def test_a_step_waits_for_lost_nodes(store: Store, monkeypatch: pytest.MonkeyPat
     (waited,) = [e for e in report.run.events() if e["event"] == "step_waiting"]
     assert waited["error"] == (
         "machines are gone, up to 300 s for others (cluster.node_wait_seconds): cluster.resources.toy: asks for 1 x 1 CPU, the "
-        "machines have nothing: no machine is left; ask for less or add a node"
+        "machines have nothing: no machine is left; ask for less or add a node (docs/guide/cluster.md#steps-that-never-fit)"
     )
 
 

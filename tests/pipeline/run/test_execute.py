@@ -105,7 +105,7 @@ def test_a_complete_run_is_recorded_once(store: Store) -> None:
 
 
 def test_a_run_that_ends_early_and_goes_on_is_one_run(store: Store) -> None:
-    """What it is known by is the whole plan, not the part that a command makes of it."""
+    """The whole plan identifies it, not the part that a command makes of it."""
     part = go(diamond(store).until("toy:b"), store)
     state = part.run.state()
     assert (state.status, state.until, part.executed) == ("done", "toy:b", ("toy:a", "toy:b"))

@@ -24,7 +24,7 @@ from stages.errors import DataError, TransientError
 from tests.pipeline.run.toys import CALLS, FAULTS, STAGE, Toy, ToyConfig, ToyInputs, config, text, toy
 
 WORLD = {"a": "a"}
-"""What the step `a` reads from the world, which no fingerprint covers."""
+"""The content that the step `a` reads from the world, which no fingerprint covers."""
 
 
 def worldly(inputs: ToyInputs, given: ToyConfig, context: StepContext) -> None:
@@ -40,7 +40,7 @@ def last(inputs: ToyInputs, given: ToyConfig, context: StepContext) -> None:
 
 
 def plan_of(store: Store) -> Plan:
-    """a -> b -> d; c -> d; a, d -> report, which reads records."""
+    """Return a plan of a -> b -> d, c -> d, and a, d -> report, which reads records."""
     builder = Builder(store.root)
     a = builder.add(replace(STAGE, name="corpus", run=worldly), "a", ToyInputs(), ToyConfig("a"))
     b = builder.add(STAGE, "b", ToyInputs((a,)), ToyConfig("b"))
