@@ -96,9 +96,7 @@ class LibreRequest(BaseModel):
         Literal["text", "html"] | None, EMPTY, Field(description="`html`: text between tags is translated, tags stay.")
     ] = None
     alternatives: Annotated[
-        int | None,
-        EMPTY,
-        Field(ge=0, description="Maximum number of further translations of each text."),
+        Annotated[int, Field(ge=0)] | None, EMPTY, Field(description="Maximum number of further translations of each text.")
     ] = None
     api_key: Annotated[str | None, Field(description="The token of the server, if it has one.")] = None
     secret: Annotated[str | None, Field(description="Not used.")] = None

@@ -211,6 +211,9 @@ def test_forms_are_read_as_json(server):
     assert (status, two["translations"][0], len(two["translations"])) == (200, expected["translations"][0], 2)
     libre = {"q": ["ein", "drei"], "source": "en", "target": "de", "format": "", "alternatives": "1"}
     assert form(server, "/translate", libre) == server.post({**libre, "format": None, "alternatives": 1})
+    for empty in ("", None):
+        status, answer = server.post({"q": "ein", "source": "en", "target": "de", "format": empty, "alternatives": empty})
+        assert (status, list(answer)) == (200, ["translatedText"])
     assert form(server, "/translate", {})[0] == form(server, "/translate", {"q": "ein", "source": "en"})[0] == 400
     assert form(server, "/detect", {})[0] == 400
     for body in (b"%ff=1&q=%fe", b"ein", b"&".join([b"q=a"] * 2_001)):

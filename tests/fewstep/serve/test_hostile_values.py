@@ -33,7 +33,7 @@ KEYS = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode))
-@pytest.mark.parametrize("path", [*VALID, "/systems", "/languages", "/metrics"])
+@pytest.mark.parametrize("path", [*VALID, "/systems", "/metrics"])  # nothing of a request for /languages can be wrong
 def test_requests_of_the_document_are_answered(server, path, mode):
     schema = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
     operation = schema[path]["POST" if path in VALID else "GET"]
