@@ -15,7 +15,8 @@ from pipeline.plan.wiring import build_plan
 from pipeline.run import execute
 from pipeline.store.artifacts import Store
 from stages.shared.shards import read_shards
-from tests.models.imports.test_fairseq import SHARED, Payload, Reference
+from tests.models.imports.test_fairseq import SHARED, Reference
+from tests.models.imports.test_marian import Payload
 
 TINY = {
     "name": "outside",

@@ -3,7 +3,6 @@
 import math
 import random
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -59,26 +58,6 @@ def test_ties_are_in_the_order_of_ids_also_where_the_cut_falls(tmp_path: Path) -
     assert list(column(tables, [A, B], 1, 2)) == [U, V]
     pairs = [([A], [y], [0]) for y in (29, 25, 27, 26, 28)]
     assert [y for y, _ in build([pairs], tmp_path / "cut", options=TableOptions(top=3)).row(A, 0)[0]] == [25, 26, 27]
-
-
-def test_rows_are_probabilities_before_the_cut_and_less_after_it(tmp_path: Path) -> None:
-    generator = random.Random(1)
-    pairs = random_pairs(generator, 300, pieces=12)
-    whole = build([pairs], tmp_path / "whole", options=TableOptions(top=1000, reserved=0))
-    cut = build([pairs], tmp_path / "cut", options=TableOptions(top=2))
-    less = 0
-    for x in range(32):
-        for offset in range(-9, 10):
-            (entries, total), (kept, same) = whole.row(x, offset), cut.row(x, offset)
-            assert total == same
-            assert sum(Fraction(count, total or 1) for _, count in entries) == (1 if total else 0)
-            assert len(kept) <= 2
-            less += sum(count for _, count in kept) < total
-    assert less > 20
-    for length in range(10):
-        for slot in range(10):
-            cell = whole.prior(length, slot)
-            assert sum(Fraction(count, sum(cell.values())) for count in cell.values()) == (1 if cell else 0)
 
 
 @pytest.mark.parametrize("backoff", [0.0, 5.0])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kernels import lattice_viterbi
 from kernels.reference import dag as reference
-from kernels.reference import token_scores as slow
+from kernels.reference import training as slow
 from models.common import top_k
 from tests.kernels.dag_graphs import (
     STEEP,

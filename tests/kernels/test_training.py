@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels import AttentionInputs, dropout_, fused_attention_, fused_attention_gradients_, token_gradients_, token_scores_
-from kernels.reference import fused_attention as slow_attention
-from kernels.reference import token_scores as slow
-from kernels.reference.dropout import ROW, factors
+from kernels.reference import training as slow
+from kernels.reference.training import ROW, factors
 
 
 def batch(sentences, vertices, tokens, vocabulary, dtype, seed, scale=3.0):
@@ -219,11 +218,11 @@ def test_attention_is_the_reference(sizes, size, dtype, causal, masked, dropout,
     seen = inputs.seen.numpy() if masked else np.ones((sizes[0], sizes[3]), dtype=bool)
     mixed, given_back = torch.full_like(upstream, 7.0), heads_of(upstream, sizes[1])
     normalisers = fused_attention_(inputs, heads_of(mixed, sizes[1]), threads=threads)
-    expected = slow_attention.attention(*exact(inputs), seen, causal, factors_of(inputs))
+    expected = slow.attention(*exact(inputs), seen, causal, factors_of(inputs))
     error = 2e-5 if dtype == torch.float32 else 2.0**-8  # half the distance of two numbers of bfloat16
     np.testing.assert_allclose(heads_of(mixed, sizes[1]).double().numpy(), expected, rtol=error, atol=2e-5)
     found = gradients_of(inputs, normalisers, given_back, threads=threads)
-    wanted = slow_attention.gradients(*exact(inputs), seen, causal, factors_of(inputs), given_back.double().numpy())
+    wanted = slow.gradients(*exact(inputs), seen, causal, factors_of(inputs), given_back.double().numpy())
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one.double().numpy(), other, rtol=error, atol=1e-4)
 
@@ -235,9 +234,9 @@ def test_queries_whose_weights_are_not_held_together(causal):
     mixed, given_back = torch.full_like(upstream, 7.0), heads_of(upstream, 1)
     normalisers = fused_attention_(inputs, heads_of(mixed, 1), threads=1)
     mask = factors_of(inputs)
-    expected = slow_attention.attention(*exact(inputs), inputs.seen.numpy(), causal, mask)
+    expected = slow.attention(*exact(inputs), inputs.seen.numpy(), causal, mask)
     np.testing.assert_allclose(heads_of(mixed, 1).double().numpy(), expected, rtol=1e-4, atol=2e-5)
-    wanted = slow_attention.gradients(*exact(inputs), inputs.seen.numpy(), causal, mask, given_back.double().numpy())
+    wanted = slow.gradients(*exact(inputs), inputs.seen.numpy(), causal, mask, given_back.double().numpy())
     for one, other in zip(gradients_of(inputs, normalisers, given_back, threads=1), wanted, strict=True):
         np.testing.assert_allclose(one.double().numpy(), other, rtol=1e-4, atol=1e-4)
 

@@ -195,41 +195,6 @@ def test_the_trace_of_the_specification():
     assert (one.proposed_at, one.accepted_at) == ([2, 2, 2], [2, 2, 1])
 
 
-def test_a_block_that_is_kept_whole_brings_one_token_more():
-    one = traced([A, B, C, D, E], [A, B, C, X], 3)
-    assert one.tokens == [A, B, C, D, E]
-    assert one.steps == 3  # A B C and D; nothing is known to follow D: E; EOS
-    assert one.accepted == 3
-
-
-def test_an_output_may_begin_with_its_end():
-    one = traced([], [EOS], 3, SlotRules(banned=(0,), min_tokens=0))
-    assert (one.tokens, one.steps, one.accepted) == ([], 1, 1)
-
-
-def test_nothing_is_drafted_behind_an_end():
-    one = traced([A, EOS], [A, EOS, B, C], 8)
-    assert (one.tokens, one.steps, one.drafted) == ([A], 1, 2)
-
-
-def test_an_adaptive_width_follows_what_is_kept():
-    one = traced([A, B, C, D, E], [X, X, X, A, X, X, B, X, X, C, X, D, X, E, X], 3, adaptive=True)
-    assert one.tokens == [A, B, C, D, E]
-    assert one.proposed_at[1:] == [0, 0] or one.drafted < 3 * one.steps
-
-
-def test_drafting_ends_where_it_does_not_pay():
-    hint = [X, X, X, A, X, X, B, X, X, C, X, X, D, X, X]
-    assert traced([A, B, C, D, E], hint, 3, min_tokens_per_pass=1.5).fell_back
-    assert not traced([A, B, C, D, E], [A, B, C, D, E, EOS], 3, min_tokens_per_pass=1.5).fell_back
-
-
-def test_a_copy_may_come_from_the_output_itself():
-    one = traced([A, B, C, A, B, C, A, B, C], [], 3)
-    assert one.tokens == [A, B, C, A, B, C, A, B, C]
-    assert one.accepted >= 4
-
-
 def test_what_does_not_fit_is_refused():
     options = {"options": OPTIONS, "rules": SlotRules(), "drafts": DraftOptions()}
     one, length, limit = np.array([[3]]), np.array([1]), np.array([4])

@@ -17,9 +17,7 @@ from fewstep.search.ctc_beam import CtcBeamOptions, ctc_beam
 from fewstep.vocabulary import BLANK, RESERVED
 from kernels import NgramModel
 from kernels.reference import ctc as twin
-from kernels.reference import ctc_beam as slow
-from kernels.reference.beam import Search
-from kernels.reference.joint_step import best_chain, choose, first_end
+from kernels.reference.beam import Search, best_chain, choose, first_end
 
 EOS, WORDS = 2, [3, 4, 5]
 
@@ -304,7 +302,7 @@ def candidates(sentences):
 
 def search(rows=ROWS, ngram=None, **options):
     """Return texts and scores. The native search cannot read a model in Python."""
-    both = [slow.ctc_beam] if ngram else [ctc_beam, slow.ctc_beam]
+    both = [twin.ctc_beam] if ngram else [ctc_beam, twin.ctc_beam]
     options = CtcBeamOptions(**{"beam_size": EVERY, **options})
     found, *others = (beam(*candidates([rows]), options=options, ngram=ngram)[0] for beam in both)
     assert all(other == found for other in others)
@@ -391,10 +389,10 @@ def test_the_native_search_equals_its_twin(language_model, arguments, beam_size,
     )
     found = ctc_beam(*arguments, options=options, ngram=language_model)
     assert [[one.ids for one in ranked] for ranked in found] == [
-        [one.ids for one in ranked] for ranked in slow.ctc_beam(*arguments, options=options, ngram=language_model)
+        [one.ids for one in ranked] for ranked in twin.ctc_beam(*arguments, options=options, ngram=language_model)
     ]
     for row, ranked in enumerate(found):
-        (twins,) = slow.ctc_beam(*(array[row : row + 1] for array in arguments), options=options, ngram=language_model)
+        (twins,) = twin.ctc_beam(*(array[row : row + 1] for array in arguments), options=options, ngram=language_model)
         assert [one.score for one in ranked] == pytest.approx([one.score for one in twins])
         (alone,) = ctc_beam(*(array[row : row + 1] for array in arguments), options=options, ngram=language_model)
         assert alone == ranked

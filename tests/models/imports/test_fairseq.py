@@ -23,7 +23,7 @@ from models.imports.fairseq import Dictionary, FairseqSide, read_fairseq
 from models.imports.files import ForeignModelError
 from models.imports.foreign import write_foreign
 from tests.models.imports.marian_networks import LIMIT, LINES, pieces_of, spm
-from tests.models.imports.test_marian import search
+from tests.models.imports.test_marian import Payload, search
 
 BOS, PAD, EOS, UNK = range(4)
 WIDTH, INNER, HEADS, LAYERS, POSITIONS = 16, 24, 2, 2, 64
@@ -324,16 +324,6 @@ def test_dictionaries_and_tables_must_fit(tmp_path):
     Reference(**SHARED, **PRE).write(tmp_path, tensors=old)
     with pytest.raises(ForeignModelError, match=r"encoder\.version: expected at least 3"):
         read(tmp_path)
-
-
-class Payload:
-    """An object whose pickle calls a function when it is loaded."""
-
-    def __init__(self, marker):
-        self.marker = marker
-
-    def __reduce__(self):
-        return open, (str(self.marker), "w")
 
 
 @pytest.mark.parametrize("legacy", [False, True])
