@@ -14,11 +14,11 @@ from typing import Any
 from fewstep.text.escape import escaped
 from pipeline.config.texts import PairFiles
 from pipeline.data.access import DataAccess
-from pipeline.data.archives import matching_members
 from pipeline.data.child import answer_of
 from pipeline.data.records import about, record_of
 from pipeline.store.downloads import RemoteFile
 from stages.errors import DataError
+from stages.shared.members import matching_members
 
 KINDS = ("source", "target", "tsv", "tmx")
 """Keys of the files of a data set."""

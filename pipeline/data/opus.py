@@ -7,11 +7,11 @@ from typing import Any
 
 from pipeline.config.texts import PairFiles
 from pipeline.data.access import DataAccess
-from pipeline.data.archives import matching_members
 from pipeline.data.names import opus_name
 from pipeline.data.records import record_of
 from pipeline.store.downloads import RemoteFile
 from stages.errors import DataError
+from stages.shared.members import matching_members
 
 ARCHIVE = "https://object.pouta.csc.fi/OPUS-{corpus}/{version}/moses/{first}-{second}.txt.zip"
 """Address of a corpus in the format of Moses; the languages are in alphabetical order."""

@@ -12,8 +12,16 @@ from fewstep.families.stepwise.config import StepwiseSearch
 from stages.benchmark import BenchmarkConfig, BenchmarkInputs
 from stages.benchmark.peak_memory import peak_memory
 from stages.benchmark.rivals.ctranslate2_entry import ctranslate2_translator
-from stages.benchmark.summary import by_length, by_sentence, matched_baseline, summarise
-from stages.benchmark.tables import length_table, parts_table, reference_table, table
+from stages.benchmark.summary import (
+    by_length,
+    by_sentence,
+    length_table,
+    matched_baseline,
+    parts_table,
+    reference_table,
+    summarise,
+    table,
+)
 from stages.benchmark.timing import RoundTimings, Translate, measure, sized_batches
 from stages.benchmark.translator import timed_translator
 from stages.context import Context, StepContext

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kernels import NgramModel
 from stages.context import Context
 from stages.errors import DataError, StageError
-from stages.ngram.counting import explained, open_groups
-from stages.ngram.job import Job
+from stages.ngram.counting import Job, explained, open_groups
 from stages.ngram.text import Lines, training_shards
 from stages.shared.programs import Program
 

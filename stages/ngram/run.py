@@ -9,9 +9,8 @@ from stages.artifacts import CHECKPOINTS
 from stages.context import StepContext
 from stages.errors import unwritable
 from stages.ngram import NgramConfig, NgramInputs
-from stages.ngram.counting import count_groups
+from stages.ngram.counting import Job, count_groups, open_job
 from stages.ngram.engines import estimate
-from stages.ngram.job import Job, open_job
 from stages.ngram.perplexity import measure
 from stages.ngram.text import Lines
 from stages.shared.shards import shard_paths

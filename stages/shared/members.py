@@ -6,9 +6,10 @@ import io
 import lzma
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -106,3 +107,17 @@ def _explained(path: Path) -> Iterator[None]:
         raise DataError(
             f"{path}: expected an intact archive (zip, tar, tar.gz, tgz), got: {error or type(error).__name__}; replace the file"
         ) from error
+
+
+def matching_members(path: Path, patterns: Sequence[str]) -> list[str]:
+    """Return the one member of an archive that matches each pattern. Raises DataError unless there is exactly one for each."""
+    names, found = member_names(path), []
+    for pattern in patterns:
+        matching = [name for name in names if fnmatchcase(name, pattern)]
+        if len(matching) != 1:
+            shown = ", ".join((matching or names)[:MAX_SHOWN]) or "an empty archive"
+            raise DataError(
+                f"{path}: expected one member that matches {pattern}, got {len(matching)} of {len(names)} files: {shown}"
+            )
+        found += matching
+    return found

@@ -24,8 +24,8 @@ from stages.encode import EncodeConfig, EncodeInputs
 from stages.encode.run import run as encode
 from stages.errors import ArtifactError, DataError, StageError, TransientError
 from stages.ngram import NgramConfig, NgramInputs, perplexity
+from stages.ngram import counting as ngram_counting
 from stages.ngram import engines as ngram_engines
-from stages.ngram import job as ngram_job
 from stages.ngram.run import run
 from stages.shared.embedded import pairs
 from stages.shared.shards import write_shards
@@ -331,7 +331,7 @@ CONFIG = NgramConfig(order=3, unit="words", prune=(0, 1))
 @pytest.fixture
 def _small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Count the 400 sentences of the corpus in shards of 30 in seven groups."""
-    monkeypatch.setattr(ngram_job, "RUN_ROWS", 60)
+    monkeypatch.setattr(ngram_counting, "RUN_ROWS", 60)
 
 
 @given(
@@ -349,7 +349,7 @@ def test_any_shards_and_workers_give_the_bytes_of_one_process(
     run(NgramInputs((whole,), validation), config, work_in(folder / "whole"))
     texts = tuple(write_text(folder / f"part {n}", part, shard_rows) for n, part in enumerate((rows[:cut], rows[cut:])))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ngram_job, "RUN_ROWS", run_rows)
+        patch.setattr(ngram_counting, "RUN_ROWS", run_rows)
         run(NgramInputs(texts, validation), config, work_in(folder / "parts", workers=ShuffledWorkers(seed=seed)))
     assert contents(folder / "parts") == contents(folder / "whole")
 
@@ -358,7 +358,7 @@ def test_any_shards_and_workers_give_the_bytes_of_one_process(
 def test_a_corpus_in_groups(tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch, unit: str) -> None:
     inputs = corpus.pieces if unit == "pieces" else corpus.words
     expected = contents(make(tmp_path / "whole", inputs, unit=unit))
-    monkeypatch.setattr(ngram_job, "RUN_ROWS", 60)
+    monkeypatch.setattr(ngram_counting, "RUN_ROWS", 60)
     workers = ShuffledWorkers()
     run(inputs, NgramConfig(order=3, unit=unit), work_in(tmp_path / "parts", threads=2, workers=workers))
     assert contents(tmp_path / "parts") == expected
@@ -453,7 +453,7 @@ def test_errors_of_the_estimation_are_those_of_a_text_in_one_part(
 
 
 def test_the_driver_is_given_a_few_numbers_for_each_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ngram_job, "RUN_ROWS", 100)
+    monkeypatch.setattr(ngram_counting, "RUN_ROWS", 100)
     validation = write_text(tmp_path / "validation", VALIDATION)
 
     def traffic(rows: int) -> ShuffledWorkers:

@@ -30,7 +30,7 @@ from models.family import family_named
 from models.stepwise.model import build
 from models.training.config import TrainingConfig
 from stages.artifacts import Ngram, System, Text, Trained, Vocabulary
-from stages.benchmark.tables import parts_table
+from stages.benchmark.summary import parts_table
 from stages.benchmark.timing import measure
 from stages.benchmark.translator import timed_translator
 from stages.errors import ArtifactError

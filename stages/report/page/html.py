@@ -10,10 +10,9 @@ from stages.report.findings.verdict import verdict_text
 from stages.report.page.browser import browser
 from stages.report.page.draw import figure_element
 from stages.report.page.extras import Extras
-from stages.report.page.headline import tiles
 from stages.report.page.markdown import lead_line, unknown_line
 from stages.report.page.markup import Markup, Section, breakable, count, element, section_element
-from stages.report.page.results_table import differences_table, explanation, results_table
+from stages.report.page.results_table import differences_table, explanation, results_table, tiles
 from stages.report.page.sections import analyses, corpus, reproduction, tables, training
 from stages.report.page.timeline import run_timeline
 

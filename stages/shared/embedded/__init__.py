@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from stages.shared.embedded import english, german, grammar
 from stages.shared.embedded.document import documents
-from stages.shared.embedded.draw import Draw
+from stages.shared.embedded.grammar import Draw
 
 __all__ = ["LANGUAGES", "LENGTHS", "documents", "pairs", "render"]
 

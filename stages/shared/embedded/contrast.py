@@ -12,8 +12,7 @@ from itertools import count
 from typing import Literal, NamedTuple
 
 from stages.shared.embedded import english, german, grammar, lexicon
-from stages.shared.embedded.draw import Draw
-from stages.shared.embedded.grammar import Clause, Sentence
+from stages.shared.embedded.grammar import Clause, Draw, Sentence
 from stages.shared.embedded.lexicon import Conjunction, Noun
 
 Language = Literal["en", "de"]

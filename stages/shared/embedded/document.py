@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from stages.shared.embedded import english, grammar, lexicon
-from stages.shared.embedded.draw import Draw
+from stages.shared.embedded.grammar import Draw
 
 SENTENCES = range(3, 7)
 """Numbers of sentences of a document."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from stages.shared.embedded.draw import Draw
-from stages.shared.embedded.grammar import Clause, Phrase, Relative, Sentence, Tense
+from stages.shared.embedded.grammar import Clause, Draw, Phrase, Relative, Sentence, Tense
 from stages.shared.embedded.lexicon import Verb
 
 

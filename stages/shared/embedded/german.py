@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from stages.shared.embedded.draw import Draw
-from stages.shared.embedded.grammar import Clause, Phrase, Relative, Sentence, Tense
+from stages.shared.embedded.grammar import Clause, Draw, Phrase, Relative, Sentence, Tense
 from stages.shared.embedded.lexicon import NO, Conjunction, Determiner, Gender, GermanNoun, GermanVerb, Modal, Verb
 
 Case = Literal["nominative", "accusative", "dative"]

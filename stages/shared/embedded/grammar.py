@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from hashlib import blake2b
+from random import Random
+from typing import Literal, TypeVar
 
 from stages.shared.embedded import lexicon
-from stages.shared.embedded.draw import Draw
 from stages.shared.embedded.lexicon import Adjective, Adverb, Conjunction, Determiner, Modal, Noun, Verb
 
 Tense = Literal["present", "past"]
@@ -193,3 +195,28 @@ def _can_be_negated(subject: Phrase, recipient: Phrase | None, direct: Phrase | 
     if recipient and recipient.determiner.english in lexicon.VAGUE:
         return False
     return direct is None or direct.determiner.english not in lexicon.VAGUE - {"a"}
+
+
+T = TypeVar("T")
+
+
+class Draw:
+    """A generator of random choices that is seeded by a name."""
+
+    def __init__(self, name: str) -> None:
+        # Python guarantees equal values across versions only for `random()` of an integer seed.
+        self._random = Random(int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")).random
+
+    def chance(self, percent: int) -> bool:
+        """Return True with the given probability in per cent."""
+        return self._random() * 100 < percent
+
+    def pick(self, choices: Sequence[T]) -> T:
+        """Return one of the choices; all are equally likely."""
+        return choices[int(self._random() * len(choices))]
+
+    def variant(self, choices: Sequence[T]) -> T:
+        """Return one of several translations: the first with probability 2/3."""
+        if len(choices) == 1 or self._random() * 3 < 2:
+            return choices[0]
+        return choices[1 + int(self._random() * (len(choices) - 1))]

@@ -14,8 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from stages.artifacts import Hypotheses, Scores, Text, Timings, Trained
-from stages.benchmark.summary import by_sentence, summarise
-from stages.benchmark.tables import table
+from stages.benchmark.summary import by_sentence, summarise, table
 from stages.benchmark.timing import RoundTimings
 from stages.context import StepContext
 from stages.contrastive import Contrasted

@@ -14,9 +14,8 @@ import pytest
 from stages.shared.embedded import LENGTHS, documents, english, german, grammar, lexicon, pairs, render
 from stages.shared.embedded.contrast import Contrast, Language, bands, contrasts, label
 from stages.shared.embedded.document import EARLY
-from stages.shared.embedded.draw import Draw
 from stages.shared.embedded.german import Case, Column, article, noun_phrase
-from stages.shared.embedded.grammar import Clause, Phrase, Sentence
+from stages.shared.embedded.grammar import Clause, Draw, Phrase, Sentence
 from stages.shared.scoring.rouge import f_measures
 
 SAMPLE = [render("check", index) for index in range(4000)]
