@@ -36,19 +36,14 @@ PHRASES = {
     r"what \w+(?: \w+)? (?:has|have) not": "'what X has not' is not used; name what is missing",
     r"likewise": "'likewise' is not used; repeat the word that it stands for",
 }
-
 """Phrases as regular expressions, and the advice for each."""
 
 PATTERNS = {re.compile(r"\b(?:" + phrase.replace(" ", r"\s+") + r")\b"): advice for phrase, advice in PHRASES.items()}
 
 OPENER = re.compile(r"(What|Which|Whose|Of)\b")
-
 QUESTION = re.compile(r"(Does|Do|Is|Are|Has|Have|Can)\b[^.!?]*\?")
-
 STARTS = "open with a verb ('Return ...') or a noun phrase with an article, and write a whole sentence"
-
 CODE = re.compile(r"``[^`]*``|`[^`]*`")
-
 ENDS = (".", "!", "?", ":", ".)", '."', ".'")
 
 
@@ -100,11 +95,8 @@ if __name__ == "__main__":
 
 
 ROOT = Path(__file__).resolve().parent.parent
-
 FOLDERS = ("fewstep", "durable", "kernels", "models", "stages", "pipeline", "benchmarks", "tests", "configs", "docker", "docs")
-
 EXEMPT = ("tests/prose_rules.py", "tests/test_prose.py")
-
 """Files that name the phrases in order to forbid them."""
 
 
@@ -186,5 +178,4 @@ def _text_of(node: ast.AST) -> str:
 
 
 READERS = {".py": of_python, ".pyi": of_python, ".md": of_markdown, ".yaml": of_lines, ".h": of_lines, ".cc": of_lines}
-
 """How to read a file by its suffix."""

@@ -34,11 +34,9 @@ NATIVE = {
     "inference": ["ngram", "gemm", "candidates", "network", "dag", "lattice", "stepwise", "aggressive", "parallel"],
     "ops": ["align", "candidates", "ngram", "dag", "training"],
 }
-
 """The layers of `kernels/csrc` and their folders. A file includes its own folder, earlier ones of its layer, and earlier layers."""
 
 COMPILED_ONCE = ("inference/candidates", "inference/ngram", "ops/align", "ops/candidates", "ops/ngram")
-
 """The folders of `kernels/csrc` that kernels/CMakeLists.txt compiles for the lowest level alone, as it does the bindings."""
 
 DOORS = {
@@ -57,7 +55,6 @@ DOORS = {
     "uvicorn": {"fewstep/serve/server.py", "fewstep/serve/connections.py"},
     "prometheus_client": {"fewstep/serve/metrics.py"},
 }
-
 """The only files that may import each library."""
 
 

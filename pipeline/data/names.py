@@ -6,19 +6,14 @@ import re
 from dataclasses import dataclass
 
 HUB = "hf:"
-
 """Prefix of names of files on the Hugging Face Hub."""
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
-
 """A revision of the Hugging Face Hub that never changes."""
 
 _HUB_NAME = re.compile(r"hf:(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>refs/(?:convert|pr)/[\w.-]+|[\w.-]+))?/(?P<path>.+)")
-
 _CORPUS = re.compile(r"(?P<corpus>[\w.-]+)/(?P<version>[\w.-]+)(?:/(?P<first>[\w.]+)-(?P<second>[\w.]+))?", re.ASCII)
-
 _MTDATA = re.compile(r"[\w.]+-[\w.]+-[\w.]+-[\w.]+-[\w.]+", re.ASCII)
-
 _SACREBLEU = re.compile(r"[\w.-]+(?:/[\w.-]+)*", re.ASCII)
 
 
@@ -71,7 +66,6 @@ def is_sacrebleu_name(text: str) -> bool:
 
 
 _NEWS_TEST_SET = re.compile(r"(wmt(?:17|20))(?:/(?:full|dev))?")
-
 """Names of the test sets of WMT's news tasks whose pages state a licence. Sets with additions of others have their own."""
 
 

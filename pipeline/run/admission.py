@@ -13,14 +13,12 @@ from stages.stage import Stage
 from stages.workers import Resources
 
 Node = dict[str, float]
-
 """Amounts of resources: CPU, GPU, memory (bytes) and custom resources."""
 
 ADDRESS = "node:"
 """Prefix of the resource by which Ray names a node."""
 
 Demand = tuple[Stage[Any, Any, Any], Resources]
-
 """A stage with the resources that the config requests for it, or that it was granted."""
 
 

@@ -12,7 +12,6 @@ from stages.shared.statistics import percentile, quantiles
 from stages.shared.tasks import TRANSLATION, Task
 
 BINS = 4
-
 """Number of groups of sentences by length; all are of about the same size."""
 
 

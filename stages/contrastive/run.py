@@ -26,7 +26,6 @@ from stages.shared.scoring.pairs import Scored, score_pairs
 from stages.shared.shards import shard_path, write_shard
 
 PIECE_SENTENCES = 64
-
 """Sentences that a worker scores at a time, each with its translation and those with errors."""
 
 

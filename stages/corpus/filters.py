@@ -18,7 +18,6 @@ from stages.corpus.ledger import OPTIONAL_REASONS, REASONS, Mask
 from stages.shared.normalise import map_matching, nfc
 
 _NUMBER = r"\p{N}"
-
 _NOT_COMPARED = r"[^\p{L}\p{M}\p{N}]+"
 
 
@@ -135,7 +134,6 @@ def _lengths(language: str, characters: Any, spaces: Any) -> Any:
 
 
 SAMPLE = 20_000
-
 """Pairs at the beginning of a text whose median is taken."""
 
 

@@ -16,23 +16,15 @@ if TYPE_CHECKING:
     from models.dag.analysis import View
 
 HIDDEN = 0.1
-
 """Vertices with a lower passing probability are not shown."""
-
 TRANSITIONS = 0.9
-
 """Probability mass of the transitions that are shown, most probable first."""
-
 TOKENS = 0.05
-
 """Tokens with a lower probability are not shown, except the best token of a vertex."""
-
 LINE, LETTER, GAP, LANE, MARGIN = 15, 7.0, 52, 12, 10
-
 """Height of a line, width of a letter, gap between layers, gap within a layer, and margin, in pixels."""
 
 SWEEPS = 8
-
 """Number of times that the layers are reordered, alternately from the left and from the right."""
 
 

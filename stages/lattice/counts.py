@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from stages.lattice.recall import Recall
 
 RUN_ROWS = 1 << 17
-
 """Approximate number of pairs that are counted together. Large groups repeat fewer entries, small groups lose less in a kill."""
 
 TABLES = "tables.bin"

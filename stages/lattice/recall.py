@@ -16,7 +16,6 @@ from stages.lattice.counts import Aligner
 from stages.shared.figures.canvas import as_svg, cycle, line, panel, style
 
 CANDIDATES = tuple(2**power for power in range(10))
-
 """Values of K: 1, 2, 4, ..., 512."""
 
 NAMES = {
@@ -25,11 +24,9 @@ NAMES = {
     "recall_shared_tokens": "shared vocabulary of K tokens",
     "recall_shared_vocabulary": "shared vocabulary, K tokens a source token",
 }
-
 """Names of metrics in the report."""
 
 SLOTS = 2048
-
 """Number of slots that are looked up at a time."""
 
 

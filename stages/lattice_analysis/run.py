@@ -24,19 +24,15 @@ from stages.shared.figures.canvas import SERIES, as_svg, key, panel, panels, sty
 from stages.shared.statistics import evenly_spaced
 
 PARTS = ("lookup", "encoder", "scoring", "search")
-
 """The parts of decoding."""
 
 BATCH_TOKENS = 1000
-
 """Padded source tokens in a batch, EOS included."""
 
 ROUNDS = 3
-
 """Number of times that each sentence is timed; the median is used."""
 
 MAX_LENGTHS = (8, 16, 24, 32)
-
 """Upper ends of the classes of lengths in output tokens. A last class holds longer outputs."""
 
 

@@ -128,7 +128,6 @@ def explained(job: Job, path: Path) -> Iterator[None]:
 
 
 RUN_ROWS = 1 << 17
-
 """Approximate number of sentences that are counted together. Large groups repeat fewer n-grams, small ones lose less in a kill."""
 
 

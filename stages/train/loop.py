@@ -40,16 +40,13 @@ from stages.workers.interrupts import delayed_signals
 log = logging.getLogger("fewstep")
 
 KERNELS = "256"
-
 """Size of oneDNN's cache of compiled matrix products. Each takes about 0.6 MB, one update needs about 50, and the default is
 1024."""
 
 PROGRESS_SECONDS = 10.0
-
 """Seconds after which progress is reported where no log is due: on a slow machine 50 updates take minutes."""
 
 GPU_SAVE_CHECK_EVERY = 10
-
 """Updates between two checks whether to save, on a GPU, where each check waits for the device."""
 
 

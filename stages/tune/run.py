@@ -84,7 +84,6 @@ def _best(inputs: TuneInputs, config: TuneConfig, search: SearchConfig, context:
 
 
 STEP = 50
-
 """Sizes are multiples of this number, so that one token more or less in an output seldom changes them."""
 
 

@@ -19,9 +19,7 @@ from tests.processes import command_of, descendants
 from tests.waiting import SLOW_SECONDS
 
 CLOCK = Path(__file__).with_name("clock")
-
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
-
 """Command that gives a driver process ids of its own, as a container does. Host names are those of the machine: all are equal."""
 
 
@@ -110,13 +108,9 @@ def has_namespaces() -> bool:
 
 
 WORKER_SHARE = 0.5
-
 """Share of the kills, and of the stops, that hit workers on Ray."""
-
 MAX_MAP_KILLS = 2
-
 """The third worker of a map that dies on one shard fails the step, by design."""
-
 OPTIONS = tuple(
     part
     for value in (
@@ -125,9 +119,7 @@ OPTIONS = tuple(
     )
     for part in ("--set", value)
 )  # fmt: skip
-
 """Batches have two shares, which one process computes, or two training workers on Ray: to the same bits."""
-
 ON_RAY = ("--set", "cluster.cpus=2")
 
 

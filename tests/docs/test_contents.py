@@ -54,42 +54,32 @@ stages/lengths/report.py stages/lengths/run.py stages/table.py tests/golden/conf
 tests/golden/fingerprinted_defaults.json tests/models/parallel/test_analysis.py tests/pipeline/plan/test_wiring.py
 tests/stages/test_lengths.py tests/stages/report/made_report.py tests/stages/report/test_report.py
 """
-
 """The analysis of the slots of parallel systems."""
-
 KERNEL = """
 fewstep/native.py kernels/__init__.pyi kernels/bindings/bindings.h kernels/bindings/fewstep_native/__init__.pyi
 kernels/bindings/module.cc kernels/bindings/ops/lcs.cc kernels/bindings/ops/lcs.h kernels/csrc/ops/align/lcs.cc
 kernels/csrc/ops/align/lcs.h kernels/lcs.py kernels/reference/lcs.py models/common/losses/cross_entropy.py tests/kernels/test_lcs.py
 """
-
 """The scores of tokens and their gradients."""
-
 SEARCH = """
 fewstep/families/dag/config.py fewstep/families/dag/search.py fewstep/native.py fewstep/search/widest.py
 kernels/bindings/bindings.h kernels/bindings/fewstep_native/__init__.pyi kernels/bindings/inference/widest.cc
 kernels/bindings/module.cc kernels/csrc/inference/dag/widest.cc kernels/csrc/inference/dag/widest.h kernels/reference/widest.py
 tests/fewstep/search/test_widest.py tests/models/dag/test_decode.py
 """
-
 """The search of CTC's prefixes in native code."""
-
 FAMILY = """
 CHANGELOG.md docs/methods/copying.md docs/methods/index.md docs/reference/config.md fewstep/families/copying/config.py
 fewstep/families/copying/decoder.py fewstep/families/copying/search.py fewstep/families/table.py
 fewstep/networks/copying_network.py mkdocs.yml models/copying/__init__.py models/copying/decode.py models/copying/family.py
 models/copying/loss.py models/copying/model.py models/copying/system.py tests/models/copying/test_decode.py
 """
-
 """The family `parallel`, without the files of its own that a smaller family has no need of."""
-
 FORMAT = """
 CHANGELOG.md docs/guide/data.md docs/reference/config.md pipeline/config/texts.py stages/corpus/__init__.py
 stages/corpus/readers/__init__.py stages/corpus/readers/tsv.py tests/stages/corpus/test_reader.py
 """
-
 """Tab-separated text, as if it were new."""
-
 COMMITS = {
     "add-a-stage": STAGE, "add-a-kernel": KERNEL, "add-a-search": SEARCH, "add-a-model-family": FAMILY,
     "add-a-text-format": FORMAT,
@@ -144,7 +134,6 @@ def stops(section: str) -> list[Stop]:
 
 
 PATHS = {title: stops(rows) for title, _, rows in (part.partition("\n") for part in SECTION.split("### ")[1:])}
-
 STOPS = [pytest.param(stop, id=f"{title}: {stop.file}") for title, path in PATHS.items() for stop in path]
 
 
@@ -178,14 +167,12 @@ def test_a_path_has_at_most_seven_files_and_none_twice(path: list[Stop]) -> None
 
 
 PACKAGES = ("fewstep", "durable", "kernels", "models", "stages", "pipeline")
-
 LEFT_OUT = (
     *("fewstep/", "kernels/", "models/common/layers/"),  # arrays in, arrays out
     *("models/training/seeds.py", "models/training/precision.py", "models/training/worker.py", "models/training/parallel.py"),
     "models/training/memory.py",  # cuts a batch further where memory runs out
     *("models/family.py", "models/training/finite.py", "models/stepwise/slots.py", "stages/shared/shards.py"),  # a few lines each
 )
-
 """Files that an update enters and the path leaves out. `kernels/` and `models/common/layers/` are named in the text."""
 
 
@@ -234,13 +221,9 @@ def test_an_update_enters_the_files_of_its_path_and_no_others(tmp_path: Path) ->
 
 
 SERVER = Settings()
-
 PAGE = text(ROOT / "SECURITY.md")
-
 PROMISES = PAGE.partition("## Promises\n")[2].partition("\n## ")[0]
-
 ROW = re.compile(r"^\| (?P<promise>.+) \| `(?P<file>[\w/.]+)::(?P<name>\w+)` \|$", re.MULTILINE)
-
 LIMITS = PAGE.partition("## Limits\n")[2].partition("\n## ")[0]
 
 

@@ -26,9 +26,7 @@ from tests.docs.pages import PAGES, ROOT, Block, blocks, name, text
 LOADED: dict[str, Any] = {name: load_command(name) for name in NAMES}
 
 TEXTS = {"train": {"embedded": 100}, "validation": {"embedded": 10}, "test": {"test": {"embedded": 10}}}
-
 AROUND = {"teacher": {}, "ngram": {}, "systems": {"autoregressive": {"use": "teacher"}}}
-
 README = text(ROOT / "README.md")
 
 
@@ -112,7 +110,6 @@ def test_imports_of_the_project_exist(block: Block) -> None:
 
 
 (IN_README,) = [block.text.partition(".venv/bin/fewstep")[0] for block in blocks("") if "github.com/multi30k" in block.text]
-
 (IN_CONFIG,) = re.findall(r"^#\s+(git clone.*)$", (ROOT / "configs/multi30k/base.yaml").read_text(encoding="utf-8"), re.MULTILINE)
 
 
@@ -178,17 +175,11 @@ def test_a_missing_definition_is_named(tmp_path: Path) -> None:
 
 
 GUIDE = text(ROOT / "docs" / "guide" / "troubleshooting.md")
-
 QUOTED = re.findall(r"^\| `([^`]+)`", GUIDE, re.MULTILINE)
-
 """Symptoms that begin with code: messages of the program, and one of the operating system."""
-
 OF_THE_SYSTEM = {"Illegal instruction"}
-
 VALUE = "\0"
-
 PLACEHOLDER = re.compile(r"\.\.\.?|\b[NM]\b")
-
 """Marks of values in a quotation."""
 
 
@@ -278,13 +269,11 @@ def test_bars_do_not_end_a_cell() -> None:
 
 
 METHODS = Path(__file__).resolve().parents[2] / "docs/methods"
-
 HEADING = "### Settings of the paper, the authors' code and the recipe"
 
 TABLED = sorted(path.stem for path in METHODS.glob("*.md") if HEADING in path.read_text(encoding="utf-8"))
 
 DECIDED = {"initial_weights", "label_smoothing", "num_averaged"}
-
 """Settings that every recipe states a reason or a source for."""
 
 

@@ -125,7 +125,6 @@ def test_a_step_whose_process_dies_twice_is_made_the_third_time(
 
 
 UNTIL = ("--until", "train:teacher", "--set", "defaults.dropout=0", "--set", "cluster.resources.train.cpus=1")
-
 TWO = (*UNTIL, "--set", "cluster.resources.train.workers=2")
 
 

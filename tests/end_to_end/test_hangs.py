@@ -24,9 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
 
 TRAINED = ("--until", "train:teacher", "--set", "cluster.silence_seconds=30")
-
 UNTIL = (*SLOWLY, "--until", "distill:train")
-
 DISTILLED = (*UNTIL, "--set", "cluster.silence_seconds=30", "--set", "cluster.resources.distill.workers=2")
 
 TWO = ("--until", "train:teacher", "--set", "cluster.resources.train.workers=2")

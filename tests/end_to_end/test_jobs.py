@@ -25,7 +25,6 @@ from tests.synthetic_text import LETTERS, translated
 from tests.waiting import SLOW_SECONDS
 
 TOKEN = "0123456789abcdef" * 4
-
 UNTIL = ("--until", "distill:train", "--set", "cluster.checkpoint_seconds=3600")
 
 

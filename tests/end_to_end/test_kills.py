@@ -247,9 +247,7 @@ def test_a_network_that_sees_the_future_fails_the_demo(tmp_path: Path, monkeypat
 
 
 ROOM = 2 << 30
-
 """Bytes that can be allocated before Ray ends a worker."""
-
 BLOCK = 1 << 26
 
 

@@ -28,13 +28,10 @@ from tests.end_to_end.nodes import Nodes, cluster
 from tests.end_to_end.runs import ALONE, Watched, end
 
 SLOWLY = ["corpus.test.small.embedded=1200", "corpus.shard_rows=128", "evaluation.batch_tokens=300"]
-
 """Options for slow decoding: a few sentences at a time, through torch. Native decoding would end before a node can be killed."""
 
 LOWER, HIGHER = "x86-64-v3", "x86-64-v4"
-
 BRIEF = "defaults.training={updates: 60, batch_tokens: 1024, warmup_updates: 20, validate_every: 30, num_averaged: 1}"
-
 TRAINING = "cluster.resources.train={workers: 1, cpus: 1, custom: {accelerator: 1}}"
 
 
@@ -225,12 +222,9 @@ def test_a_node_lost_in_sharded_em_changes_nothing(nodes: Nodes, tmp_path: Path,
 
 
 LOST_SECONDS = 360.0
-
 """Time until the work of a lost node goes on elsewhere. Ray gives a node up after 65 s; by itself, it waits for the connections to
 that node for seven minutes."""
-
 TWO = ("--set", "cluster.resources.train={workers: 2, min_workers: 1, cpus: 1}", "--set", "cluster.node_wait_seconds=1")
-
 TRAINED = ("--until", "train:teacher", "--set", "defaults.training.updates=400")
 
 SLOW_PARTS = ("--set", "corpus.shard_rows=64", "--set", "distillation={strategy: sample, batch_tokens: 60}")

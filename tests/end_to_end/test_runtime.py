@@ -21,7 +21,6 @@ from tests.processes import descendants
 from tests.waiting import SLOW_SECONDS, until
 
 TRAINED = ("shallow", "dag", "distilled", "interleaved", "interleaved-sa", "lattice", "aggressive")
-
 BRIEFLY = ["defaults.training.updates=60", "defaults.training.warmup_updates=10", "defaults.training.validate_every=20"]
 
 BRIEFLY += [
@@ -29,11 +28,8 @@ BRIEFLY += [
 ]
 
 SMALL = ["corpus.train.embedded=1500", "corpus.validation.embedded=60", "corpus.test.demo.embedded=60", "vocabulary.size=300"]
-
 RAW = ["lattice.data=raw", *(f"systems.{name}.data=raw" for name in TRAINED if name != "shallow")]
-
 """A teacher that was trained briefly produces no text that a student could learn from."""
-
 REDUCED = ["benchmark.enabled=false", "tracking.enabled=false", "evaluation.min_bleu=0", "evaluation.lattice_analysis=0"]
 
 
@@ -117,11 +113,8 @@ print("ready", flush=True)
 sys.stdin.read()
 machines.close()
 """
-
 LISTENING = "0A"
-
 LOOPBACK = re.compile(r"0100007F|0000000000000000FFFF00000100007F|0{24}01000000")
-
 """127.0.0.1, the same as an IPv6 address, and ::1, as in /proc/net/tcp."""
 
 

@@ -29,7 +29,6 @@ pytestmark = [pytest.mark.slow]
 
 
 FAST = ("--in-process", "--set", "defaults.training.updates=600")
-
 """Options for the shortest run whose checkpoints can be seen: fifty updates a second, and a look at them every five seconds."""
 
 

@@ -70,9 +70,7 @@ def test_text_is_cleaned_on_workers_that_die(tmp_path: Path) -> None:
 
 
 KILLS = 3
-
 SEARCH = "distillation={strategy: beam, beam_size: 8, n_best: 8, choose: reference}"
-
 OPTIONS = (*ALONE, "--set", "corpus.shard_rows=48", "--set", "teacher.ensemble=2", "--set", SEARCH)
 
 
@@ -124,9 +122,7 @@ def test_killed_three_times_at_random_moments(tmp_path: Path) -> None:
 
 
 GRAPH = {"family": "dag", "graph_size": "predicted", "graph_factor": 3, "glancing_updates": 100}
-
 START = {"initial_weights": "pretraining"}
-
 CONFIG: dict[str, Any] = {
     "name": "pretraining",
     "task": "summarization",
@@ -191,7 +187,6 @@ def validations(directory: Path) -> list[float]:
 
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-
 SMALL = ("tracking.enabled=false", "corpus.train.embedded=5000", "corpus.test.demo.embedded=150", "benchmark.sentences=5")
 
 

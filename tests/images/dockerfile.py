@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 
 ROOTS = ("opt", "source", "home", "store", "var/lib/apt")
-
 """Folders of the image that are kept in the scratch directory instead."""
 
 BUILT = re.compile(r"pip (?:install|wheel)[^&|;]*(?= \.$)")
-
 """An instruction that ends with the build of the working directory's package."""
 
 
@@ -146,7 +144,6 @@ def known(context: Path, name: str) -> list[str]:
 
 
 ROOT = Path(__file__).resolve().parents[2]
-
 APT = """
 apt() {
     /usr/bin/apt-get -o Dir::State::lists="$SCRATCH/var/lib/apt/lists" -o Dir::Cache="$SCRATCH/cache" -o Debug::NoLocking=1 \\
@@ -157,7 +154,6 @@ if [ "$1" = update ]; then what=(update); else what=("$@" --download-only); fi
 apt "${what[@]}" || exit
 find "$SCRATCH"/cache/archives -name "*.deb" -exec dpkg --extract {} "$SCRATCH" ";"
 """
-
 STAND_INS = {
     "apt-get": APT,
     "useradd": '[ "$1" = --uid ] && [ "$2" = 1000 ] && [ "$3" = --create-home ] && mkdir -p "$SCRATCH/home/$4"',
@@ -165,7 +161,6 @@ STAND_INS = {
     "install": 'args=(); while [ $# -gt 0 ]; do case "$1" in --owner) shift 2;; *) args+=("$1"); shift;; esac; done\n'
     'exec /usr/bin/install "${args[@]}"',
 }
-
 """Stand-ins by name for programs that would change this machine; they change the scratch directory instead."""
 
 

@@ -24,12 +24,10 @@ from tests.shared import rest_exhaustive
 from tests.synthetic_text import LETTERS
 
 SCRIPTS = {language: LETTERS[language] for language in ("ja", "zh", "ru")}
-
 ANALYSES = {
     "likelihood": "likelihood", "contrastive": "contrastive", "contrastive_pairs": "contrastive",
     "dag_analysis": "dag_analysis", "parallel_analysis": "parallel_analysis", "lattice_analysis": "lattice_analysis",
 }  # fmt: skip
-
 """Keys of `evaluation`, and the stages that they add."""
 
 
@@ -121,9 +119,7 @@ def test_the_drafter_of_the_paper_is_trained_by_the_recipe_and_by_its_twin(name:
 
 
 CLUSTERS = {"one-gpu": [1], "one-node": [8], "two-nodes": [8, 8]}
-
 """GPUs of the machines of each cluster."""
-
 ON_GPUS = {"train", "distill", "decode", "tune", "benchmark"}
 
 
@@ -167,7 +163,6 @@ def test_a_recipe_fits_every_cluster_and_no_smaller_one(name: str, folder: Path)
 
 
 COMMIT = "b4b2c429240018a0f6c44cf1040e0223c4936e48"
-
 """Commit of LingEval97, which its address names; no digest of its file has been published."""
 
 

@@ -35,17 +35,13 @@ from stages.vocabulary.run import train_pieces
 from tests.stages.steps import ShuffledWorkers, context_in, read_json, write_text
 
 WORDS = ["ein", "zwei", "drei", "blau", "grün", "hund", "katze", "läuft", "springt", "schnell"]
-
 PAIRS = [
     ("ein hund läuft", "zwei katze"), ("katze", "hund"), ("", "hund"),
     ("zwei blau <hund> & katze springt", "ein grün hund läuft"), ("hund " * 50, "katze"), ("drei", "ein " * 20),
     ("grün katze", "schnell"),
 ]  # fmt: skip
-
 """Pairs with an empty side, a source that is too long, and a target that is longer than its graph."""
-
 NETWORK = DagConfig(width=16, feed_forward=16, heads=2, encoder_layers=1, decoder_layers=1, max_positions=40, graph_factor=2.0)
-
 SIZES = Sizes(37, 37, True)
 
 
@@ -191,9 +187,7 @@ TRANSITIONS = [
     [0, 0.7, 0.15, 0.05, 0.1, 0], [0, 0, 0, 0.42, 0.42, 0.16], [0, 0, 0, 0.5, 0.5, 0], [0, 0, 0, 0, 0, 1], [0, 0, 0, 0, 0, 1],
     [0, 0, 0, 0, 0, 0],
 ]  # fmt: skip
-
 """Passing probabilities 1, 0.7, 0.15, 0.419, 0.469, 1."""
-
 VERTICES = [
     [(BOS, 1.0), (9, 0.0)], [(10, 0.55), (12, 0.2)], [(12, 0.15), (13, 0.04)], [(14, 0.9), (15, 0.02)], [(14, 0.3), (15, 0.3)],
     [(EOS, 1.0), (9, 0.0)],

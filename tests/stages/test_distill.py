@@ -38,11 +38,8 @@ from stages.shared.target_filters import TargetFilters
 from tests.stages.steps import context_in, read_json, rows_of, write_text
 
 TRANSLATIONS = {"good": [11, 12], "mute": [], "endless": [10, 11, 12, 13, 14, 15], "stuck": [7, 8] * 6, "fine": [13]}
-
 SEARCH = StepwiseSearch(strategy="beam", n_best=2, output_limits=OutputLimits(max_extra_tokens=5))
-
 LONGEST = 30
-
 """Longest source of the teacher, in tokens."""
 
 

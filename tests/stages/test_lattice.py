@@ -28,7 +28,6 @@ from stages.shared.shards import shard_path, write_shards
 from tests.stages.steps import ShuffledWorkers, context_in, results
 
 SIZE = 40
-
 RESULTS = ("tables.bin", "lattice.json")
 
 

@@ -37,11 +37,8 @@ from stages.vocabulary.run import train_pieces
 from tests.stages.steps import context_in, write_text
 
 WORDS = ["ein", "zwei", "drei", "haus", "katze", "wald", "see"]
-
 NETWORK = LatticeModelConfig(width=16, feed_forward=16, heads=2, encoder_layers=1, decoder_layers=1, max_positions=60)
-
 SEARCH = LatticeSearch(candidates=4)
-
 LINES = ["ein haus", "", "zwei katze drei wald", "see", "ein ein ein", "wald " * 9]
 
 

@@ -20,7 +20,6 @@ from stages.shared.shards import shard_path
 from tests.stages.steps import ShuffledWorkers, context_in, results, rows_of, write_text
 
 PAIRS = [("a b", "x y z"), ("a", "y"), ("", "x"), ("b c", ""), ("a " * 9, "x"), ("a", "x " * 8), ("c", "never"), ("a b c", "z z")]
-
 """Pairs with an empty side, with too long sides, and with a target that the network cannot generate."""
 
 

@@ -36,9 +36,7 @@ from stages.workers import Resources
 from tests.stages.steps import ShuffledWorkers, context_in, metrics_of, write_text
 
 PAIRS = list(pairs("train", 0, 400))
-
 VALIDATION = list(pairs("validation", 0, 40))
-
 FILES = ("model.ngram", "model.arpa", "ngram.json")
 
 
@@ -322,9 +320,7 @@ def test_lmplz_gets_the_arguments_of_the_config() -> None:
 
 
 WORDS = st.sampled_from(["a", "b", "ä", "<s>", "\x0b", "the house", "\u00a0", "\t", ""])
-
 SENTENCES = st.lists(WORDS, max_size=5).map(" ".join)
-
 CONFIG = NgramConfig(order=3, unit="words", prune=(0, 1))
 
 

@@ -39,7 +39,6 @@ from stages.system import STAGE, SystemConfig, SystemInputs
 from tests.stages.steps import context_in, rows_of, write_text
 
 NETWORK = StepwiseConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=32, heads=2, max_positions=64)
-
 WORDS = ["ein haus am see", "der hund sieht die katze", "heute regnet es im wald", "die katze schläft", "sie liest ein buch"]
 
 
@@ -171,7 +170,6 @@ def test_hypotheses_of_a_real_system_do_not_depend_on_batches(tmp_path: Path, pa
 GRAPH = DagConfig(
     encoder_layers=1, decoder_layers=1, width=16, feed_forward=32, heads=2, max_positions=64, max_vertices=64, graph_factor=3.0
 )
-
 ASKS = DagSearch(strategy="beam", beam_size=20, ngram_weight=3.0)
 
 

@@ -30,7 +30,6 @@ from tests.stages.steps import context_in, read_json, write_text
 
 
 BEAM = StepwiseSearch(strategy="beam", beam_size=3, n_best=2, length_penalty=9.0)
-
 LINES = ["a b c d e f", "g h i j k l", "m n o p q r"]
 
 
@@ -105,7 +104,6 @@ def test_searches_that_penalise_length(search: Any, has_one: bool) -> None:
 
 
 HALF = Shortlist(recall=0.5, links=2)
-
 SEARCH = StepwiseSearch(shortlist=HALF)
 
 

@@ -171,7 +171,6 @@ def test_a_model_with_other_reserved_ids_is_refused(tmp_path: Path) -> None:
 
 
 ODD = ["", "Ｆｕｌｌ　ｗｉｄｔｈ ①", "unknown 日本語 text", "<pad> <mask> </s>", "  two  spaces "]
-
 LINES = [line for pair in PAIRS[:200] for line in pair] + ODD
 
 

@@ -33,9 +33,7 @@ The actor died because its node has died. Node Id: 26fbed54a01ba6dc5c86ad5d81d1c
 	the actor's node was terminated unexpectedly: health check failed due to missing too many heartbeats
 The actor never ran - it was cancelled before it started running.
 """
-
 OUT_OF_MEMORY = "Task was killed due to the node running low on memory."
-
 WITHOUT_ADDRESS = "\n".join(line for line in DEATH.splitlines() if "ip:" not in line)
 
 

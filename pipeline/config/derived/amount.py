@@ -21,19 +21,12 @@ from stages.artifacts import ExternalFile
 from stages.errors import DataError
 
 AUTO = "auto"
-
 DEFAULTS, VOCABULARY = ("defaults",), ("vocabulary",)
-
 LARGE = 500_000
-
 """Number of pairs from which networks of size `base` are trained, in larger batches."""
-
 REFERENCE_PAIRS, REFERENCE_UPDATES = 29_000, 7000
-
 """The amount of text and the updates of the recipe from which others are scaled."""
-
 VALIDATIONS = 14
-
 """Number of validations of a training, of which the best five checkpoints are averaged by default."""
 
 
@@ -63,11 +56,8 @@ class Rule(NamedTuple):
 
 
 SIZE, UPDATES = ("size",), ("training", "updates")
-
 USUAL: dict[KeyPath, Any] = {SIZE: "tiny", UPDATES: TrainingConfig.updates}
-
 """The causes of rules with their values where a config does not state them."""
-
 RULES: dict[KeyPath, Rule] = {
     SIZE: Rule(lambda pairs: "base" if pairs >= LARGE else "tiny"),
     ("dropout",): Rule(dropout),
@@ -77,7 +67,6 @@ RULES: dict[KeyPath, Rule] = {
     ("training", "warmup_updates"): Rule(lambda updates: min(updates // 7, 4000), UPDATES),
     ("training", "validate_every"): Rule(lambda updates: max(updates // VALIDATIONS, 1), UPDATES),
 }
-
 """Keys of `defaults`, the teacher and systems that may be `auto`, each after its cause."""
 
 
@@ -188,7 +177,6 @@ def _pairs(root: Node, first: Automatic, problems: list[str]) -> int:
 
 
 NAMED = ("sacrebleu", "mtdata", "opus")
-
 """Keys of text that is known by name, and counted only when it was downloaded."""
 
 

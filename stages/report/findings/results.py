@@ -27,9 +27,7 @@ NAMES = {
     "otem": "OTEM", "utem": "UTEM", "rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum",
     "comet": "COMET", "perplexity": "perplexity",
 }  # fmt: skip
-
 """Display names of metrics, in the order of their columns."""
-
 LOWER_IS_BETTER = {"ter", "otem", "utem", "perplexity"}
 
 

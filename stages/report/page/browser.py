@@ -82,7 +82,6 @@ def _bare(word: str) -> str:
 
 
 ScoreOf = Callable[[str, Sequence[str]], float]
-
 """A function from a hypothesis and its references to the score of the sentence, 0 to 100."""
 
 

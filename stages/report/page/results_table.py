@@ -137,7 +137,6 @@ def _difference(found: Comparison) -> list[str]:
 
 
 OF_USE = 0.9
-
 """Fraction of the best score of a test set that an entry needs for its speed to be the best one."""
 
 

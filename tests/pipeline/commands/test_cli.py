@@ -25,7 +25,6 @@ from pipeline.run.run_directory import Run
 from tests.pipeline.run_specs import plan_entry, run_spec
 
 ROOT = Path(__file__).resolve().parents[3]
-
 DEMO = str(ROOT / "configs/demo.yaml")
 
 

@@ -34,7 +34,6 @@ from tests.stages.steps import context_in
 from tests.stages.test_dag_analysis import WORDS, make_system
 
 FLIPS = 200
-
 LINES = "ein haus am see\nder hund sieht die katze\n"
 
 

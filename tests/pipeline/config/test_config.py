@@ -296,13 +296,10 @@ TRAINING = st.fixed_dictionaries(
         "label_smoothing": st.floats(0, 0.99),
     },
 )
-
 BEAM = st.fixed_dictionaries(
     {}, optional={"length_penalty": st.floats(0, 9), "output_limits": st.fixed_dictionaries({"allow_unknown": st.booleans()})}
 )
-
 SEARCH = st.sampled_from(["greedy", "beam"]) | BEAM.map(lambda options: {"beam": {"beam_size": 3, **options}})
-
 NETWORK = {
     "size": st.sampled_from(["tiny", "base", "big"]), "width": st.integers(1, 9).map(lambda n: 144 * n),
     "heads": st.sampled_from([1, 2, 3, 4, 6, 8, 16]).filter(lambda h: 144 % h == 0 and 128 % h == 0),
@@ -310,13 +307,9 @@ NETWORK = {
 }  # fmt: skip
 
 SEARCHES = SEARCH | st.lists(SEARCH, min_size=1, unique_by=lambda s: str(s) if isinstance(s, str) else "beam3", max_size=3)
-
 SYSTEM = st.fixed_dictionaries({}, optional={**NETWORK, "data": st.sampled_from(["raw", "distilled", "mixed"]), "search": SEARCHES})
-
 PATHS = st.text("abc/. ", min_size=1, max_size=5)
-
 FILES = PATHS | st.lists(PATHS, min_size=1, max_size=2)
-
 TEXT = (
     st.integers(1, 99).map(lambda n: {"embedded": n})
     | FILES.map(lambda f: {"tsv": f})

@@ -23,7 +23,6 @@ from pipeline.store.artifacts import Store
 from tests.pipeline.config.config_text import ROOT, cases, load, wrong
 
 GRAPH = "systems: {one: {}, graph: {family: dag"
-
 SCORER = "systems: {one: {}, scorer: {family: lattice"
 
 

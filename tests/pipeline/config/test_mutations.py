@@ -26,14 +26,11 @@ HOSTILE: tuple[Any, ...] = (
     [], {}, [[]], [None], {"": {}}, {"a": {"b": {}}}, "x" * 300, "x" * 5000, "\0", "\ud800", "\u202e", "a/b", "../..", "/dev/zero",
     "/dev/null", "/proc/self/mem", "none", "teacher", "{}", "*a", "<<", "base", "yes", "1e9", "0x10", "ß" * 200, "\n", "-", "~",
 )  # fmt: skip
-
 """Values that take the place of others."""
-
 TOKENS = (
     "\t", ":", "- ", "{", "}", "[", "]", "&a ", "*a", "!!python/none ", "!!int ", "|", ">", "#", "'", '"', "\\", "?", "%",
     "\x00", "é", "\x85",
 )  # fmt: skip
-
 """Pieces that are put into a text."""
 
 
@@ -119,18 +116,14 @@ def _with_changed_text(data: bytes, chance: random.Random) -> bytes:
 
 
 ROOT = Path(__file__).resolve().parents[3]
-
 NAMES = (
     "demo.yaml", "quickstart.yaml", "summarization.yaml", "sweeps/orders.yaml", "sweeps/candidates.yaml",
     "multi30k/aggressive.yaml", "multi30k/lattice.yaml", "papers/aspec-ja-en-double-token.yaml",
 )  # fmt: skip
 
 SECONDS = 60
-
 """Time in which each command has to end."""
-
 MEMORY_MIB = 512
-
 """Memory by which the process may grow."""
 
 

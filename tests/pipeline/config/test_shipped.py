@@ -23,11 +23,8 @@ from tests.docs.test_contents import properties
 from tests.pipeline.config.config_text import ROOT, load
 
 PARTS = ("cluster", "corpora", "settings", "systems")
-
 """Folders of files that others extend."""
-
 FILES = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.name != "runtime-env.yaml")
-
 SHIPPED = [path for path in FILES if path.parent.name not in PARTS]
 
 
@@ -121,13 +118,9 @@ def test_each_key_is_in_a_config() -> None:
 
 
 PAPERS = Path(__file__).resolve().parents[3] / "configs/papers"
-
 RECIPES = sorted(path.stem for path in PAPERS.glob("*.yaml"))
-
 GPUS = {"dag": 16, "parallel": 16, "interleaved": 8, "shallow": 8, "aggressive": 8, "lattice": 3, "double-token": 1}
-
 """GPUs of a training by method."""
-
 SHARED = {"corpora", "systems", "settings", "cluster"}
 
 

@@ -147,7 +147,6 @@ systems:
   distilled: {{data: distilled}}
 store: {{path: {folder}/store}}
 """
-
 TEXTS = {
     "train": [("This house is old.", "Dieses Haus ist alt."), ("That tree is tall.", "Jener Baum ist hoch.")],
     "valid": [("We validate this.", "Wir prüfen dies.")],

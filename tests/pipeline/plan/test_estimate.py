@@ -22,7 +22,6 @@ from stages.workers import Resources
 from tests.pipeline.plan.toy_plans import CONFIG
 
 SMALL = Path(__file__).resolve().parents[2] / "end_to_end/small.yaml"
-
 SECONDS = 10.0
 
 Planned = Callable[..., tuple[RunConfig, Plan]]

@@ -149,7 +149,6 @@ def test_a_pattern_without_files_is_an_error(tmp_path: Path) -> None:
 
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "fingerprinted_defaults.json"
-
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda x: st.dictionaries(st.text(max_size=3), x, max_size=3)
 )

@@ -23,9 +23,7 @@ from tests.pipeline.run_specs import manifest
 from tests.stages.steps import write_text
 
 COMMAND = {"command": ["cat"], "version": "1"}
-
 MODEL = {"ctranslate2": "model"}
-
 STUDENT = {"systems": {"student": {"data": "distilled"}}, "evaluation": {}, "lattice": None}
 
 

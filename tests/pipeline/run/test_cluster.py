@@ -46,13 +46,9 @@ def nothing(inputs: Any, config: Any, context: StepContext) -> None:
 
 
 LEAF = Stage("leaf", 1, nothing, Artifact)
-
 MAP = Stage("map", 1, nothing, Artifact, distributes=True)
-
 TRAIN = Stage("train", 1, nothing, Artifact, distributes=True, trains=True)
-
 TIMED = Stage("timed", 1, nothing, Artifact, exclusive=True)
-
 TWO = [{"CPU": 2.0, "GPU": 0.0}]
 
 
@@ -130,7 +126,6 @@ def test_granted_resources_are_free(cpus: int, size: int, taken: int) -> None:
 
 
 MIXED = {"head": {"CPU": 2.0}, "gpus": {"CPU": 4.0, "GPU": 1.0}}
-
 ON_GPU = (TRAIN, Resources(gpus=1))
 
 

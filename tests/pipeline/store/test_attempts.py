@@ -182,7 +182,6 @@ def test_a_driver_that_slept_before_it_takes_over_leaves_the_directory_to_the_ho
 
 
 DATA = bytes(range(256)) * 4000
-
 HALF = len(DATA) // 2
 
 

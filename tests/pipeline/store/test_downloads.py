@@ -29,7 +29,6 @@ from stages.errors import DataError, StageError
 from tests.pipeline.run_specs import plan_entry, run_spec
 
 TEXT = b"Ein Satz.\n" * 5000
-
 SHA = hashlib.sha256(TEXT).hexdigest()
 
 

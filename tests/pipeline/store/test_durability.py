@@ -40,9 +40,7 @@ from tests.simulated_disk import SimulatedDisk, Survivors
 from tests.waiting import SLOW_SECONDS
 
 FINGERPRINT = "f" * 32
-
 PLACE = f"store/toy/{FINGERPRINT}"
-
 SimulateDisk = Callable[[Callable[[Survivors], None]], SimulatedDisk]
 
 
@@ -276,11 +274,8 @@ def copy_in_blocks(source: Path, path: Path) -> dict[str, object]:
 
 
 CUTS = int(os.environ.get("FEWSTEP_POWER_CUTS", "8"))
-
 EXT4_IOC_SHUTDOWN, WITHOUT_FLUSHING = 0x8004587D, 2
-
 """`EXT4_IOC_SHUTDOWN` and `EXT4_GOING_FLAGS_NOLOGFLUSH` of linux/fs/ext4/ext4.h."""
-
 IMAGE_BYTES = 256 << 20
 
 COMMITTER = """
@@ -304,7 +299,6 @@ for number in range(first, first + 1000):
     store.verify(directory)
     print(directory.name, flush=True)
 """
-
 """Commits artifacts and says of each, once it is committed, its name."""
 
 

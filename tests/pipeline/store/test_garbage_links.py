@@ -26,7 +26,6 @@ from stages.errors import ArtifactError, DataError
 from tests.pipeline.run_specs import plan_entry, run_spec
 
 A, B, C, D = (letter * 32 for letter in "abcd")
-
 KEPT = {".gc", "fewstep-store.json", "runs/latest"}
 
 
@@ -166,13 +165,10 @@ def test_an_attempt_does_not_take_over_a_link(tmp_path: Path) -> None:
 
 
 DIGEST, LONG = "0123456789abcdef" * 2, "0123456789abcdef" * 4
-
 FOLDER = st.sampled_from(
     [*FOLDERS, "runs", "shards", "downloads", "downloads/urls", "digests", "verified", "data", "mlflow-artifacts"]
 )
-
 SUFFIX = st.sampled_from(["", ".partial", ".lease", ".removed", ".fetching", ".01234567.removed", ".arrow", ".json", ".tmp"])
-
 PLACES = st.lists(st.tuples(FOLDER, st.sampled_from([DIGEST, LONG, "name", f"train-{DIGEST}"]), SUFFIX), min_size=1, max_size=8)
 
 

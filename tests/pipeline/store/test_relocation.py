@@ -147,7 +147,6 @@ def test_the_database_is_in_the_store_for_any_path(made: Path, tmp_path: Path) -
 
 
 A, B = "a" * 32, "b" * 32
-
 OTHERS: tuple[Any, ...] = (
     None, True, 3, -1.5, "", "text", "../../elsewhere", "\ud800", [], [None], [[]], {}, {"url": None}, {"plan": 3},
 )  # fmt: skip

@@ -222,7 +222,6 @@ def test_real_text(tmp_path: Path) -> None:
 
 
 WORDS = st.sampled_from(["a", "B", "ß", "1", ".", "\u3000", "the house", "das Haus", ""])
-
 SENTENCE = st.lists(WORDS, max_size=3).map(" ".join)
 
 DRAWN_PAIRS = st.lists(st.tuples(SENTENCE, SENTENCE), min_size=1, max_size=40)

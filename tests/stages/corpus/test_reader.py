@@ -31,7 +31,6 @@ from stages.shared.members import member_names
 from tests.stages.steps import opened, tables
 
 SOURCE = ["A man sleeps.", "Über  den Fluss", "", "日本語 text", "last line"]
-
 TARGET = ["Ein Mann schläft.", "over the river", "x", "y\u2028z", "Ende"]
 
 
@@ -232,7 +231,6 @@ def test_a_text_without_a_side_is_refused(tmp_path: Path) -> None:
 
 
 MEMBERS = {"README": b"a corpus\n", "de-en/c.de": "Ein Haus\nÜber\n".encode(), "de-en/c.en.gz": gzip.compress(b"a house\nover\n")}
-
 Pack = Callable[[Path, dict[str, bytes]], None]
 
 

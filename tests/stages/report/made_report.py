@@ -32,11 +32,9 @@ from tests.stages.steps import context_in
 ENGLISH = re.split(
     " ", "the old farmer sells a brown horse <b>today</b> because the small market near our village opens again after winter"
 )
-
 GERMAN = re.split(
     " ", "der alte Bauer verkauft heute ein braunes Pferd weil der kleine Markt nahe unserem Dorf nach dem Winter wieder öffnet"
 )
-
 ENTRIES = [
     ("autoregressive", "beam5", 0.1),
     ("autoregressive", "greedy", 0.15),

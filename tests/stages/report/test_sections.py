@@ -197,7 +197,6 @@ POINTS = [
     Point("b/greedy <1>", "b", 28.0, 9.0, 300.0),
     Point("c/x", "c", 25.0, 12.0, 90.0),
 ]
-
 COLOURS = colours_of(point.system for point in POINTS)
 
 

@@ -243,7 +243,6 @@ def test_generation_is_lazy() -> None:
 
 
 PAIRS: dict[Language, list[Contrast]] = {"de": list(contrasts("de", 140)), "en": list(contrasts("en", 100))}
-
 LANGUAGES: tuple[Language, ...] = ("de", "en")
 
 
