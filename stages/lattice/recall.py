@@ -12,7 +12,7 @@ from fewstep.candidates import CandidateOptions, CandidateTables, Floats, Ints, 
 from fewstep.vocabulary import RESERVED
 from kernels.candidates import Sentences
 from stages.context import Context
-from stages.lattice.counts import Aligner
+from stages.lattice.links import Aligner
 from stages.shared.figures.canvas import as_svg, cycle, line, panel, style
 
 CANDIDATES = tuple(2**power for power in range(10))
