@@ -28,6 +28,7 @@ from stages.shared.decoding.text import NEAR_TIE, translate
 IDENTICAL, SCORE, BLEU = 0.97, 1e-4, 0.1
 ENGINES: dict[str, dict[str, Any]] = {
     "native": {"engine": "auto"},
+    "native int8": {"precision": "int8"},
     "ctranslate2 float32": {"engine": "ctranslate2"},
     "ctranslate2 int8": {"engine": "ctranslate2", "precision": "int8"},
 }

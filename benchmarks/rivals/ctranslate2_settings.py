@@ -1,7 +1,7 @@
 """CTranslate2 at its best: every setting that its documentation names, each in a process of its own.
 
-    python -m benchmarks.rivals.ctranslate2_settings [--size base] [--batches 1 8 32] [--threads 1 2] [--models FOLDER]
-        [--json FILE]
+    python -m benchmarks.rivals.ctranslate2_settings [--size base] [--batches 1 8 32] [--threads 1 2] [--only int8]
+        [--models FOLDER] [--json FILE]
 
 A network of random weights is converted (quantization int8 and float32) with the vocabulary map of the shortlists, and decodes as
 the performance tips recommend: beam_size=1, no scores, a map, and for several threads either one translation on all of them
@@ -151,12 +151,14 @@ def try_settings(
     sources: Mapping[int, Sequence[Sequence[int]]],
     threads: Sequence[int],
     maps: Sequence[bool] = (True, False),
+    only: Sequence[str] = ("",),
 ) -> list[Trial]:
-    """Return the times of all settings by layers, map and batch: all with one thread, and the fastest of these with more."""
+    """Return the times of settings by layers, map and batch: all with one thread whose labels contain one of `only`, and the
+    fastest of these with more."""
     found: list[Trial] = []
     for model in models:
         own: list[Trial] = []
-        for setting in settings_of_one_thread():
+        for setting in (one for one in settings_of_one_thread() if any(part in one.label for part in only)):
             own += _tried(model, setting, sources, maps, own)
         for count in (count for count in threads if count > 1):
             fast = dict.fromkeys(one.setting for use_map in maps for batch in sources for one in fastest(own, use_map, batch, 1))
@@ -218,6 +220,7 @@ def main() -> None:
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--tokens", type=int, default=27, help="Tokens of each source and each output.")
+    parser.add_argument("--only", nargs="+", default=[""], help="Only settings whose labels contain one of these.")
     parser.add_argument("--models", type=Path, help="Keep the converted models and the sentences in this folder.")
     parser.add_argument("--json", type=Path, help="Write the table to this file, which other programs read with --settings.")
     arguments = parser.parse_args()
@@ -228,7 +231,7 @@ def main() -> None:
         sources = {batch: sentences(batch, arguments.tokens, VOCABULARY[arguments.size]) for batch in sorted(arguments.batches)}
         pieces = [[models[0].names[id_] for id_ in source] for source in sources[max(sources)]]
         (folder / "sentences.json").write_text(json.dumps(pieces), encoding="utf-8")
-        trials = try_settings(models, sources, arguments.threads)
+        trials = try_settings(models, sources, arguments.threads, only=arguments.only)
     publish_trials(arguments, trials)
 
 
