@@ -19,6 +19,8 @@ PAGE = ROOT / "docs/results.md"
 ORDER = (
     "at_a_glance",
     "like_for_like",
+    "like_for_like_zen4",
+    "int8_without_vnni",
     "base_size",
     "training_loop",
     "serving",
@@ -40,6 +42,8 @@ ASIDE = (
     "base_size_profile",
     "base_size_roofline",
     "ctranslate2_settings",
+    "word_alignment_zen4",
+    "ngram_zen4",
     "weight_bits",
     "parallel_order",
     "parallel_multi30k",
@@ -66,7 +70,8 @@ INTRODUCTION = """\
   [Multi30k](../benchmarks/results/parallel_multi30k.json), [one-shot](../benchmarks/results/parallel_order.json),
   [4 bits](../benchmarks/results/weight_bits.json), [memory](../benchmarks/results/serving_memory.json),
   [GPU](../benchmarks/results/gpu.json),
-  [graphs on a GPU](../benchmarks/results/gpu_graphs.json), [quickstart](../benchmarks/results/quickstart.json).
+  [graphs on a GPU](../benchmarks/results/gpu_graphs.json), [quickstart](../benchmarks/results/quickstart.json), and on a loaded
+  Zen 4 [word alignment](../benchmarks/results/word_alignment_zen4.json) and [n-grams](../benchmarks/results/ngram_zen4.json).
 """
 
 
