@@ -45,7 +45,7 @@ class CTranslate2Options:
 
 @dataclass(frozen=True, kw_only=True)
 class TransformersOptions:
-    """The search of an encoder-decoder of transformers, and the languages that its tokeniser is told."""
+    """The search of an encoder-decoder of transformers, and the languages of its tokeniser."""
 
     source_language: str = ""
     """Language of the sources in the codes of the tokeniser, such as `eng_Latn` (NLLB) or `en` (M2M-100). Empty: none."""

@@ -153,7 +153,7 @@ class Chooser:
         self._bleu = sentence_bleu(tokenizer_of(config.target_language)) if config.choose == "reference" else None
 
     def target(self, source: str, answer: Answer, reference: str) -> tuple[str, str]:
-        """Return the target, or an empty one and the reason why there is none."""
+        """Return the target, or an empty one and the reason for its absence."""
         if not answer.outputs:
             return "", "rejected" if answer.problem else "empty"
         reasons = [_reason(source, output, self._filter) for output in answer.outputs]

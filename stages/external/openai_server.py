@@ -217,7 +217,7 @@ def _text(choice: Any) -> str:
 
 
 def _translation(output: str) -> str | None:
-    """Return the translation in an answer of JSON; None if there is none."""
+    """Return the translation in an answer of JSON; None for another answer."""
     try:
         found = json.loads(output)
     except (ValueError, RecursionError):

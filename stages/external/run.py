@@ -152,7 +152,7 @@ def _asker(inputs: ExternalInputs, config: ExternalConfig, context: WorkerContex
 
 
 def _keep(index: int, table: pa.Table, chosen: Sequence[tuple[str, str]], context: Context) -> None:
-    """Write a shard with targets, and the reasons why there is none."""
+    """Write a shard with targets, and the reasons for their absence."""
     for name, values in zip(("target", "reason"), zip(*chosen, strict=True) if chosen else ((), ()), strict=True):
         table = table.append_column(name, pa.array(values, pa.string()))
     write_shard(_kept(context, index), table, context)

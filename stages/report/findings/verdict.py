@@ -45,7 +45,7 @@ def verdict_of(findings: Findings) -> Verdict | None:
 
 
 def verdict_text(findings: Findings) -> str | None:
-    """Return the verdict with its reason and its rule; None if there is none."""
+    """Return the verdict with its reason and its rule; None without a verdict."""
     found = verdict_of(findings)
     if found is None:
         return None

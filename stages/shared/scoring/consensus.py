@@ -9,8 +9,8 @@ from collections.abc import Sequence
 def consensus(texts: Sequence[str]) -> int:
     """Return the index of the text with the highest mean chrF to all texts; the first one on a tie.
 
-    The texts stand for a sample of the teacher's distribution: one that occurs several times counts as often. Raises ValueError if
-    there is none.
+    The texts stand for a sample of the teacher's distribution: one that occurs several times counts as often. Raises ValueError for
+    no texts.
     """
     from sacrebleu.metrics import CHRF
 

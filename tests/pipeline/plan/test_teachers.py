@@ -108,7 +108,7 @@ def test_servers_that_cannot_be_asked_are_named(tmp_path: Path, changed: dict[st
     assert "secret" not in str(error.value)
 
 
-def test_what_a_language_model_will_cost_is_told_before(tmp_path: Path) -> None:
+def test_the_cost_of_a_language_model_is_estimated_before(tmp_path: Path) -> None:
     teacher = {"openai": {**LANGUAGE_MODEL["openai"], "prompt": "{text}"}}
     steps = planned(tmp_path, **STUDENT, teacher=teacher).steps
     assert list(spending(steps)) == ["external:train asks m: the amount is known when its text is in the store; plan again then"]
