@@ -25,6 +25,9 @@ CODES = frozenset(["code", "kbd", "samp", "var"])
 """Elements within a sentence whose content stays."""
 SKIPPED = frozenset(["canvas", "iframe", "math", "noscript", "object", "pre", "script", "style", "svg", "template", "textarea"])
 """Elements whose content stays."""
+MAX_ENDLESS, MAX_TAG = 16, 10_000
+"""Comments and tags that do not end, and characters of a tag."""
+_TAG_BEGIN = re.compile("<[A-Za-z/!?]")
 _LETTER = re.compile(r"[^\W\d_]")
 
 
@@ -98,6 +101,8 @@ class _Part(NamedTuple):
 def segments(data: bytes, name: str, languages: Languages) -> list[Segment]:
     """Return the texts of a document in UTF-8."""
     text = data.decode("utf-8")
+    if problem := _endless(text):
+        raise DocumentError(f"{name}: expected HTML, got {problem}; repair the document")
     try:
         runs = [part for run in _runs(text) if (part := _trimmed(run))]
     except AssertionError as error:  # of Python's reader, for declarations such as `<![`
@@ -106,6 +111,18 @@ def segments(data: bytes, name: str, languages: Languages) -> list[Segment]:
         ) from error
     offsets = _byte_offsets(text, [place for run in runs for place in (run[0].start, run[-1].start + len(run[-1].raw))])
     return [_segment(run, offsets) for run in runs]
+
+
+def _endless(text: str) -> str:
+    """Return what Python's reader would look for again and again; empty in a document that it reads in linear time."""
+    if text.count("<!--", text.rfind("-->") + 1) > MAX_ENDLESS:
+        return f"more than {MAX_ENDLESS} comments that do not end"
+    endless = 0
+    for match in _TAG_BEGIN.finditer(text):
+        endless += text.find(">", match.start(), match.start() + MAX_TAG) < 0
+        if endless > MAX_ENDLESS:
+            return f"more than {MAX_ENDLESS} tags that do not end within {MAX_TAG:,} characters"
+    return ""
 
 
 def _runs(text: str) -> Iterator[list[_Part]]:
@@ -133,23 +150,33 @@ def _trimmed(run: list[_Part]) -> list[_Part]:
     """Return a run without the tags around all of it; empty for one without letters."""
     if not any(not part.is_tag and _LETTER.search(html.unescape(part.raw)) for part in run):
         return []
-    while run and not run[0].is_tag and not run[0].raw.strip():
-        run = run[1:]
-    while run and not run[-1].is_tag and not run[-1].raw.strip():
-        run = run[:-1]
-    return _trimmed(run[1:-1]) if _is_wrapped(run) else run
+    start, stop, ends = 0, len(run), _ends(run)
+    while True:
+        while start < stop and _is_blank(run[start]):
+            start += 1
+        while start < stop and _is_blank(run[stop - 1]):
+            stop -= 1
+        if not (start < stop - 1 and ends.get(start) == stop - 1):
+            return run[start:stop]
+        start, stop = start + 1, stop - 1
 
 
-def _is_wrapped(run: list[_Part]) -> bool:
-    """Return whether the first tag is closed by the last one."""
-    depth = 0
+def _is_blank(part: _Part) -> bool:
+    return not part.is_tag and not part.raw.strip()
+
+
+def _ends(run: list[_Part]) -> dict[int, int]:
+    """Return the number of the tag that closes each tag that opens an element."""
+    found, opened = dict[int, int](), list[int]()
     for number, part in enumerate(run):
-        found = re.match(r"<(/?)([A-Za-z][^\s/>]*)", part.raw) if part.is_tag else None
-        if found and found[2].lower() not in VOID and found[2].lower() not in CODES and not part.raw.endswith("/>"):
-            depth += -1 if found[1] else 1
-        if depth <= 0:
-            return number == len(run) - 1 > 0
-    return False
+        tag = re.match(r"<(/?)([A-Za-z][^\s/>]*)", part.raw) if part.is_tag else None
+        if not tag or tag[2].lower() in VOID or tag[2].lower() in CODES or part.raw.endswith("/>"):
+            continue
+        if not tag[1]:
+            opened.append(number)
+        elif opened:
+            found[opened.pop()] = number
+    return found
 
 
 def _segment(run: list[_Part], offsets: dict[int, int]) -> Segment:

@@ -15,6 +15,8 @@ from fewstep.documents.document import DocumentError, Edit, Languages, Segment
 __all__ = ["segments"]
 
 PACKAGE = "markdown-it-py"
+MAX_MARKS = 2000
+"""Brackets in a paragraph or in a row of a table."""
 _FRONT_MATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*\r?$", re.S | re.M)
 _DESTINATION = re.compile(r"\]\((?:[^()\s]|\([^()\s]*\))*(?:\s+\"[^\"]*\")?\)|\]\[[^\]\n]*\]")
 _BLOCK_START = re.compile(r"(?=[#>+*=-]|```|~~~|\|)|\d{1,9}(?=[.)](?:\s|$))")
@@ -26,6 +28,7 @@ def segments(data: bytes, name: str, languages: Languages) -> list[Segment]:
     if find_spec("markdown_it") is None:
         raise DocumentError(f"{name}: expected the package {PACKAGE}, which reads Markdown, got none; run: pip install {PACKAGE}")
     text = data.decode("utf-8")
+    _check_marks(text, name)
     lines = text.splitlines(keepends=True) if "\r" not in text else re.findall(r"[^\n]*\n|[^\n]+", text)
     starts = [0, *accumulate(len(line.encode()) for line in lines)]
     found, cursor = list[Segment](), (0, 0)
@@ -38,6 +41,17 @@ def segments(data: bytes, name: str, languages: Languages) -> list[Segment]:
         cursor = (first, places[-1][1]) if len(places) == 1 else (last, 0)
         found.append(_segment(lines, starts, first, places))
     return found
+
+
+def _check_marks(text: str, name: str) -> None:
+    """Raise DocumentError for a text with so many brackets that the package, which takes quadratic time for them, takes minutes."""
+    marks = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        marks = 0 if not line.strip() or line.lstrip().startswith("|") else marks + line.count("[") + line.count("<")
+        if marks > MAX_MARKS or line.count("[") + line.count("<") > MAX_MARKS:
+            raise DocumentError(
+                f"{name}, line {number}: expected at most {MAX_MARKS:,} brackets in a paragraph, got more; divide the paragraph"
+            )
 
 
 def _texts(text: str) -> Iterator[tuple[tuple[int, int], str]]:

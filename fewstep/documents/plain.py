@@ -8,13 +8,15 @@ from fewstep.documents.document import Edit, Languages, Segment
 
 __all__ = ["segments"]
 
-_LINE = re.compile(rb"[^\r\n]*[^\s][^\r\n]*")
+_LINE = re.compile(rb"[^\r\n]+")
 
 
 def segments(data: bytes, name: str, languages: Languages) -> list[Segment]:
     """Return the lines of a text in UTF-8 that are not blank."""
     found, line, position = list[Segment](), 1, 0
     for match in _LINE.finditer(data):
+        if not match[0].strip():
+            continue
         line += data.count(b"\n", position, match.start())
         position = match.start()
         found.append(_segment(line, match))

@@ -16,6 +16,9 @@ RAW = frozenset({"script", "style"})
 """Elements whose content is no mark-up."""
 VOID = frozenset({"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"})
 """Elements without an end."""
+ENDS = {"<!--": "-->", "<![CDATA[": "]]>"}
+MAX_ENDLESS = 16
+"""Comments and sections that do not end."""
 _TAG = re.compile(
     r"""<!--.*?-->|<!\[CDATA\[.*?\]\]>|<[!?][^<>]*>|<(?P<end>/?)(?P<name>[a-zA-Z][^\s/<>"']*)(?P<rest>(?:[^<>"']|"[^"]*"|'[^']*')*+)>""",
     re.DOTALL,
@@ -36,7 +39,12 @@ class Piece(NamedTuple):
 
 
 def pieces(document: str) -> list[Piece]:
-    """Return the parts of a document, in order. White space within a text is one space, as a browser shows it."""
+    """Return the parts of a document, in order. White space within a text is one space, as a browser shows it.
+
+    A document with many comments or sections that do not end is no text: each would be looked for to the end of the document.
+    """
+    if any(document.count(begin, document.rfind(end) + 1) > MAX_ENDLESS for begin, end in ENDS.items()):
+        return [Piece(document, "", "")]
     found, kept = list[Piece](), ""
     for part, translated in _parts(document):
         match = _TEXT.fullmatch(part)
