@@ -16,6 +16,7 @@ from fewstep.system.format import BundleError
 from fewstep.system.integrity import REMEDY, check_parts
 from fewstep.system.networks import sizes_of
 from fewstep.system.system import System
+from fewstep.text.masks import kinds_of
 
 __all__ = ["load", "open_system"]
 
@@ -73,6 +74,7 @@ def open_system(
         max_source_tokens=longest if cut is None else min(cut, longest),
         max_target_tokens=longest,
         cuts=cut is not None,
+        masks=kinds_of(source_pieces),
         source_prefix=prefix,
     )
 

@@ -14,6 +14,7 @@ from fewstep.config.values import value_problems
 from fewstep.decoding import BATCH_TOKENS, Decoder, decode_sentences
 from fewstep.explanation import Explaining, Explanation
 from fewstep.system.format import BundleError
+from fewstep.text.masks import mask, restored
 from fewstep.text.sentences import Sentences, split, unsplit
 from fewstep.translation import Hypothesis, SourceTooLongError, Translation, join
 from fewstep.vocabulary import REPLACEMENT, clean, unknown_pieces
@@ -43,6 +44,8 @@ class Source(NamedTuple):
     """Pieces that the vocabulary lacks."""
     replaced: int
     """Characters that are U+FFFD."""
+    values: Mapping[str, str]
+    """Placeholders by the masks that stand for them (`fewstep.text.masks`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +75,8 @@ class System:
     cuts: bool = False
     """Whether sources were cut in training too, so that cutting needs no warning per line. Otherwise only sources beyond the
     network's limit are cut."""
+    masks: tuple[str, ...] = ()
+    """Kinds of placeholders for which the vocabulary has masks (`fewstep.text.masks`)."""
     source_prefix: tuple[int, ...] = ()
     """Tokens in front of each source, such as the token of the target language."""
 
@@ -241,7 +246,7 @@ class System:
         """Return hypotheses of a source as text."""
         return [
             Translation(
-                self.target_pieces.decode(one.ids),
+                restored(self.target_pieces.decode(one.ids), source.values),
                 one.score,
                 one.steps,
                 one.statistics,
@@ -264,12 +269,13 @@ class System:
 
     def _source(self, line: str, number: int) -> Source:
         cleaned = clean(line, number)
+        masked, values = mask(cleaned, self.masks)
         # One by one: SentencePiece starts threads for lists, which takes longer than decoding a sentence.
-        ids = list(self.source_pieces.encode(cleaned))
-        unknown = unknown_pieces(self.source_pieces, cleaned, ids)
+        ids = list(self.source_pieces.encode(masked))
+        unknown = unknown_pieces(self.source_pieces, masked, ids)
         whole = [*self.source_prefix, *ids] if ids else ids
         kept = whole[: self.max_source_tokens]
-        return Source(line, kept, len(whole) - len(kept), unknown, cleaned.count(REPLACEMENT))
+        return Source(line, kept, len(whole) - len(kept), unknown, cleaned.count(REPLACEMENT), values)
 
     def decode(
         self, sources: Sequence[Sequence[int]], search: Search = None, *, threads: int | None = None
@@ -278,10 +284,14 @@ class System:
         chosen = self.chosen_search(search)
         return decode_sentences(self.decoder, sources, chosen, batch_tokens=BATCH_TOKENS, threads=threads)
 
-    def decode_ids(self, targets: Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of target ids."""
+    def decode_ids(self, targets: Sequence[Sequence[int]], lines: Sequence[str] | None = None) -> list[str]:
+        """Return the text of target ids. Masks are replaced by the placeholders of `lines`, the source of each of them."""
         # One by one, as in `_source`.
-        return [str(self.target_pieces.decode(list(ids))) for ids in targets]
+        texts = [str(self.target_pieces.decode(list(ids))) for ids in targets]
+        if not self.masks or lines is None:
+            return texts
+        values = [mask(clean(line, number), self.masks).values for number, line in enumerate(lines, 1)]
+        return [restored(text, of_it) for text, of_it in zip(texts, values, strict=True)]
 
 
 def encode_lines(pieces: SentencePieceProcessor, lines: Sequence[str], first_line: int = 1) -> list[list[int]]:

@@ -7,6 +7,7 @@ from typing import cast
 
 from fewstep.decoding import BATCH_TOKENS, batches
 from fewstep.system.system import System, encode_lines
+from fewstep.text.masks import mask_pair
 from models.family import ScoringDecoder
 
 
@@ -29,6 +30,9 @@ def encode_pairs(
     system: System, sources: Sequence[str], targets: Sequence[str], *, first_line: int = 1
 ) -> list[tuple[list[int], list[int]]]:
     """Return the source and target ids of each pair of lines without EOS, uncut."""
+    if system.masks:
+        masked = [mask_pair(*pair, system.masks) for pair in zip(sources, targets, strict=True)]
+        sources, targets = [source.text for source, _ in masked], [target for _, target in masked]
     encoded = (encode_lines(system.source_pieces, sources, first_line), encode_lines(system.target_pieces, targets, first_line))
     return list(zip(*encoded, strict=True))
 

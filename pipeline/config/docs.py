@@ -194,7 +194,7 @@ def _allow_automatic_values(kinds: dict[str, Any]) -> None:
     """Let the schema accept `auto` for values that follow from the amount of text."""
     of_networks = [path[0] for path in RULES if len(path) == 1]
     owners = {name: of_networks for name in kinds if name == "StepwiseTeacher" or name.endswith("System")}
-    owners |= {"TrainingConfig": [path[1] for path in RULES if len(path) == 2], "VocabularyConfig": ["size"]}
+    owners |= {"TrainingConfig": [path[1] for path in RULES if len(path) == 2], "VocabularyOptions": ["size"]}
     for name, names in owners.items():
         properties = kinds[name]["properties"]
         for key in names:

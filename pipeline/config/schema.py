@@ -15,6 +15,7 @@ from fewstep.config.bounds import Ge, Gt, MinLen
 from fewstep.config.network import NetworkConfig
 from fewstep.config.search import SearchConfig
 from fewstep.families.stepwise.config import StepwiseConfig
+from fewstep.text.masks import Kind
 from models.imports import hugging_face
 from models.stepwise.system import StepwiseSystem, StepwiseTeacher
 from models.training.recipe import TrainedSystem, part
@@ -39,7 +40,7 @@ from stages.ngram import NgramConfig
 from stages.score import ScoreOptions
 from stages.shared.tasks import TaskName
 from stages.table import STAGES
-from stages.vocabulary import VocabularyConfig
+from stages.vocabulary import VocabularyOptions
 from stages.workers import Resources
 
 MAX_NAME = 64
@@ -88,6 +89,10 @@ class Corpus:
     """Longer sources are truncated to this number of tokens (without EOS) wherever they are read: in training, validation,
     decoding, timing and `translate`. The number of truncated sources is reported. Empty: training leaves out pairs longer than
     `training.max_tokens`, and decoding truncates sources longer than `max_positions`."""
+    placeholders: tuple[Kind, ...] = ()
+    """Kinds of placeholders that tokens of the vocabulary stand for on both sides, in training and use: `code` in backquotes,
+    `url`, `tag`, `role` (`:ref:`), `directive` (`%s`, `{0}`), `entity` (`&nbsp;`) and `number`. They are restored in outputs.
+    Empty: none."""
     shard_rows: Annotated[int, Ge(1)] = 4096
     """Number of pairs in a shard, the unit of encoding and decoding."""
 
@@ -276,8 +281,8 @@ class RunConfig:
     """The languages of the two sides."""
     corpus: Corpus = field(default_factory=Corpus)
     """The parallel text."""
-    vocabulary: Annotated[_PINNED | _PIECES | _OF_TEACHER | Annotated[VocabularyConfig, Tag("<other>")], _VOCABULARY] = field(
-        default_factory=VocabularyConfig
+    vocabulary: Annotated[_PINNED | _PIECES | _OF_TEACHER | Annotated[VocabularyOptions, Tag("<other>")], _VOCABULARY] = field(
+        default_factory=VocabularyOptions
     )
     """Training of the subword vocabulary, `{from: DIRECTORY}` of a finished one, `{source_pieces: FILE, ...}` of one that was
     trained elsewhere, or `{use: teacher}` for that of an imported teacher."""

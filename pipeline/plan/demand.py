@@ -29,7 +29,7 @@ from pipeline.config.pretraining import PRETRAINING
 from pipeline.config.schema import Pinned, RunConfig
 from pipeline.config.systems import BartTeacher, FairseqTeacher, MarianTeacher, TeacherVocabulary
 from pipeline.store.files import read_json
-from stages.vocabulary import VocabularyConfig
+from stages.vocabulary import VocabularyOptions
 
 SUSTAINED_FLOPS = 30e12
 """Operations that a GPU sustains in a second of training. With 30 TFLOP/s a Directed Acyclic Transformer of base size takes the 32
@@ -68,7 +68,7 @@ def vocabulary_size(config: RunConfig) -> int:
     """Return the number of pieces of the target: as it is trained, or as the files of one that was trained elsewhere state it; 0
     for SentencePiece models, which planning does not read."""
     vocabulary, teacher = config.vocabulary, config.teacher
-    if isinstance(vocabulary, VocabularyConfig):
+    if isinstance(vocabulary, VocabularyOptions):
         return vocabulary.size
     if isinstance(vocabulary, Pinned):
         return int(read_json(vocabulary.path / "vocabulary.json").get("target_size", 0))

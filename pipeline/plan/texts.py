@@ -80,7 +80,8 @@ def train_vocabulary(flow: Flow, text: Text, imported: System | None) -> Vocabul
         inputs = vocabulary.VocabularyInputs(files=files)
         return flow.steps.add(vocabulary.STAGE, "imported", inputs, vocabulary.VocabularyConfig())
     inputs = vocabulary.VocabularyInputs(text)
-    return flow.steps.add(vocabulary.STAGE, "joint" if config.joint else "separate", inputs, config)
+    trained = vocabulary.VocabularyConfig(**vars(config), placeholders=flow.config.corpus.placeholders)
+    return flow.steps.add(vocabulary.STAGE, "joint" if config.joint else "separate", inputs, trained)
 
 
 def encode_texts(flow: Flow, texts: Texts, vocab: Vocabulary) -> tuple[Encoded, dict[str, Tokens]]:

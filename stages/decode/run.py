@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from fewstep.text.masks import kinds_of, mask
 from fewstep.vocabulary import unknown_pieces
 from stages.context import StepContext
 from stages.decode import DecodeConfig, DecodeInputs
@@ -44,8 +45,9 @@ def run(inputs: DecodeInputs, config: DecodeConfig, context: StepContext) -> Non
 def _unknown_pieces(inputs: DecodeInputs) -> dict[str, object]:
     """Return the number of sources with pieces that the vocabulary lacks, and the first of these pieces."""
     pieces, sentences, found = processor(inputs.system.path, "source"), 0, dict[str, None]()
+    kinds = kinds_of(pieces)
     for path in shard_paths(inputs.text.path):
-        lines = read_shard(path)["source"].to_pylist()
+        lines = [mask(line, kinds).text for line in read_shard(path)["source"].to_pylist()]
         for line, ids in zip(lines, pieces.encode(lines), strict=True):
             if unknown := unknown_pieces(pieces, line, ids):
                 sentences += 1

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sentencepiece import SentencePieceProcessor
 
+from fewstep.text.masks import kinds_of, mask_pair
 from stages.context import Context, StepContext, WorkerContext
 from stages.encode import EncodeConfig, EncodeInputs
 from stages.errors import StageError
@@ -76,12 +77,21 @@ def _encode_shard(
     path = shard_path(context.directory, index)
     if not path.exists() or rows_of(path) != rows_of(texts[index]):
         text = read_shard(texts[index])
-        columns = {side: encode_lines(text[side].to_pylist(), processors[side]) for side in ("source", "target")}
+        columns = {side: encode_lines(lines, processors[side]) for side, lines in _masked(text, processors["source"]).items()}
         table = pa.table({"id": text["id"], **columns})
         write_shard(path, table if limit is None else _cut(table, limit), context)
     table = read_shard(path)
     source, target = (pc.sum(pc.list_value_length(table[side])).as_py() or 0 for side in ("source", "target"))
     return Encoded(table.num_rows, source, target, int((table.schema.metadata or {}).get(SOURCES_CUT, 0)))
+
+
+def _masked(text: pa.Table, pieces: SentencePieceProcessor) -> dict[str, list[str]]:
+    """Return the lines of both sides, with masks if the vocabulary has them."""
+    sides = {side: text[side].to_pylist() for side in ("source", "target")}
+    if kinds := kinds_of(pieces):
+        pairs = [mask_pair(source, target, kinds) for source, target in zip(sides["source"], sides["target"], strict=True)]
+        return {"source": [source.text for source, _ in pairs], "target": [target for _, target in pairs]}
+    return sides
 
 
 def _cut(table: pa.Table, limit: int) -> pa.Table:

@@ -14,6 +14,7 @@ from fewstep import CandidateTables
 from fewstep.decoding import batches, decode_sentences
 from fewstep.system.description import read_description
 from fewstep.system.format import BundleError
+from fewstep.text.masks import kinds_of, mask_pair, restored
 from fewstep.vocabulary import vocabulary_digest
 from models.bundle.weights import make_model
 from models.family import family_named
@@ -65,7 +66,10 @@ class Validator:
         self._pieces = processor(inputs.vocabulary.path, "target")
         language = self._config.target_language
         self._how = Comparison(language=language, tokenizer=tokenizer_of(language), lowercase=False)
-        self._references = [sentence.references for sentence in read_sentences(inputs.validation_text.path)[:count]]
+        sentences = read_sentences(inputs.validation_text.path)[:count]
+        self._references = [sentence.references for sentence in sentences]
+        kinds = kinds_of(self._pieces)
+        self._values = [mask_pair(sentence.source, sentence.references[0], kinds)[0].values for sentence in sentences]
         values, offsets = self._pool.source
         self._tables = _tables(inputs)
         self._sources = [values[offsets[row] : offsets[row + 1]].tolist() for row in range(len(self._references))]
@@ -121,7 +125,7 @@ class Validator:
         if self._verifier:
             return sum(len(ids) for ids, _ in outputs.values()) / max(1, sum(steps for _, steps in outputs.values()))
         ids = {row: ids for row, (ids, _) in outputs.items()}
-        texts = [str(self._pieces.decode(ids.get(row, []))) for row in range(len(self._references))]
+        texts = [restored(str(self._pieces.decode(ids.get(row, []))), values) for row, values in enumerate(self._values)]
         return float(score(self._metric, texts, self._references, self._how)["score"])
 
 

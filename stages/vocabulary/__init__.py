@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fewstep.config.bounds import Ge, Gt, Le
+from fewstep.text.masks import Kind
 from stages.artifacts import ExternalFile, Text, Vocabulary
 from stages.stage import Implementation, Stage
 
@@ -36,7 +37,7 @@ class VocabularyInputs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VocabularyConfig:
+class VocabularyOptions:
     """Subword vocabulary."""
 
     size: Annotated[int, Gt(8)] = 8000
@@ -56,6 +57,14 @@ class VocabularyConfig:
     occur in training, else 1."""
     sentences: Annotated[int, Ge(1)] = 2_000_000
     """Largest number of lines of each side to train on; they are evenly spaced over the text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyConfig(VocabularyOptions):
+    """Training of a vocabulary."""
+
+    placeholders: tuple[Kind, ...] = ()
+    """Kinds of placeholders for which the vocabulary has masks (`fewstep.text.masks`)."""
 
 
 BYTE_FALLBACK_SIZE = 4000

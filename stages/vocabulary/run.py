@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceTrainer
 
+from fewstep.text.masks import mask, symbols
 from fewstep.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 from stages.artifacts import Text
 from stages.context import Context, StepContext
@@ -92,7 +93,7 @@ def train_pieces(lines: Iterator[str], config: VocabularyConfig, side: str = "jo
     config = with_fallback(config)
     try:
         SentencePieceTrainer.train(
-            sentence_iterator=lines,
+            sentence_iterator=(mask(line, config.placeholders).text for line in lines),
             model_writer=model,
             vocab_size=config.size,
             model_type=config.model,
@@ -111,6 +112,7 @@ def train_pieces(lines: Iterator[str], config: VocabularyConfig, side: str = "jo
             eos_piece=RESERVED[EOS],
             unk_piece=RESERVED[UNK],
             control_symbols=list(RESERVED[UNK + 1 :]),
+            user_defined_symbols=symbols(config.placeholders),
         )
     except RuntimeError as error:
         raise _explained(error, config, side) from error

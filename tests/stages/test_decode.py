@@ -44,8 +44,15 @@ class Upside:
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return [[100 + ord(word[0]) for word in line.split()] for line in lines]
 
-    def decode_ids(self, ids: Sequence[Sequence[int]]) -> list[str]:
+    def decode_ids(self, ids: Sequence[Sequence[int]], lines: Sequence[str] | None = None) -> list[str]:
         return [" ".join(chr(id_ - 100) for id_ in row) for row in ids]
+
+    def piece_to_id(self, piece: str) -> int:
+        return 0
+
+    def id_to_piece(self, id_: int) -> str:
+        """It has no masks."""
+        return "<unk>"
 
     def prepare(self, sources: Sequence[Sequence[int]], search: Any = None, threads: int | None = None) -> list[list[int]]:
         assert all(sources), "blank lines do not reach the network"

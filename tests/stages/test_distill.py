@@ -60,7 +60,7 @@ class Teacher:
             raise KeyboardInterrupt
         return [([list(TRANSLATIONS).index(line.split()[0])] * len(line.split()))[:LONGEST] for line in lines]
 
-    def decode_ids(self, ids: Sequence[Sequence[int]]) -> list[str]:
+    def decode_ids(self, ids: Sequence[Sequence[int]], lines: Sequence[str] | None = None) -> list[str]:
         return [" ".join(map(str, row)) for row in ids]
 
     def prepare(self, sources: Sequence[Sequence[int]], search: Any = None, threads: int | None = None) -> Sequence[Sequence[int]]:

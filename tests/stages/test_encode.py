@@ -48,6 +48,18 @@ def test_every_row_has_its_ids(tmp_path: Path, inputs: EncodeInputs) -> None:
     assert read_json(tmp_path / "records" / "progress.json")["done"] == 450
 
 
+def test_pairs_are_encoded_with_the_masks_of_their_vocabulary(tmp_path: Path) -> None:
+    lines = [("one `x` and %s word", "mot %s et `x`"), ("only `y` here", "ici"), ("no such", "pas de")]
+    text = write_text(tmp_path / "text", lines * 40)
+    config = VocabularyConfig(size=70, joint=True, exact=False, placeholders=("code", "directive"))
+    train_vocabulary(VocabularyInputs(text), config, context_in(tmp_path / "vocabulary"))
+    run(EncodeInputs(text, Vocabulary(tmp_path / "vocabulary", "v")), EncodeConfig(), context_in(tmp_path / "tokens"))
+    pieces = processor(tmp_path / "vocabulary", "source")
+    found = [(pieces.decode(row["source"]), pieces.decode(row["target"])) for row in rows_of(tmp_path / "tokens")[:3]]
+    assert found[0] == ("one ⟦code1⟧ and ⟦directive1⟧ word", "mot ⟦directive1⟧ et ⟦code1⟧")
+    assert "⟦" not in "".join(found[1] + found[2]), "the target lacks it"
+
+
 def test_long_sources_are_truncated_and_counted(tmp_path: Path, inputs: EncodeInputs) -> None:
     pieces = processor(inputs.vocabulary.path, "source")
     lengths = sorted(len(pieces.encode(source)) for source, _ in PAIRS)

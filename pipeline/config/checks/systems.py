@@ -36,7 +36,7 @@ from stages.external import OpenAIOptions
 from stages.ngram import NgramConfig
 from stages.shared.decoding.searches import missing_engine
 from stages.shared.tasks import TASKS
-from stages.vocabulary import VocabularyConfig
+from stages.vocabulary import VocabularyOptions
 
 CUT: KeyPath = ("corpus", "max_source_tokens")
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -214,7 +214,7 @@ def _pretraining(path: KeyPath, system: TrainedSystem, config: RunConfig) -> Ite
     if config.pretraining is None:
         yield broken((*path, "initial_weights"), f"the section `{PRETRAINING}` in the config", "none", section)
         return
-    if isinstance(config.vocabulary, VocabularyConfig) and not config.vocabulary.joint:
+    if isinstance(config.vocabulary, VocabularyOptions) and not config.vocabulary.joint:
         yield broken(("vocabulary", "joint"), "true with pretraining, whose targets are tokens of sources", False, section)
     yield from placed(section, config.pretraining.recipe(system.training).problems())
     if config.pretraining.target == "segments":

@@ -26,6 +26,7 @@ from pipeline.data.names import HUB, hub_name, is_mtdata_id, is_sacrebleu_name, 
 from pipeline.store.downloads import RemoteFile
 from pipeline.store.urls import GIT_BLOB, MIRROR_SCHEMES, SHA256, TEXT_SCHEMES, expected_url
 from stages.shared.embedded import LANGUAGES
+from stages.vocabulary import VocabularyOptions
 
 RESERVED_TESTS = ("train", "validation")
 """Names of other corpus steps."""
@@ -56,6 +57,8 @@ def _corpus(config: RunConfig) -> Iterator[Rule]:
     yield from _single_file(("evaluation", "contrastive_pairs"), config.evaluation.contrastive_pairs)
     if isinstance(config.distillation, DistilledText):
         yield from _pair_files(("distillation",), config.distillation)
+    if corpus.placeholders and not isinstance(config.vocabulary, VocabularyOptions):
+        yield broken(("corpus", "placeholders"), "none with a vocabulary that is not trained, whose pieces are fixed", "some here")
     if corpus.filters.max_length < corpus.filters.min_length:
         path, got = ("corpus", "filters"), f"{corpus.filters.max_length} < {corpus.filters.min_length}"
         yield broken((*path, "max_length"), "at least min_length", got, (*path, "min_length"))

@@ -82,7 +82,7 @@ def make_decoder(argument: tuple[DecodeJob, WorkerContext]) -> Callable[[Piece],
         lines = rows["source"].to_pylist()
         budget = calibration.batch_tokens(lines) if job.batch_tokens is None else job.batch_tokens
         sources, hypotheses = translate(system, lines, job.search, budget, in_flight)
-        write_shard(piece.decoded, hypothesis_table(system, rows["id"].to_pylist(), sources, hypotheses), context)
+        write_shard(piece.decoded, hypothesis_table(system, rows["id"].to_pylist(), lines, sources, hypotheses), context)
         log.info("decoded %s", piece.decoded.stem)
         return DecodeStats(len(hypotheses), sum(len(ranked[0].ids) for ranked in hypotheses))
 
@@ -104,18 +104,25 @@ def translate(
 
 
 def hypothesis_table(
-    system: fewstep.System, ids: Sequence[int], sources: list[list[int]], hypotheses: list[list[Hypothesis]]
+    system: fewstep.System,
+    ids: Sequence[int],
+    lines: Sequence[str],
+    sources: list[list[int]],
+    hypotheses: list[list[Hypothesis]],
 ) -> pa.Table:
-    """Return hypotheses as rows with the columns of `Hypotheses`: ranks 0, 1, ... of each id in turn."""
+    """Return the hypotheses of lines as rows with the columns of `Hypotheses`: ranks 0, 1, ... of each id in turn.
+
+    `sources` are the tokens of the lines.
+    """
     rows = [
-        (id_, rank, hypothesis, len(source))
-        for id_, source, ranked in zip(ids, sources, hypotheses, strict=True)
+        (id_, rank, hypothesis, len(source), line)
+        for id_, line, source, ranked in zip(ids, lines, sources, hypotheses, strict=True)
         for rank, hypothesis in enumerate(ranked)
     ]
     columns = {
         "id": pa.array([row[0] for row in rows], pa.int64()),
         "rank": pa.array([row[1] for row in rows], pa.int32()),
-        "text": pa.array(system.decode_ids([row[2].ids for row in rows]), pa.string()),
+        "text": pa.array(system.decode_ids([row[2].ids for row in rows], [row[4] for row in rows]), pa.string()),
         "ids": pa.array([row[2].ids for row in rows], pa.list_(pa.uint32())),
         "score": pa.array([row[2].score for row in rows], pa.float64()),
         "steps": pa.array([row[2].steps for row in rows], pa.int32()),

@@ -16,7 +16,7 @@ from pipeline.config.derived import amount
 from pipeline.config.load import automatic_values, load_config
 from pipeline.config.schema import RunConfig
 from pipeline.errors import ConfigError
-from stages.vocabulary import VocabularyConfig
+from stages.vocabulary import VocabularyOptions
 
 QUICKSTART = Path(__file__).resolve().parents[3] / "configs/quickstart.yaml"
 
@@ -24,7 +24,7 @@ QUICKSTART = Path(__file__).resolve().parents[3] / "configs/quickstart.yaml"
 def values(config: RunConfig) -> tuple[Any, ...]:
     teacher, vocabulary = config.teacher, config.vocabulary
     assert isinstance(teacher, StepwiseTeacher)
-    assert isinstance(vocabulary, VocabularyConfig)
+    assert isinstance(vocabulary, VocabularyOptions)
     recipe = teacher.training
     return (
         vocabulary.size,
