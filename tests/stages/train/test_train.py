@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from fewstep.config.network import Sizes
 from fewstep.families.stepwise.config import StepwiseConfig
+from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS, MASK
 from models.bundle.directory import load_model
 from models.family import family_named
@@ -19,15 +20,15 @@ from models.stepwise.decode import StepwiseDecoder
 from models.training.batch import Position, shares
 from models.training.config import Infilling, TrainingConfig
 from models.training.precision import has_bf16
-from stages import train
+from stages import encode, train, vocabulary
 from stages.artifacts import Tokens, Vocabulary
 from stages.context import WorkerContext
 from stages.errors import ArtifactError, DataError, StageError
 from stages.shared.shards import read_shards
-from stages.train import TrainConfig, loop
+from stages.train import TrainConfig, TrainInputs, loop, validation
 from stages.train.loop import with_precision
 from stages.train.token_files import TokenFiles, pool_stream, vocabulary_sizes
-from tests.stages.steps import context_in, metrics_of, results
+from tests.stages.steps import context_in, metrics_of, results, write_text
 from tests.stages.train.toy_training import NETWORK, RECIPE, Dying, config_of, spoil
 
 
@@ -51,6 +52,29 @@ def test_the_model_is_the_mean_of_the_best_candidates(straight):
     averaged = load_model(straight).state_dict()
     for name, tensor in averaged.items():
         torch.testing.assert_close(tensor, (states[0][name] + states[1][name]) / 2)
+
+
+def test_outputs_of_validation_have_placeholders_in_place_of_masks(tmp_path, monkeypatch):
+    text = write_text(tmp_path / "text", [("open %s and `x` now", "jetzt `x` und %s auf")] * 40)
+    config = vocabulary.VocabularyConfig(size=60, exact=False, placeholders=("code", "directive"))
+    vocabulary.STAGE.run(vocabulary.VocabularyInputs(text), config, context_in(tmp_path / "vocabulary"))
+    pieces = Vocabulary(tmp_path / "vocabulary", "vocabulary")
+    encode.STAGE.run(encode.EncodeInputs(text, pieces), encode.EncodeConfig(), context_in(tmp_path / "tokens"))
+    tokens, scored = Tokens(tmp_path / "tokens", "tokens"), []
+
+    def copies(decoder, sources, search, **_):
+        return [[Hypothesis(list(source), 0.0, 1)] for source in sources]
+
+    def score(metric, outputs, references, how):
+        scored.extend(zip(outputs, references, strict=True))
+        return {"score": 0.0}
+
+    monkeypatch.setattr(validation, "decode_sentences", copies)
+    monkeypatch.setattr(validation, "score", score)
+    train.STAGE.run(
+        TrainInputs((tokens,), tokens, text, pieces), config_of(updates=2, validate_every=2), context_in(tmp_path / "out")
+    )
+    assert set(scored[1:]) == {("open %s and `x` now", ("jetzt `x` und %s auf",))}  # the first is a trial of the metric
 
 
 def test_summaries_are_validated_by_rouge(inputs, tmp_path, monkeypatch):
