@@ -17,7 +17,7 @@ from pathlib import Path
 from stages.errors import StageError
 
 DEPENDENCIES = ("numpy>=2.0", "safetensors>=0.4.5", "sentencepiece>=0.2", "sentencex>=1.0.32")
-"""What the runtime needs, as in pyproject.toml, which images do not have."""
+"""Packages of the runtime, as in pyproject.toml, which images do not have."""
 
 
 def write_extension_wheel(folder: Path) -> Path:

@@ -90,10 +90,6 @@ def main() -> None:
     print(f"{len(found):6} findings")
 
 
-if __name__ == "__main__":
-    main()
-
-
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("fewstep", "durable", "kernels", "models", "stages", "pipeline", "benchmarks", "tests", "configs", "docker", "docs")
 EXEMPT = ("tests/prose_rules.py", "tests/test_prose.py")
@@ -179,3 +175,7 @@ def _text_of(node: ast.AST) -> str:
 
 READERS = {".py": of_python, ".pyi": of_python, ".md": of_markdown, ".yaml": of_lines, ".h": of_lines, ".cc": of_lines}
 """How to read a file by its suffix."""
+
+
+if __name__ == "__main__":
+    main()

@@ -44,7 +44,7 @@ def segments(data: bytes, name: str, languages: Languages) -> list[Segment]:
 
 
 def _check_marks(text: str, name: str) -> None:
-    """Raise DocumentError for a text with so many brackets that the package, which takes quadratic time for them, takes minutes."""
+    """Raise DocumentError for a text with more brackets than the package, which takes quadratic time for them, reads in seconds."""
     marks = 0
     for number, line in enumerate(text.split("\n"), 1):
         marks = 0 if not line.strip() or line.lstrip().startswith("|") else marks + line.count("[") + line.count("<")

@@ -25,11 +25,11 @@ BEST = "best"
 WHEELS = "wheels"
 """The folder of a model that holds the runtime: no index has it. MLflow installs requirements from the folder of the model."""
 REQUIRED = ("mlflow", "numpy", "safetensors", "sentencepiece", "sentencex")
-"""What a server of a model installs from an index, in the versions that logged the model."""
+"""Packages that a server of a model installs from an index, in the versions that logged the model."""
 
 
 class ModelKey(NamedTuple):
-    """What tells the models of an experiment apart."""
+    """The facts that distinguish the models of an experiment."""
 
     fingerprint: str
     """That of the artifact of the system."""

@@ -30,7 +30,7 @@ class Program:
     key: str
     """The key of the config that names it."""
     remedy: str
-    """What to do where it is missing."""
+    """The remedy where it is missing."""
 
     def find(self) -> str:
         """Return its path. Raises StageError if it is not found."""

@@ -226,7 +226,7 @@ def test_a_model_translates_as_its_system_without_torch(store: Path, client: Any
 
 
 def test_the_requirements_of_a_model_exist_and_suffice(store: Path, client: Any, tmp_path: Path) -> None:
-    """pip installs the runtime from the folder of the model, where MLflow calls it, and asks an index for known packages alone."""
+    """The program pip asks an index for known packages alone, and installs the runtime from the folder of the model."""
     folder, target = tmp_path / "elsewhere", tmp_path / "installed"
     shutil.copytree(folder_of(store, default_model(client)), folder)
     wheel, *others = (folder / "requirements.txt").read_text().splitlines()

@@ -185,7 +185,7 @@ def digest(rows: object) -> str:
 def test_the_corpus_is_unchanged() -> None:
     """Artifacts of both tasks depend on it, and on the minimal pairs: a change needs another version of the stages.
 
-    Every construct occurs among so many sentences, so that a change of one declension is found here.
+    Every construct occurs among 3,000 sentences, so that a change of one declension is found here.
     """
     found = {
         "pairs": digest(list(pairs("train", 0, 3000))),

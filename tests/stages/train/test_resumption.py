@@ -157,10 +157,6 @@ def test_a_training_keeps_the_shares_of_its_first_attempt(inputs, tmp_path):
     assert results(tmp_path / "three") != results(tmp_path / "straight")
 
 
-if __name__ == "__main__":
-    work_as_one_of_two(Path(sys.argv[1]), int(sys.argv[2]))
-
-
 GRAPH = DagConfig(
     encoder_layers=1, decoder_layers=1, width=16, feed_forward=32, heads=2, dropout=0.1, max_positions=64, graph_factor=3.0
 )
@@ -285,3 +281,7 @@ def test_heads_are_chosen_by_the_tokens_that_a_pass_of_their_verifier_writes(inp
     outputs = {label: loaded.translate(texts, search=label) for label in searches}
     assert outputs["gad"] == outputs["gad-tree_nodes4"] == outputs["greedy"]
     assert (outputs["gad"] == fewstep.load(verifier.path).translate(texts)) != train_verifier
+
+
+if __name__ == "__main__":
+    work_as_one_of_two(Path(sys.argv[1]), int(sys.argv[2]))
