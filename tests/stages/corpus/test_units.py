@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from stages.artifacts import ExternalFile
 from stages.corpus import CorpusConfig, CorpusInputs, Filters, TextFiles
-from stages.corpus import packed as packed_files
 from stages.corpus.indexed_text import count_rows
 from stages.corpus.run import run
 from stages.errors import DataError
+from stages.shared import expansion
 from stages.shared.shards import read_shards
 from tests.public_data import public_data
 from tests.stages.steps import context_in, opened, tables
@@ -130,7 +130,7 @@ def test_rows_do_not_depend_on_blocks_and_ranges(kinds: list[str], block: int, s
         for number, kind in enumerate(kinds)
     )
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed_files, "BLOCK_BYTES", block)
+        patch.setattr(expansion, "BLOCK_BYTES", block)
         found = opened(TextFiles(po=(file(Path(name) / "a.po", text),)), Path(name))
         assert found.rows == len(kinds)
         rows = [
