@@ -165,7 +165,8 @@ def matching(path: Path) -> list[Path]:
         found = sorted(set(_Pattern(path).matches(folder, parts)))
         files = [match for match in found if not match.is_dir()]
     except PermissionError as error:
-        raise DataError(f"{path}: {access_problem(error.filename or path, error)}") from error
+        place = str(error.filename or path)
+        raise DataError(("" if place == str(path) else f"{path}: ") + access_problem(place, error)) from error
     if problem := next((f"{str(file)!a}: {problem}" for file in files if (problem := name_problem(file))), None):
         raise DataError(f"{path}: {problem}")
     if not files:

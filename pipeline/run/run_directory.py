@@ -19,7 +19,7 @@ from fewstep.access import permission_problem
 from pipeline.credentials import masked_values
 from pipeline.store.files import write_atomically
 from pipeline.store.records import is_amount
-from pipeline.store.run_file import RUN, SCHEMA, read_run
+from pipeline.store.run_file import RUN, SCHEMA, read_run, run_files
 from stages.errors import DataError, suggestion, unwritable
 from stages.json_lines import read_json_lines
 
@@ -186,8 +186,8 @@ def find_run(store: Path, name: str) -> Run:
 
 
 def all_runs(store: Path) -> list[Run]:
-    """Return all runs of a store, by name."""
-    return [Run(path.parent.resolve()) for path in sorted((store / "runs").glob(f"*/{RUN}")) if not path.parent.is_symlink()]
+    """Return all runs of a store, by name. Raises ArtifactError as `run_files` does."""
+    return [Run(path.parent.resolve()) for path in run_files(store / "runs") if not path.parent.is_symlink()]
 
 
 def _is_event(value: dict[str, Any]) -> bool:

@@ -21,7 +21,7 @@ from pipeline.store.lease_watch import LEASE, LeaseWatch
 from pipeline.store.locks import locked
 from pipeline.store.marker import FOLDERS, is_own_artifact, is_own_digest, require_marker
 from pipeline.store.mirror import FETCHING
-from pipeline.store.run_file import RUN, read_run
+from pipeline.store.run_file import LATEST, read_run, run_files
 from pipeline.store.urls import sha256_digits
 from stages.artifacts import CHECKPOINTS, MANIFEST
 
@@ -40,7 +40,6 @@ DOWNLOAD = re.compile(rf"[0-9a-f]{{64}}(?:\.[0-9a-f]{{8}}{REMOVED})?|[0-9a-f]{{3
 VERIFIED = re.compile(rf"({'|'.join(FOLDERS)})-([0-9a-f]{{32}})\.json")
 """Names in `verified/`."""
 RUN_FILE = re.compile(rf"(?:run\.json|mlflow\.json|driver{LEASE})\.[\w.-]+\.tmp")
-LATEST = "latest"
 LATEST_LINK = re.compile(r"latest\.[0-9a-f]+")
 
 
@@ -158,7 +157,7 @@ class _OwnTree:
 def _references(store: Store, living: dict[Path, str]) -> _References:
     """Raises ArtifactError if a run cannot be read, because its references are then unknown."""
     references = _References(living=living)
-    for path in store.runs.glob(f"*/{RUN}"):
+    for path in run_files(store.runs):
         spec = read_run(path)
         for entry in spec["plan"]:
             references.fingerprints.add(entry["fingerprint"])

@@ -31,7 +31,7 @@ def open_store(root: Path, host: Host = HOST) -> Store:
     ArtifactError if its marker has another format, StageError if the disk is full.
     """
     store = Store(root, host)
-    if problem := name_problem(store.root):
+    if problem := name_problem(str(store.root)):
         raise DataError(f"store.path: {problem}: {str(store.root)!a}")
     content = _content(store.root)  # listed first: another process that creates the store writes the marker first
     if not is_marked(store):

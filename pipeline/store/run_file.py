@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,31 @@ from stages.errors import ArtifactError
 
 SCHEMA = 1
 RUN = "run.json"
+LATEST = "latest"
+"""Name of the link to the latest run."""
 _VALUES: dict[str, type] = {"run_id": str, "name": str, "config": dict, "config_file": str, "store": str, "plan": list}
 _ENTRY: dict[str, type] = {"step": str, "stage": str, "version": int, "fingerprint": str, "config": dict, "inputs": list}
 _PRINTED = ("run_id", "name", "step")
 _PLAIN = re.compile(r"\w[\w.-]*", re.ASCII)
 """Names of folders in a store: they do not lead anywhere else."""
+
+
+def run_files(runs: Path) -> list[Path]:
+    """Return the `run.json` of all runs in a folder, by name.
+
+    Raises ArtifactError if a folder may not be read: its runs would be taken for absent, and their artifacts for unused.
+    """
+    found = []
+    try:
+        for folder in sorted(runs.iterdir(), key=lambda path: (path.name == LATEST, path.name)):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                (folder / RUN).stat()
+                found.append(folder / RUN)
+    except FileNotFoundError:  # a store without runs
+        pass
+    except PermissionError as error:
+        raise ArtifactError(access_problem(error.filename or runs, error)) from error
+    return found
 
 
 def read_run(path: Path) -> dict[str, Any]:

@@ -12,10 +12,12 @@ import yaml
 from pipeline.__main__ import main
 from pipeline.config.texts import matching
 from pipeline.run.ray_cluster.machines import start_local
+from pipeline.run.run_directory import Run
 from pipeline.store.artifacts import Store
 from pipeline.store.marker import MARKER, open_store
 from stages.errors import DataError, StageError
 from tests.pipeline.plan.toy_plans import CONFIG
+from tests.pipeline.run_specs import plan_entry, run_spec
 from tests.unprivileged import unprivileged
 
 ODD = os.fsdecode(b"b\xff")
@@ -191,3 +193,21 @@ def test_an_output_folder_that_may_not_be_written(tmp_path: Path, capsys: pytest
     assert code in (1, 2)
     assert str(folder) in (shown := one_line(capsys))
     assert "Permission denied" in shown or "may not" in shown
+
+
+@pytest.mark.parametrize("closed", ["runs", "runs/mine"])
+def test_gc_and_runs_do_not_take_runs_that_may_not_be_read_for_absent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], closed: str
+) -> None:
+    """Their artifacts would be deleted."""
+    store = open_store(tmp_path / "store")
+    run = Run(store.runs / "mine")
+    run.create(run_spec(plan_entry("corpus:a")))
+    place = store.root / closed
+    place.chmod(0)
+    with unprivileged():
+        codes = [main([*command, "--store", str(store.root)]) for command in (["gc", "--delete"], ["gc"], ["runs"])]
+    place.chmod(0o700)
+    assert codes == [1, 1, 1]
+    assert capsys.readouterr().err.count(f"but {place} has mode 0000 and belongs to the user {os.geteuid()}") == 3
+    assert run.path.is_dir()
