@@ -22,8 +22,9 @@ PAD, EOS = 0, 2
 def network(config: dict[str, Any], precision: str) -> Any:
     """Return a network of random weights in a precision."""
     torch.manual_seed(1)
-    ids = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": PAD}
-    found: Any = MarianMTModel._from_config(MarianConfig(**config, **ids), attn_implementation="sdpa").eval()
+    ids: dict[str, Any] = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": PAD}
+    found: Any = MarianMTModel._from_config(MarianConfig(**config, **ids), attn_implementation="sdpa")  # type: ignore[no-untyped-call]
+    found.eval()
     if precision == "int8":
         return torch.ao.quantization.quantize_dynamic(found, {torch.nn.Linear}, dtype=torch.qint8)  # type: ignore[no-untyped-call]
     return found.to(getattr(torch, precision))

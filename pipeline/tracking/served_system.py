@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import mlflow
@@ -24,7 +23,8 @@ class ServedSystem(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
         Native code does a search that the run did by another engine, with the same options; outputs may differ in near-ties.
         """
         search = self.system.chosen_search((params or {}).get("search") or None)
-        return self.system.translate([str(line) for line in model_input["source"]], replace(search, engine="auto"))
+        native = type(search).from_values({**search.values(), "engine": "auto"})
+        return self.system.translate([str(line) for line in model_input["source"]], native)
 
 
 mlflow.models.set_model(ServedSystem())
