@@ -68,7 +68,7 @@ def test_training_text(tmp_path: Path) -> None:
     ledger = json.loads((text.path / "ledger.json").read_text())
     assert (ledger["pairs_in"], ledger["pairs_out"]) == (53, 50)
     assert {reason: n for reason, n in ledger["dropped"].items() if n} == {"empty": 1, "overlap": 1, "duplicate": 1}
-    assert ledger["samples"]["duplicate"] == [{"pair": 52, "source": PAIRS[0][0], "target": PAIRS[0][1]}]
+    assert ledger["samples"]["duplicate"] == [{"pair": 52, "source": PAIRS[0][0], "target": PAIRS[0][1], "file": 1, "line": 52}]
     assert [(file["side"], file["digest"], file["lines"]) for file in ledger["files"]] == [
         ("source", "digest 0", 53),
         ("target", "digest 1", 53),
@@ -267,8 +267,8 @@ def excluded(tmp_path_factory: pytest.TempPathFactory) -> Text:
     return Text(folder / "text", "test")
 
 
-def simplest(pairs: Sequence[tuple[str, str]], excluded: list[str]) -> tuple[list[tuple[str, str]], dict[str, Any]]:
-    """Return the pairs that a program with a set of all pairs keeps, and its account."""
+def simplest(pairs: Sequence[tuple[str, str]], excluded: list[str], cut: int) -> tuple[list[tuple[str, str]], dict[str, Any]]:
+    """Return the pairs that a program with a set of all pairs keeps, and its account. `cut` sources are in the first file."""
     rows = [tuple(normalise(pa.array(row, pa.string())).to_pylist()) for row in pairs]
     assert CONFIG.filters
     ratios = [len(target) / len(source) for source, target in rows if source and target]
@@ -280,7 +280,8 @@ def simplest(pairs: Sequence[tuple[str, str]], excluded: list[str]) -> tuple[lis
         reasons = [reason for reason, mask in cleaner.masks(table).items() if mask[0]] + ["duplicate"] * (row in seen)
         if reasons:
             dropped[reasons[0]] += 1
-            samples.setdefault(reasons[0], []).append({"pair": number, "source": row[0], "target": row[1]})
+            place = {"file": 1, "line": number} if number <= cut else {"file": 2, "line": number - cut}
+            samples.setdefault(reasons[0], []).append({"pair": number, "source": row[0], "target": row[1], **place})
         else:
             seen.add(row)
             kept.append(row)
@@ -314,7 +315,7 @@ def test_any_pieces_and_workers_give_the_bytes_of_one_process(
         patch.setattr(duplicates, "PARTITION_KEYS", partition)
         run(inputs, CONFIG, context_in(folder / "many", workers=Shuffled(workers)), piece_rows)
     assert results(folder / "many") == results(folder / "one")
-    kept, account = simplest(pairs, ["the house", "das haus b"])
+    kept, account = simplest(pairs, ["the house", "das haus b"], cut)
     ledger = json.loads((folder / "one" / "ledger.json").read_text())
     assert {name: ledger[name] for name in account} == account
     assert account["pairs_in"] == account["pairs_out"] + sum(account["dropped"].values())

@@ -207,7 +207,7 @@ def test_near_duplicates_are_dropped_after_the_first(tmp_path: Path) -> None:
     kept, ledger = write(tmp_path / "on", [first, other, almost, first], max_similarity=0.7)
     assert kept == [first[0], other[0]]
     assert {reason: ledger["dropped"][reason] for reason in ("duplicate", "similar")} == {"duplicate": 1, "similar": 1}
-    assert ledger["samples"]["similar"] == [{"pair": 3, "source": almost[0], "target": almost[1]}]
+    assert ledger["samples"]["similar"] == [{"pair": 3, "source": almost[0], "target": almost[1], "file": 1, "line": 3}]
     kept, ledger = write(tmp_path / "alone", [first, other, almost, first], max_similarity=0.7, drop_duplicates=False)
     assert kept == [first[0], other[0]]
     assert ledger["dropped"]["similar"] == 2
