@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from stages.artifacts import ExternalFile
 from stages.corpus import CorpusConfig, CorpusInputs, Filters, TextFiles
 from stages.corpus.indexed_text import count_rows
+from stages.corpus.readers import lines
 from stages.corpus.run import run
 from stages.errors import DataError
 from stages.shared import expansion
@@ -130,6 +131,7 @@ def test_rows_do_not_depend_on_blocks_and_ranges(kinds: list[str], block: int, s
         for number, kind in enumerate(kinds)
     )
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "BLOCK_BYTES", block)
         patch.setattr(expansion, "BLOCK_BYTES", block)
         found = opened(TextFiles(po=(file(Path(name) / "a.po", text),)), Path(name))
         assert found.rows == len(kinds)
