@@ -27,13 +27,15 @@ class BeamOptions:
     per_direction: bool = False
     """If True, EOS in either of two slots ends the output, both slots are scored, and the token next to EOS is kept. Otherwise the
     first EOS ends the output and the slots after it are not scored."""
-    selection: Literal["exact", "outer", "double-top-k"] = "exact"
-    """The ranking of joint continuations (`csrc/inference/stepwise/step_selection.h`): exact, or the approximation of Zhang et al.
-    2020 ("outer") or of Imamura & Sumita 2020 ("double-top-k")."""
+    selection: Literal["exact", "outer", "outer-authors", "double-top-k"] = "exact"
+    """The ranking of joint continuations (`csrc/inference/stepwise/step_selection.h`) and the end of the search: exact, algorithm 1
+    of Zhang et al. 2020 ("outer"), the program of its authors ("outer-authors"), or the approximation of Imamura & Sumita 2020
+    ("double-top-k"). With one token a step all are the same."""
     n_best: int = 1
     """Hypotheses returned per sentence, at most `beam_size`."""
     length_penalty: float = 1.0
-    """The exponent alpha: the score of a hypothesis is log p / tokens^alpha, where the number of tokens includes one EOS."""
+    """The exponent alpha: the score of a hypothesis is log p / tokens^alpha, where the number of tokens includes one EOS. The
+    selections "outer" and "outer-authors" count every slot of every step."""
     gnmt: bool = False
     """Use log p / ((5 + tokens) / 6)^alpha instead (Wu et al. 2016)."""
     beam_threshold: float = math.inf
@@ -45,6 +47,19 @@ class BeamOptions:
     coupling: BigramCoupling = NO_COUPLING
     """The coupling scores that are added to the scores of steps. The search is then not exact. Coupling requires `selection`
     "exact" and `per_direction` False."""
+
+    @property
+    def whole_steps(self) -> bool:
+        """True if every slot of a step counts: in scores, in the length, and at the limit, which is rounded up to whole steps."""
+        return self.step_size > 1 and self.selection in ("outer", "outer-authors")
+
+    @property
+    def num_kept(self) -> int:
+        """Continuations of a sentence in a step that may be finished: the first K; with "outer" K of each hypothesis, with
+        "outer-authors" the first 2 K."""
+        if not self.whole_steps:
+            return self.beam_size
+        return 2 * self.beam_size if self.selection == "outer-authors" else self.beam_size**2
 
     @property
     def num_candidates(self) -> int:
@@ -90,6 +105,11 @@ class Beam:
     A step ranks the continuations of a sentence's live hypotheses. Those among the first K that end are finished; the first K
     others stay alive unless `beam_threshold` drops them. A sentence is done when K hypotheses are finished, when no live hypothesis
     can still outrank the worst of its n best finished ones, or at its maximum length, where the first K count as finished.
+
+    With `selection` "outer" all of `BeamOptions.num_kept` that end are finished, and a sentence is done when K or more are, or at
+    its maximum length; with "outer-authors" when the worst of the K best finished ones scores above the best live log-probability
+    divided by the penalty of the maximum length. Both take a live hypothesis as finished only if no other is. The authors' program
+    stops a batch, not a sentence, and forbids EOS in the first step (`SlotRules.min_tokens`).
     """
 
     def __init__(self, limits: Sequence[int], options: BeamOptions) -> None:

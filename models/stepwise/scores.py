@@ -6,17 +6,18 @@ import torch
 from torch import Tensor
 
 from fewstep.families.stepwise.config import StepwiseSearch
-from fewstep.families.stepwise.options import banned
+from fewstep.families.stepwise.options import banned, min_tokens
+from fewstep.families.stepwise.orders import GenerationOrder
 from fewstep.vocabulary import EOS
 
 
 class TokenRules:
-    """The tokens that may not be written: banned ids, and EOS where it would make the output shorter than `min_tokens`."""
+    """The tokens that may not be written: banned ids, and EOS where it would make the output too short."""
 
-    def __init__(self, search: StepwiseSearch, tokens: int, device: torch.device) -> None:
+    def __init__(self, search: StepwiseSearch, order: GenerationOrder, tokens: int, device: torch.device) -> None:
         """`tokens` is the size of the vocabulary."""
         ids = torch.arange(tokens, device=device)
-        self.min_tokens = search.output_limits.min_tokens
+        self.min_tokens = min_tokens(search, order)
         self.banned = torch.isin(ids, torch.tensor(banned(search), device=device))
         self.eos = ids == EOS
 

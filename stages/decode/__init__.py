@@ -28,5 +28,5 @@ class DecodeConfig:
 
 
 STAGE: Stage[DecodeInputs, DecodeConfig, Hypotheses] = Stage(
-    name="decode", version=3, run=Implementation(__name__), output=Hypotheses, distributes=True
+    name="decode", version=4, run=Implementation(__name__), output=Hypotheses, distributes=True
 )

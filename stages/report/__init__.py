@@ -92,5 +92,5 @@ class ReportConfig:
 
 
 STAGE: Stage[ReportInputs, ReportConfig, Report] = Stage(
-    name="report", version=7, run=Implementation(__name__), output=Report, reads_records=True
+    name="report", version=8, run=Implementation(__name__), output=Report, reads_records=True
 )

@@ -256,7 +256,7 @@ def _search_calls(ngram: Any) -> Iterator[Call]:
     }  # fmt: skip
     step = {"scores": scores, "ids": ids, "eos": ends}
     yield Call("make_beam", fewstep_native.make_beam, made, lambda beam: (beam.advance(**step), beam.outcomes()))
-    for selection in ("exact", "outer", "double-top-k"):
+    for selection in ("exact", "outer", "outer-authors", "double-top-k"):
         chosen = made | {"selection": selection, "ngram": ngram if selection == "exact" else None}
         yield Call("Beam.advance", partial(_advance, chosen), step)
     joint = {"scores": scores, "ids": ids, "ends": ends, "eos": 2, "end_threshold": 0.5, **coupling}

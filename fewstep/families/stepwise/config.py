@@ -103,7 +103,11 @@ class StepwiseSearch(LimitedSearch):
     """Number of hypotheses kept alive for each sentence (beam only)."""
     selection: Literal["exact", "outer", "double-top-k"] = "exact"
     """Ranking of steps of several tokens (beam only): exact, or by the approximations of Zhang et al. 2020 (`outer`) or of Imamura
-    and Sumita 2020 (`double-top-k`, at most two tokens)."""
+    and Sumita 2020 (`double-top-k`, at most two tokens). With `outer`, slots count instead of tokens in the length penalty, and an
+    output may exceed its maximum length by a part of a step."""
+    conventions: Literal["paper", "authors"] = "paper"
+    """Rules of the selection `outer`: algorithm 1 of the paper, or the authors' program, which forbids EOS in the first step, keeps
+    twice `beam_size` continuations of all hypotheses together, and stops by a bound of scores."""
     length_penalty: Annotated[float, Ge(0), Le(MAX_EXPONENT)] = 1.0
     """Exponent alpha of the length normalisation (beam only); 0 ranks by log-probability alone."""
     length_penalty_form: Literal["power", "gnmt"] = "power"
@@ -189,6 +193,8 @@ class StepwiseSearch(LimitedSearch):
         yield from self._engine_problems(order, parts)
         if network is not None and cast(StepwiseConfig, network).needs_torch:
             yield from self._torch_problems()
+        if self.conventions == "authors" and (self.strategy, self.selection) != ("beam", "outer"):
+            yield Problem(("conventions",), "paper unless a beam has the selection outer", self.conventions)
         if order is not None and self.selection == "double-top-k" and order.step_size > 2:
             yield Problem(("selection",), f"exact or outer with {order.step_size} tokens a step", self.selection)
         yield from self.shortlist_problems(parts)

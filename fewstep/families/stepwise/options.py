@@ -39,7 +39,7 @@ def beam_options(search: StepwiseSearch, order: GenerationOrder, coupling: Bigra
         beam_size=search.beam_size,
         step_size=order.step_size,
         per_direction=order.stop == "per-direction",
-        selection=search.selection,
+        selection="outer-authors" if search.conventions == "authors" else search.selection,
         n_best=search.n_best,
         length_penalty=search.length_penalty,
         gnmt=search.length_penalty_form == "gnmt",
@@ -57,9 +57,16 @@ def slot_rules(search: StepwiseSearch, order: GenerationOrder) -> SlotRules:
         mask=order.mask,
         directions=order.directions,
         banned=tuple(banned(search)),
-        min_tokens=search.output_limits.min_tokens,
+        min_tokens=min_tokens(search, order),
         **shortlist_sizes(search.shortlist),
     )
+
+
+def min_tokens(search: StepwiseSearch, order: GenerationOrder) -> int:
+    """Return the number of slots in which EOS is not written: `output_limits.min_tokens`, and the first step in a search by the
+    conventions of the authors of Zhang et al. (2020)."""
+    first_step = order.step_size if search.conventions == "authors" else 1
+    return max(search.output_limits.min_tokens, first_step)
 
 
 def banned(search: StepwiseSearch) -> list[int]:

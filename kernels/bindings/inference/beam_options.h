@@ -21,8 +21,9 @@ namespace fewstep {
 inline Selection selection_of(const std::string& name) {
     if (name == "exact") return Selection::EXACT;
     if (name == "outer") return Selection::OUTER;
+    if (name == "outer-authors") return Selection::OUTER_AUTHORS;
     if (name == "double-top-k") return Selection::DOUBLE_TOP_K;
-    throw std::invalid_argument("selection: expected exact, outer or double-top-k, got " + name);
+    throw std::invalid_argument("selection: expected exact, outer, outer-authors or double-top-k, got " + name);
 }
 
 inline BeamOptions beam_options(int beams, int step_size, bool per_direction, const std::string& selection, std::int64_t eos,

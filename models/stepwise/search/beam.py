@@ -70,7 +70,7 @@ class Beam:
         self.exact = self.options.selection == "exact" or step == 1
         self._rank = ranking(self.options, device)
         self.decoders = IncrementalDecoders(model, size, beam, shortlists=search.shortlist is not None)
-        self.rules = TokenRules(search, model.sizes.target, device)
+        self.rules = TokenRules(search, model.order, model.sizes.target, device)
         self.begun = int(model.config.begin_vectors)
         """Tokens that count in the length of an output before its first one is written, as the begin token of BART does."""
         self.slots = torch.arange(step, device=device)
@@ -86,7 +86,7 @@ class Beam:
         """The smallest gap [B] between a hypothesis that was kept and one that was dropped; see `fewstep.search.beam.Outcome`."""
         self.alive = torch.zeros_like(self.limits, dtype=torch.bool)
         # One more than are returned, for the margin of the last one.
-        self.finished = Finished(size.sentences, search.n_best + 1, size.slots, device)
+        self.finished = Finished(size.sentences, (beam if self.options.whole_steps else search.n_best) + 1, size.slots, device)
 
     @property
     def passes(self) -> list[Callable[[], None]]:
@@ -124,7 +124,7 @@ class Beam:
         every, going = self._rank(top, self.live.masked_fill(~self.alive[:, None], -torch.inf), remaining)
 
         forced = (remaining <= z) & self.alive
-        ends = every.ends | forced[:, None]
+        ends = every.ends | (forced & self._ends_by_force(every))[:, None]
         self._finish(every, every.scores.masked_fill(~ends, -torch.inf))
         best = torch.maximum(self.finished.best, every.scores[:, 0])
         cutoff = (best - self.options.beam_threshold)[:, None]
@@ -134,16 +134,25 @@ class Beam:
         self.slots += z
         # A sentence that is done keeps its margin: it has no live hypothesis that could lower it.
         was_alive = self.alive.clone()
-        self.alive &= ~(forced | (self.finished.count >= beam) | (self.live[:, 0] == -torch.inf) | self._settled())
+        self.alive &= ~(forced | (self.live[:, 0] == -torch.inf) | self._settled())
         margins = self._margins(every._replace(ends=ends), going, cutoff)
         torch.where(was_alive, torch.minimum(self.margins, margins), self.margins, out=self.margins)
 
+    def _ends_by_force(self, every: Ranked) -> Tensor:
+        """Return [B], whether hypotheses end at the maximum length: all of them, unless every slot counts and one has ended."""
+        if not self.options.whole_steps:
+            return torch.ones_like(self.alive)
+        ended = every.ends & (every.scores > -torch.inf)
+        return (self.finished.count == 0) & ~ended[:, : self.options.num_kept].any(1)
+
     def _finish(self, ranked: Ranked, scores: Tensor) -> None:
-        """Add those of the first K continuations that have log-probabilities [B,N] (minus infinity: none) to the finished
+        """Add those of the first continuations that have log-probabilities [B,N] (minus infinity: none) to the finished
         hypotheses."""
-        beam = self.search.beam_size
-        ranked, scores = Ranked(*(part[:, :beam] for part in ranked)), scores[:, :beam]
+        kept = self.options.num_kept
+        ranked, scores = Ranked(*(part[:, :kept] for part in ranked)), scores[:, :kept]
         lengths = self.written.gather(1, ranked.parents) + _text(ranked.tokens) + ranked.ends
+        if self.options.whole_steps:
+            lengths = (self.slots[-1:] + 1).expand_as(lengths)
         whole = rows_of(self.tokens, ranked.parents).index_copy(2, self.slots, ranked.tokens)
         self.finished.add(scores, scores / penalty(self.search, lengths.clamp(min=1)), whole)
 
@@ -158,31 +167,40 @@ class Beam:
         self.decoders.select((self.first_rows + ranked.parents).flatten())
 
     def _settled(self) -> Tensor:
-        """Return [B], whether no live hypothesis can outrank the worst of the n best."""
+        """Return [B], whether a search is done by its finished hypotheses: they are K, or no live one can outrank the worst of the
+        n best. Algorithm 1 of Zhang et al. (2020) has the first condition alone; see `fewstep.Beam` for their program."""
+        enough = self.finished.count >= self.search.beam_size
+        if self.options.whole_steps and self.options.selection == "outer":
+            return enough
+        if self.options.whole_steps:
+            best = self.finished.scores[:, : self.search.beam_size]
+            lowest = best.masked_fill(best == -torch.inf, torch.inf).amin(1)
+            return (best[:, 0] > -torch.inf) & (lowest > self.live[:, 0] / penalty(self.search, self.limits))
         # The score of a live hypothesis is at most its log-probability divided by the largest penalty that it can reach.
         shortest, longest = self.slots[:1] + 1 + self.begun, self.limits + self.begun
         bound = self.live[:, 0] / torch.maximum(penalty(self.search, shortest), penalty(self.search, longest))
         worst = self.finished.scores[:, self.search.n_best - 1]
-        return (worst > -torch.inf) & (worst >= bound)
+        return enough | ((worst > -torch.inf) & (worst >= bound))
 
     def _margins(self, every: Ranked, going: Ranked, cutoff: Tensor) -> Tensor:
-        """Return the smallest gap [B] of the decisions of a step: of finished hypotheses to the border of the first K, of each of
+        """Return the smallest gap [B] of the decisions of a step: of finished hypotheses to the border of those kept, of each of
         the first K that go on to the cutoff and, unless the sentence is done, of the last kept one to the next."""
-        beam, scores = self.search.beam_size, every.scores
-        inside = scores[:, :beam] - scores[:, beam:][:, :1]
-        outside = scores[:, beam - 1 : beam] - scores[:, beam:]
+        beam, kept, scores = self.search.beam_size, self.options.num_kept, every.scores
+        inside = scores[:, :kept] - _column(scores, kept)
+        outside = scores[:, kept - 1 : kept] - scores[:, kept:]
         of_ends = torch.cat((inside, outside), 1).masked_fill(~every.ends, torch.inf)
         of_cutoff = (going.scores[:, :beam] - cutoff).abs()
-        dropped = going.scores[:, beam - 1] - going.scores[:, beam]
+        dropped = (_column(going.scores, beam - 1) - _column(going.scores, beam))[:, 0]
         kept_all = self.alive & (self.live[:, -1] > -torch.inf)
         gaps = torch.cat((of_ends, of_cutoff, dropped.masked_fill(~kept_all, torch.inf)[:, None]), 1)
         return gaps.nan_to_num(nan=torch.inf, posinf=torch.inf).amin(1)  # NaN: between two that are missing
 
     def outcome(self, sentences: int) -> list[list[Hypothesis]]:
         """Return the hypotheses of each of the first `sentences`, best first."""
-        scores, margins = self.finished.scores, self.margins
+        shown = self.search.n_best
+        scores, margins = self.finished.scores[:, : shown + 1], self.margins
         between = (scores[:, :-1] - scores[:, 1:]).nan_to_num(nan=torch.inf, posinf=torch.inf).amin(1)
-        parts = (scores[:, :-1], self.finished.tokens[:, :-1], self.steps, torch.minimum(margins, between))
+        parts = (scores[:, :shown], self.finished.tokens[:, :shown], self.steps, torch.minimum(margins, between))
         rows = zip(*(part[:sentences].tolist() for part in parts), strict=True)
         return [hypotheses(Outcome(_distinct(*row), count, margin), self.order) for *row, count, margin in rows]
 
@@ -190,6 +208,11 @@ class Beam:
 def _text(tokens: Tensor) -> Tensor:
     """Return the number of tokens [B,K] of steps [B,K,z] other than EOS and PAD."""
     return ((tokens != EOS) & (tokens != PAD)).sum(2)
+
+
+def _column(scores: Tensor, rank: int) -> Tensor:
+    """Return the scores [B,1] of a rank; minus infinity if there are fewer."""
+    return scores[:, rank : rank + 1] if scores.size(1) > rank else scores.new_full((len(scores), 1), -torch.inf)
 
 
 def _distinct(scores: list[float], tokens: list[list[int]]) -> list[tuple[float, list[int]]]:

@@ -52,7 +52,7 @@ class Greedy:
             self._choose = JointChoice(joint, device).choose
         self.inputs = inputs
         self.decoders = IncrementalDecoders(model, size, self.outputs, shortlists=search.shortlist is not None)
-        self.rules = TokenRules(search, model.sizes.target, device)
+        self.rules = TokenRules(search, model.order, model.sizes.target, device)
         rows = size.sentences * self.outputs
         ints = torch.zeros(rows, dtype=torch.int64, device=device)
         self.slots = torch.arange(model.order.step_size, device=device)

@@ -66,8 +66,9 @@ def ranking(options: BeamOptions, device: torch.device) -> Rank:
         return CoupledRanking(coupling.weight, coupling.right_to_left, bigrams).rank
     if options.step_size == 1 or options.selection == "exact":
         return partial(rank_exactly, per_direction=options.per_direction)
-    approximate = rank_outer if options.selection == "outer" else rank_double_top_k
-    return partial(approximate, per_direction=options.per_direction)
+    if options.whole_steps:
+        return partial(rank_outer, per_direction=options.per_direction, authors=options.selection == "outer-authors")
+    return partial(rank_double_top_k, per_direction=options.per_direction)
 
 
 def rows_of(values: Tensor, chosen: Tensor) -> Tensor:
@@ -170,23 +171,26 @@ def rank_exactly(top: SlotCandidates, live: Tensor, remaining: Tensor, *, per_di
     return every.best(every.scores, beam + 1), every.going(beam + 1)
 
 
-def rank_outer(top: SlotCandidates, live: Tensor, remaining: Tensor, *, per_direction: bool) -> tuple[Ranked, Ranked]:
+def rank_outer(
+    top: SlotCandidates, live: Tensor, remaining: Tensor, *, per_direction: bool, authors: bool
+) -> tuple[Ranked, Ranked]:
     """Rank sums of the first K tokens of each slot, cut to K before each further slot (Zhang et al. 2020, algorithm 1); see `Rank`.
 
-    Every slot counts, also those after an EOS, which is among the K tokens. The first 2 K + 1 continuations are kept.
+    Every slot counts, also those after an EOS, which is among the K tokens, and those beyond the limit. The sums are cut to K after
+    the last slot too, and all of all hypotheses are kept. The authors' program does not cut them there and keeps the first 2 K of a
+    sentence.
     """
     beam = live.size(1)
-    left = remaining.repeat_interleave(beam)
+    kept = 2 * beam if authors else beam**2
     found = Continuations.of_no_slots(top)
     for slot in range(top.eos.size(1)):
-        inside = (slot < left)[:, None]
-        found = found.best(2 * beam + 1)
-        # A slot beyond the limit is no further slot: nothing is cut before it.
-        cut = (torch.arange(found.scores.size(1), device=live.device) >= beam) & inside
-        found = found._replace(scores=found.scores.masked_fill(cut, -torch.inf))
-        found = found.extended(*_or_pad(inside, top.scores[:, slot], top.ids[:, slot]))
+        found = found.best(beam).extended(top.scores[:, slot], top.ids[:, slot])
+    if not authors:
+        found = found.best(beam)
     every = found.of_sentences(live, (found.tokens == EOS).any(2))
-    return _approximate(every.best(every.scores, 2 * beam + 1), beam, per_direction=per_direction)
+    every = every.best(every.scores, kept + 1)
+    ranked, _ = _approximate(every, beam, per_direction=per_direction)
+    return ranked, Ranked(*(part[:, :kept] for part in ranked)).going(beam + 1)
 
 
 def rank_double_top_k(top: SlotCandidates, live: Tensor, remaining: Tensor, *, per_direction: bool) -> tuple[Ranked, Ranked]:

@@ -10,7 +10,7 @@ from stages.report.findings.verdict import verdict_text
 from stages.report.page.browser import browser
 from stages.report.page.draw import figure_element
 from stages.report.page.extras import Extras
-from stages.report.page.markdown import lead_line, unknown_line
+from stages.report.page.markdown import lead_line, short_lines, unknown_line
 from stages.report.page.markup import Markup, Section, breakable, count, element, section_element
 from stages.report.page.results_table import differences_table, explanation, results_table, tiles
 from stages.report.page.sections import analyses, corpus, reproduction, tables, training
@@ -72,7 +72,8 @@ def _results(findings: Findings, extras: Extras) -> Iterator[Section]:
         if not rows:
             continue
         found = explanation(rows, findings.benchmarks.get(test), task)
-        notes = [f"{size:,} {task.units}.", found, lead_line(findings, test), unknown_line(findings, test)]
+        told = [lead_line(findings, test), unknown_line(findings, test), *short_lines(findings, test)]
+        notes = [f"{size:,} {task.units}.", found, *told]
         parts = [
             element("p", " ".join(filter(None, notes)), class_="note"),
             element("div", results_table(rows, task, findings.colours), class_="scroll", tabindex="0"),

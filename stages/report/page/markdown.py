@@ -24,7 +24,8 @@ def markdown(title: str, findings: Findings, failures: Sequence[str]) -> str:
         if not rows:
             continue
         parts += [f"## {test}: {count:,} {task.units}", results_table(rows, task)]
-        below = [lead_line(findings, test), unknown_line(findings, test), _conditions(findings.benchmarks.get(test), task)]
+        lines = [lead_line(findings, test), unknown_line(findings, test), *short_lines(findings, test)]
+        below = [*lines, _conditions(findings.benchmarks.get(test), task)]
         parts += list(filter(None, [*below, _comparisons(rows, task), _other_scores(rows, task)]))
     for found in findings.tables():
         parts += [f"## {found.title}", table(found.columns, found.rows, found.text_columns), fill(found.caption, 100)]
@@ -113,6 +114,29 @@ def unknown_line(findings: Findings, test: str) -> str | None:
         f"{counted['sentences']:,} of {findings.tests[test]:,} sources have characters that the vocabulary lacks and that are "
         f"lost: {' '.join(counted['first'])}."
     )
+
+
+SHORT = 0.9
+"""A brevity penalty below this one is told."""
+
+
+def short_lines(findings: Findings, test: str) -> list[str]:
+    """Return a line for each exact beam whose brevity penalty is below `SHORT`, while that of the system's greedy search is not.
+
+    Such a beam finds outputs that are more probable and too short (`docs/methods/interleaved.md`).
+    """
+    brevity = {row.entry: row.metrics.get("bleu", {}).get("brevity_penalty") for row in findings.of(test)}
+    found = []
+    for row in findings.of(test):
+        own, greedy = brevity[row.entry], brevity.get(f"{row.system}/greedy")
+        strategy, *options = row.search.split("-")
+        exact = strategy == "beam" and not {"outer", "double"} & set(options)
+        if exact and own is not None and greedy is not None and own < SHORT <= greedy:
+            found.append(
+                f"{row.entry} writes too little: its brevity penalty is {own:.2f}, that of greedy {greedy:.2f}. "
+                "Exact search prefers short outputs here; use greedy, selection outer or a larger length penalty."
+            )
+    return found
 
 
 def _conditions(benchmark: dict[str, Any] | None, task: Task) -> str | None:

@@ -57,7 +57,7 @@ def problems(draw):
         beam_size=beam_size,
         step_size=step_size,
         per_direction=step_size == 2 and draw(st.booleans()),
-        selection=draw(st.sampled_from(["exact", "outer"] if step_size != 2 else ["exact", "outer", "double-top-k"])),
+        selection=draw(st.sampled_from(["exact", "outer", "outer-authors", *(["double-top-k"] if step_size == 2 else [])])),
         n_best=draw(st.integers(1, beam_size)),
         length_penalty=draw(st.sampled_from([0.0, 0.6, 1.0])),
         gnmt=draw(st.booleans()),

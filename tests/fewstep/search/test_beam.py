@@ -18,6 +18,7 @@ from fewstep.vocabulary import BLANK, RESERVED
 from kernels import NgramModel
 from kernels.reference import ctc as twin
 from kernels.reference.beam import Search, best_chain, choose, first_end
+from tests.fewstep.search import published_searches
 
 EOS, WORDS = 2, [3, 4, 5]
 
@@ -47,13 +48,16 @@ def words_of(options, tables):
     return scores, ids, eos
 
 
-def searched(options, limits, seeds, eager):
+def searched(options, limits, seeds, eager, tables_of=None):
     """The kernel's outcomes, all sentences side by side, and how many rows it asked for at each step."""
     beam = Beam(limits, options)
     prefixes, alive = [[()] for _ in limits], list(range(len(limits)))
     while alive:
         before = [(sentence, prefix) for sentence in alive for prefix in prefixes[sentence]]
-        tables = [table_of(seeds[sentence], prefix, options.step_size, eager) for sentence, prefix in before]
+        if tables_of is None:
+            tables = [table_of(seeds[sentence], prefix, options.step_size, eager) for sentence, prefix in before]
+        else:
+            tables = [tables_of(seeds[sentence], prefix) for sentence, prefix in before]
         going, counts, rows, tokens = beam.advance(*words_of(options, tables))
         alive = [alive[place] for place in going.tolist()]
         written = iter([(*before[row][1], *new) for row, new in zip(rows.tolist(), map(tuple, tokens.tolist()), strict=True)])
@@ -150,17 +154,36 @@ def test_as_many_live_on_as_there_should_be_though_every_slot_likes_to_end(step_
     assert all(row in expected for row in living)
 
 
-@given(st.integers(0, 10**6), st.integers(1, 3), st.floats(-1, 3))
-def test_outer_takes_the_top_of_the_table_of_pairs(seed, beams, eager):
-    table = table_of(seed, (), 2, eager)
-    options = BeamOptions(beam_size=beams, step_size=2, selection="outer", n_best=beams, length_penalty=0.0)
-    best = [sorted(slot, key=lambda token, slot=slot: -slot[token])[:beams] for slot in table]
-    pairs = sorted(((table[0][a] + table[1][b], [a, b]) for a in best[0] for b in best[1]), reverse=True)
-    outcome, _ = first_step(options, table, 2)
-    assert [score for score, _ in outcome.hypotheses][:1] == pytest.approx([pairs[0][0]], abs=1e-5)
-    _, living = first_step(options, table, 99)
-    expected = [pair for _, pair in pairs[: 2 * beams + 1] if EOS not in pair][:beams]
-    assert not living or living[: len(expected)] == expected
+@pytest.mark.parametrize("name", ["outer", "outer-authors"])
+def test_outer_finds_what_the_published_search_finds(name):
+    """300 searches; the sentences of a batch are searched independently."""
+    published = published_searches.algorithm_1 if name == "outer" else published_searches.authors
+    draw, ended = random.Random(name), 0
+    for _ in range(100):
+        size, beams, alpha, gnmt = draw.randint(2, 5), draw.randint(1, 4), draw.choice([0.0, 0.6, 1.0]), draw.random() < 0.5
+        options = BeamOptions(
+            beam_size=beams, step_size=size, selection=name, n_best=draw.randint(1, beams), length_penalty=alpha, gnmt=gnmt
+        )
+        seeds, limits, eager = [draw.random() for _ in range(3)], [draw.randint(1, 13) for _ in range(3)], draw.choice([-3, -1, 1])
+
+        def tables(seed, prefix, options=options, eager=eager):
+            found = table_of(seed, prefix, options.step_size, eager)
+            if options.selection == "outer-authors" and not prefix:  # the caller excludes EOS (`SlotRules.min_tokens`)
+                found = [slot | {EOS: -math.inf} for slot in found]
+            return found
+
+        def penalty(slots, options=options):
+            return ((5 + slots) / 6 if options.gnmt else slots) ** options.length_penalty
+
+        for outcome, seed, limit in zip(searched(options, limits, seeds, eager, tables), seeds, limits, strict=True):
+            expected = published(lambda prefix, seed=seed: tables(seed, prefix), beams, size, limit, penalty)
+            best: dict[tuple[int, ...], float] = {}
+            for score, text in expected[: options.n_best]:
+                best.setdefault(text, score)
+            assert [tuple(tokens) for _, tokens in outcome.hypotheses] == list(best)
+            assert [score for score, _ in outcome.hypotheses] == pytest.approx(list(best.values()), abs=1e-6)
+            ended += outcome.steps * size < limit
+    assert ended > 40
 
 
 @given(st.integers(0, 10**6), st.integers(1, 3), st.floats(-1, 3))

@@ -21,6 +21,7 @@ from models.stepwise.model import build
 from models.stepwise.search import beam, greedy
 from models.stepwise.search.sampling import draw
 from models.training.batch import collate
+from tests.fewstep.search import published_searches
 from tests.models.stepwise.networks import GREEDY, SMALL, beams, network, sources
 
 
@@ -279,6 +280,36 @@ def test_finished_outputs_are_distinct_and_score_what_they_are(name, selection):
                 assert one.score <= expected + 1e-4
         checked += len(ended)
     assert checked > 5 or (selection, order.step_size) == ("outer", 4), "nothing ended"
+
+
+@pytest.mark.parametrize("conventions", ["paper", "authors"])
+@pytest.mark.parametrize("name", ["semi-autoregressive", "interleaved", "interleaved-sa"])
+def test_outer_finds_what_the_published_search_finds(name, conventions):
+    """In torch and in native code; `test_beam.py` compares many more searches of tables."""
+    model, inputs = network(ORDERS[name], sharpness=1.5), sources(8)
+    search = beams(3, selection="outer", conventions=conventions, length_penalty=0.6, length_penalty_form="gnmt")
+    search = dataclasses.replace(search, output_limits=OutputLimits(max_extra_tokens=6))
+    published = published_searches.algorithm_1 if conventions == "paper" else published_searches.authors
+    engines = [StepwiseDecoder(model, frozen=frozen) for frozen in (False, True)]
+    compared = 0
+    for source, *found in zip(inputs, *(engine.decode(engine.prepare(inputs), search) for engine in engines), strict=True):
+
+        def step(prefix, source=source):
+            tables = [dict(enumerate(slot)) for slot in step_log_probs(model, source, list(prefix))]
+            tables = [{token: p for token, p in slot.items() if token == EOS or token > 6} for slot in tables]
+            if not prefix:
+                del tables[0][EOS]  # `min_tokens`
+            return tables
+
+        limit, size = len(source) + 1 + 6, model.order.step_size
+        score, text = published(step, 3, size, limit, lambda slots: ((5 + slots) / 6) ** 0.6)[0]
+        natural = restore(model.order, torch.tensor([text]), torch.tensor([len(text)]))[0].tolist()
+        for (one,) in found:
+            if one.statistics["margin"] > 1e-4:
+                assert one.ids == natural
+                assert one.score == pytest.approx(score, abs=1e-4)
+                compared += 1
+    assert compared >= 10
 
 
 @pytest.mark.parametrize("selection", ["outer", "double-top-k"])

@@ -80,6 +80,9 @@ SEARCHES = [
     short_beams(5, beam_threshold=0.3, length_penalty=2.0),
     short_beams(3, output_limits=OutputLimits(max_extra_tokens=0, allow_unknown=True)),
     short_beams(3, n_best=3, selection="outer"),
+    short_beams(3, n_best=3, selection="outer", conventions="authors", length_penalty_form="gnmt"),
+    short_beams(1, selection="outer", conventions="authors"),
+    short_beams(1, selection="outer"),
     short_beams(3, n_best=3, selection="double-top-k"),
 ]
 
@@ -326,6 +329,7 @@ KINDS = [
     ("greedy", GREEDY, 330),
     ("beam", beams(3), 900),
     ("outer", beams(3, selection="outer"), 900),
+    ("outer-authors", beams(3, selection="outer", conventions="authors"), 900),
     ("double-top-k", beams(3, selection="double-top-k"), 900),
     ("sample", SAMPLES, 340),
 ]

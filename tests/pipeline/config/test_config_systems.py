@@ -96,6 +96,8 @@ systems: {sa: {order: interleaved-sa, search: {greedy: {ngram_weight: 0.5}}}}
     => ngram_weight: expected 0 for a system without an n-gram
 ngram: {}\nsystems: {sa: {order: interleaved-sa, search: {sample: {ngram_weight: 0.5}}}}
     => systems.sa.search.sample.ngram_weight: expected 0 with sample, got 0.5
+systems: {sa: {order: interleaved-sa, search: {beam: {conventions: authors}}}}
+    => systems.sa.search.beam.conventions: expected paper unless a beam has the selection outer, got authors
 ngram: {}\nsystems: {sa: {order: interleaved-sa, search: {beam: {ngram_weight: 0.5, selection: outer}}}}
     => systems.sa.search.beam.ngram_weight: expected 0 unless selection is exact and the first EOS ends an output, got 0.5
 systems: {a: {search: {beam: {beam_threshold: 3, engine: ctranslate2}}}}

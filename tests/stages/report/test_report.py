@@ -20,7 +20,7 @@ from stages.report import STAGE, ReportInputs
 from stages.report.findings.mutual_information import mutual_information
 from stages.report.findings.results import Findings, Row
 from stages.report.findings.verdict import verdict_of, verdict_text
-from stages.report.page.markdown import machine, unknown_line
+from stages.report.page.markdown import machine, short_lines, unknown_line
 from stages.shared.tasks import SUMMARIZATION
 from tests.stages.report.made_report import CONFIG, ENTRIES, Maker, heads, outline, page_of
 from tests.stages.steps import context_in
@@ -334,6 +334,27 @@ def test_timings_of_a_machine_under_load_are_marked(load: float, marked: bool) -
     where["load_average"] = [load, 9.0, 9.0]
     assert machine(where).startswith("A, 1 thread, int8, torch 2")
     assert ("UNDER LOAD (2.1 processes on 2 processors)" in machine(where)) == marked
+
+
+def test_exact_beams_that_write_too_little_are_told() -> None:
+    scores = {
+        "a/greedy": 0.95,
+        "a/beam": 0.85,
+        "a/beam-beam_size4-outer": 0.5,
+        "a/beam-beam_size4": 0.9,
+        "b/greedy": 0.89,  # greedy is as short
+        "b/beam": 0.6,
+        "c/beam": 0.6,  # nothing to compare with
+    }
+    rows = [
+        Row(*entry.split("/"), test="demo", metrics={"bleu": {"score": 1.0, "brevity_penalty": brevity}})
+        for entry, brevity in scores.items()
+    ]
+    rows += [Row("a", search, "other", {"chrf": {"score": 1.0}}) for search in ("greedy", "beam")]
+    findings = Findings(rows, {}, {}, {"demo": 10, "other": 10}, {})
+    (line,) = short_lines(findings, "demo")
+    assert line.startswith("a/beam writes too little: its brevity penalty is 0.85, that of greedy 0.95.")
+    assert short_lines(findings, "other") == []
 
 
 def test_sources_with_unknown_characters_are_counted() -> None:

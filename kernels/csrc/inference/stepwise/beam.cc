@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 namespace fewstep {
 
@@ -61,10 +62,12 @@ void Beam::step(Sentence& sentence, const SlotCandidates& candidates) {
     const auto beams = static_cast<std::size_t>(options_.rules.beams);
     const std::int64_t before = std::int64_t{steps_ - 1} * options_.rules.step_size;
     Ranked ranked = select(options_.rules, candidates, sentence.live, sentence.limit - before, *team_);
-    if (sentence.limit <= before + options_.rules.step_size)
+    const std::span<Continuation> kept(ranked.all.data(), std::min(options_.rules.num_kept(), ranked.all.size()));
+    const bool none_ended = sentence.finished.empty() && std::ranges::none_of(kept, &Continuation::ends);
+    if (sentence.limit <= slots_written() && (none_ended || !options_.rules.whole_steps()))
         for (Continuation& continuation : ranked.all) continuation.ends = true;
-    for (std::size_t rank = 0; rank < std::min(beams, ranked.all.size()); ++rank)
-        if (ranked.all[rank].ends) finish(sentence, ranked.all[rank]);
+    for (const Continuation& continuation : kept)
+        if (continuation.ends) finish(sentence, continuation);
     const double cutoff = std::max(sentence.best, ranked.all.empty() ? -INFINITE : ranked.all[0].score) - options_.beam_threshold;
     sentence.history.emplace_back();
     sentence.live.clear();
@@ -76,18 +79,18 @@ void Beam::step(Sentence& sentence, const SlotCandidates& candidates) {
     update_margin(sentence, ranked, cutoff);
 }
 
-// The smallest score gap of a decision: of finished hypotheses to the border of the first K, and, unless the sentence is done, of
+// The smallest score gap of a decision: of finished hypotheses to the border of those kept, and, unless the sentence is done, of
 // the last kept hypothesis to the next one and of each of the first K to the cutoff.
 void Beam::update_margin(Sentence& sentence, const Ranked& ranked, double cutoff) const {
     const auto beams = static_cast<std::size_t>(options_.rules.beams);
     for (std::size_t rank = 0; rank < std::min(beams, ranked.unfinished.size()); ++rank)
         sentence.margin = std::min(sentence.margin, std::abs(ranked.unfinished[rank].score - cutoff));
     const auto& all = ranked.all;
-    if (all.size() > beams) {
-        for (std::size_t rank = 0; rank < beams; ++rank)
-            if (all[rank].ends) sentence.margin = std::min(sentence.margin, all[rank].score - all[beams].score);
-        for (std::size_t rank = beams; rank < all.size(); ++rank)
-            if (all[rank].ends) sentence.margin = std::min(sentence.margin, all[beams - 1].score - all[rank].score);
+    if (const std::size_t kept = options_.rules.num_kept(); all.size() > kept) {
+        for (std::size_t rank = 0; rank < kept; ++rank)
+            if (all[rank].ends) sentence.margin = std::min(sentence.margin, all[rank].score - all[kept].score);
+        for (std::size_t rank = kept; rank < all.size(); ++rank)
+            if (all[rank].ends) sentence.margin = std::min(sentence.margin, all[kept - 1].score - all[rank].score);
     }
     if (ranked.unfinished.size() > beams && sentence.live.size() == beams && !done(sentence))
         sentence.margin = std::min(sentence.margin, ranked.unfinished[beams - 1].score - ranked.unfinished[beams].score);
@@ -107,7 +110,8 @@ void Beam::finish(Sentence& sentence, const Continuation& continuation) {
             else if (token != rules.pad && (rules.per_direction || !ended))
                 found.tokens.push_back(token);
         }
-    found.score = continuation.score / penalty(static_cast<std::int64_t>(found.tokens.size()) + ended);
+    const auto text = static_cast<std::int64_t>(found.tokens.size()) + ended;
+    found.score = continuation.score / penalty(rules.whole_steps() ? slots_written() : text);
     sentence.best = std::max(sentence.best, continuation.score);
     ++sentence.count;
     // Inserted behind hypotheses of equal score, so that the shorter comes first.
@@ -120,9 +124,14 @@ void Beam::finish(Sentence& sentence, const Continuation& continuation) {
 
 // The score of an unfinished hypothesis is at most its log-probability divided by the largest penalty that it can reach.
 bool Beam::done(const Sentence& sentence) const {
-    const std::int64_t written = std::int64_t{steps_} * options_.rules.step_size;
-    if (sentence.count >= options_.rules.beams || sentence.limit <= written) return true;
-    if (sentence.live.empty()) return true;
+    const std::int64_t written = slots_written();
+    if (sentence.limit <= written || sentence.live.empty()) return true;
+    if (options_.rules.selection == Selection::OUTER_AUTHORS) {
+        const std::size_t finished = std::min(static_cast<std::size_t>(options_.rules.beams), sentence.finished.size());
+        return finished > 0 && sentence.finished[finished - 1].score > sentence.live[0] / penalty(sentence.limit);
+    }
+    if (sentence.count >= options_.rules.beams) return true;
+    if (options_.rules.selection == Selection::OUTER) return false;
     const auto n_best = static_cast<std::size_t>(options_.n_best);
     const double bound = sentence.live[0] / std::max(penalty(written + 1), penalty(sentence.limit));
     return sentence.finished.size() >= n_best && sentence.finished[n_best - 1].score >= bound;

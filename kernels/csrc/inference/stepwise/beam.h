@@ -9,7 +9,8 @@
 
 namespace fewstep {
 
-// Scores are log p / tokens^alpha, or with `gnmt` log p / ((5 + tokens) / 6)^alpha (Wu et al. 2016); one EOS counts as a token.
+// Scores are log p / tokens^alpha, or with `gnmt` log p / ((5 + tokens) / 6)^alpha (Wu et al. 2016); one EOS counts as a token, and
+// with whole steps (StepRules) every slot does.
 struct BeamOptions {
     StepRules rules;
     int n_best = 1;
@@ -43,6 +44,9 @@ struct Advance {
 // finished; the first K that do not end continue, except those whose log-probability is more than `beam_threshold` below the
 // highest one of the sentence (Freitag and Al-Onaizan 2017). A sentence is done when K hypotheses are finished, when no hypothesis
 // can still score above the worst of its n best finished ones, or at its maximum length, where the first K count as finished.
+// OUTER and OUTER_AUTHORS finish all of num_kept() continuations that end, and at the maximum length the others only if none has
+// ended. OUTER is done when K hypotheses are finished; OUTER_AUTHORS when the worst of at most K finished ones scores above the
+// best live log-probability divided by the penalty of the maximum length.
 class Beam {
   public:
     // `limits`: maximum lengths in tokens with EOS. The threads of the team share the ranking of a step.
@@ -70,6 +74,7 @@ class Beam {
     double penalty(std::int64_t tokens) const { return fewstep::penalty(options_, tokens); }
     void step(Sentence& sentence, const SlotCandidates& candidates);
     bool done(const Sentence& sentence) const;
+    std::int64_t slots_written() const { return std::int64_t{steps_} * options_.rules.step_size; }
     void finish(Sentence& sentence, const Continuation& continuation);
     void finalize(Sentence& sentence);
     void update_margin(Sentence& sentence, const Ranked& ranked, double cutoff) const;

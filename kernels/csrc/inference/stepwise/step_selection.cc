@@ -126,7 +126,7 @@ class Selector {
         : rules_(rules),
           slots_(slots),
           live_(live),
-          remaining_(std::min<std::int64_t>(remaining, rules.step_size)),
+          remaining_(rules.whole_steps() ? rules.step_size : std::min<std::int64_t>(remaining, rules.step_size)),
           coupling_cache_(coupling_cache) {}
 
     std::vector<Continuation> exact(bool with_eos) const;
@@ -279,22 +279,21 @@ std::vector<Continuation> Selector::outer() const {
         if (live_[static_cast<std::size_t>(hypothesis)] == MINUS_INFINITY) continue;
         PartialsBySlot sums{{start(hypothesis)}};
         for (int slot = 0; slot < remaining_; ++slot) {
-            if (sums.back().size() > beams)
-                sums.back().erase(sums.back().begin() + static_cast<std::ptrdiff_t>(beams), sums.back().end());
             std::vector<Extension> extensions;
             for (int parent = 0; parent < static_cast<int>(sums.back().size()); ++parent)
                 for (int candidate = 0; candidate < std::min(slots_.num_candidates, static_cast<int>(beams)); ++candidate) {
                     const double sum = sums.back()[static_cast<std::size_t>(parent)].score + score(hypothesis, slot, candidate);
                     if (sum > MINUS_INFINITY) extensions.push_back({sum, sum, parent, candidate});
                 }
-            keep_top_k(extensions, extensions.size());
+            const bool is_cut = slot + 1 < remaining_ || rules_.selection == Selection::OUTER;
+            keep_top_k(extensions, is_cut ? beams : extensions.size());
             extend(sums, extensions);
         }
         std::ranges::move(continuations(sums), std::back_inserter(all));
     }
     std::stable_sort(all.begin(), all.end(),
                      [](const Continuation& one, const Continuation& other) { return one.score > other.score; });
-    if (all.size() > 2 * beams + 1) all.resize(2 * beams + 1);
+    if (all.size() > rules_.num_kept() + 1) all.resize(rules_.num_kept() + 1);
     return all;
 }
 
@@ -336,9 +335,10 @@ Ranked select(const StepRules& rules, const SlotCandidates& slots, std::span<con
             rank(0, 0), rank(1, 0);
         return ranked;
     }
-    Ranked ranked{rules.selection == Selection::OUTER ? selector.outer() : selector.double_top_k(), {}};
-    for (const Continuation& one : ranked.all)
-        if (!one.ends && ranked.unfinished.size() <= static_cast<std::size_t>(rules.beams)) ranked.unfinished.push_back(one);
+    Ranked ranked{rules.whole_steps() ? selector.outer() : selector.double_top_k(), {}};
+    const std::size_t count = rules.whole_steps() ? std::min(rules.num_kept(), ranked.all.size()) : ranked.all.size();
+    for (std::size_t rank = 0; rank < count && ranked.unfinished.size() <= static_cast<std::size_t>(rules.beams); ++rank)
+        if (!ranked.all[rank].ends) ranked.unfinished.push_back(ranked.all[rank]);
     return ranked;
 }
 

@@ -10,7 +10,7 @@
 
 namespace fewstep {
 
-enum class Selection { EXACT, OUTER, DOUBLE_TOP_K };
+enum class Selection { EXACT, OUTER, OUTER_AUTHORS, DOUBLE_TOP_K };
 
 // The layout of a step and the end of an output.
 struct StepRules {
@@ -20,6 +20,14 @@ struct StepRules {
     Selection selection = Selection::EXACT;
     std::int64_t eos = 2, pad = 0;
     BigramCoupling coupling = {};  // counts with EXACT and without per_direction
+
+    // Every slot of a step counts, in scores, in the length and at the limit, which is then a whole number of steps.
+    bool whole_steps() const { return selection == Selection::OUTER || selection == Selection::OUTER_AUTHORS; }
+    // The number of continuations of a step, of all hypotheses of a sentence, that may be finished.
+    std::size_t num_kept() const {
+        const auto k = static_cast<std::size_t>(beams);
+        return selection == Selection::OUTER ? k * k : selection == Selection::OUTER_AUTHORS ? 2 * k : k;
+    }
 };
 
 // The candidates of each slot of H hypotheses, in nats, best first, padded with minus infinity.
@@ -39,8 +47,9 @@ struct Continuation {
 };
 
 struct Ranked {
-    std::vector<Continuation> all;         // the first K + 1 (approximate selections: those they keep), best first
-    std::vector<Continuation> unfinished;  // the first K + 1 that do not end
+    std::vector<Continuation> all;  // the first num_kept() + 1 (OUTER: num_kept(), DOUBLE_TOP_K: 3K), best first
+    // The first K + 1 that do not end; OUTER_AUTHORS: among the first num_kept().
+    std::vector<Continuation> unfinished;
 };
 
 // The slots of a hypothesis are conditionally independent, so the score of a continuation is the score of the hypothesis plus the
@@ -50,8 +59,9 @@ struct Ranked {
 //     completion; a dropped one is dominated by K + 1 complete ones. Needs the first K + 1 tokens other than EOS of each slot
 //     (per_direction: the first K + 2, EOS included). With coupling, which the bound ignores, more than K + 1 are kept, and the
 //     result may not be optimal.
-// OUTER (Zhang et al. 2020, algorithm 1): sums of the first K tokens of each slot, cut to K before each further slot; the first
-//     2K + 1 in total. Every slot counts.
+// OUTER (Zhang et al. 2020, algorithm 1): sums of the first K tokens of each slot, cut to K before each further slot and after the
+//     last: K continuations of each hypothesis. Every slot counts.
+// OUTER_AUTHORS (the program of the authors of the same paper): the sums are not cut after the last slot; the first 2K of all.
 // DOUBLE_TOP_K (Imamura and Sumita 2020, section 3.3): the first 2K left tokens over all hypotheses, then the first 3K pairs over
 //     these. Needs the first 3K tokens of each slot.
 Ranked select(const StepRules& rules, const SlotCandidates& slots, std::span<const double> live, std::int64_t remaining,
