@@ -113,6 +113,17 @@ VOCABULARY_FILES = tuple(field.name for field in fields(VocabularyFiles))
 
 
 @dataclass(frozen=True, kw_only=True)
+class VocabularyDictionaries:
+    """Dictionaries of fairseq for text that is split already: its tokens are separated by spaces, and each token of the training
+    text has to be in them."""
+
+    source_dictionary: File
+    """Dictionary of the source side (`dict.en.txt`)."""
+    target_dictionary: File | None = None
+    """Dictionary of the target side. Empty: that of the source, so that both sides have one vocabulary."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SacrebleuText:
     """A test set that the package sacrebleu knows by name, in the languages of the config."""
 

@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.schema import RunConfig
-from pipeline.config.texts import FORMATS, VOCABULARY_FILES, DistilledText, File, LocalFile, PairFiles, TextConfig, VocabularyFiles
+from pipeline.config.texts import (
+    FORMATS,
+    VOCABULARY_FILES,
+    DistilledText,
+    File,
+    LocalFile,
+    PairFiles,
+    TextConfig,
+    VocabularyDictionaries,
+    VocabularyFiles,
+)
 from pipeline.data.access import DataAccess
 from pipeline.data.names import COMMIT, hub_name
 from pipeline.data.resolve import resolved_text
@@ -90,7 +100,7 @@ def _single_files(config: RunConfig, access: DataAccess) -> Iterator[tuple[str, 
 
 
 def _single_remote_files(config: RunConfig) -> Iterator[tuple[str, str, RemoteFile]]:
-    vocabulary = config.vocabulary if isinstance(config.vocabulary, VocabularyFiles) else None
+    vocabulary = config.vocabulary if isinstance(config.vocabulary, VocabularyFiles | VocabularyDictionaries) else None
     named = [("vocabulary", name, getattr(vocabulary, name, None)) for name in VOCABULARY_FILES]
     for section, name, file in (*named, ("evaluation", "contrastive_pairs", config.evaluation.contrastive_pairs)):
         if isinstance(file, RemoteFile):

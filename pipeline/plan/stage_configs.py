@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from typing import Any
 
 from fewstep.config.search import SearchConfig
 from fewstep.families.dag.config import DagConfig
@@ -22,7 +23,7 @@ from pipeline.config.systems import (
     OpenAITeacher,
     TransformersTeacher,
 )
-from pipeline.config.texts import TextConfig
+from pipeline.config.texts import TextConfig, VocabularyDictionaries
 from pipeline.plan import stage_configs
 from pipeline.plan.flow import Encoded, Flow, TrainingData
 from stages import train
@@ -39,6 +40,7 @@ from stages.shared.target_filters import TargetFilters
 from stages.system import SystemConfig
 from stages.train import TrainConfig
 from stages.tune import TuneConfig
+from stages.vocabulary import VocabularyConfig
 
 
 def corpus_config(config: RunConfig, part: str, text: TextConfig, filters: Filters | None = None) -> CorpusConfig:
@@ -51,7 +53,22 @@ def corpus_config(config: RunConfig, part: str, text: TextConfig, filters: Filte
         part=part if text.embedded else "",
         filters=filters,
         shard_rows=config.corpus.shard_rows,
+        split=is_split(config),
     )
+
+
+def is_split(config: RunConfig) -> bool:
+    """Return whether the text of a run is split into tokens already, which its vocabulary says."""
+    vocabulary = config.vocabulary
+    if isinstance(vocabulary, VocabularyConfig):
+        return vocabulary.model == "word"
+    return isinstance(vocabulary, VocabularyDictionaries)
+
+
+def _comparison(config: RunConfig) -> dict[str, Any]:
+    """Return the options of comparisons; of text that is split already, subwords are joined."""
+    options = vars(part(config.evaluation, ComparisonOptions))
+    return {**options, "tokenizer": "subwords"} if is_split(config) and options["tokenizer"] == "auto" else options
 
 
 def distilled_text_config(config: RunConfig) -> CorpusConfig:
@@ -158,13 +175,13 @@ def tune_config(config: RunConfig, search: SearchConfig) -> TuneConfig:
         target_language=config.languages.target,
         task=config.task,
         batch_tokens=evaluation.batch_tokens,
-        **vars(part(evaluation, ComparisonOptions)),
+        **_comparison(config),
     )
 
 
 def score_config(config: RunConfig, search: SearchConfig) -> ScoreConfig:
     """Return how hypotheses of `search` are scored."""
-    chosen = vars(part(config.evaluation, ScoreOptions))
+    chosen = {**vars(part(config.evaluation, ScoreOptions)), **_comparison(config)}
     name = config.evaluation.comet_program
     program = os.path.abspath(name) if os.sep in name else name
     language = config.languages.target

@@ -11,7 +11,17 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.config.systems import CTranslate2Teacher, FairseqTeacher, TransformersTeacher
-from pipeline.config.texts import FORMATS, VOCABULARY_FILES, File, LocalFile, PairFiles, TextConfig, VocabularyFiles, matching
+from pipeline.config.texts import (
+    FORMATS,
+    VOCABULARY_FILES,
+    File,
+    LocalFile,
+    PairFiles,
+    TextConfig,
+    VocabularyDictionaries,
+    VocabularyFiles,
+    matching,
+)
 from pipeline.data.access import DataAccess
 from pipeline.data.names import licence_of_test_set
 from pipeline.data.resolve import resolved_text
@@ -113,15 +123,14 @@ def transformers_files(teacher: TransformersTeacher, store: Store) -> dict[str, 
     return {path.name: local_file(path, store) for path in found}
 
 
-def piece_files(files: VocabularyFiles, access: DataAccess) -> PieceFiles:
+def piece_files(files: VocabularyFiles | VocabularyDictionaries, access: DataAccess) -> PieceFiles:
     """Return the files of a vocabulary that was trained elsewhere. Raises DataError also for files that cannot be imported."""
 
     def found(name: str) -> ExternalFile | None:
-        file = getattr(files, name)
+        file = getattr(files, name, None)
         return None if file is None else one_file(f"vocabulary.{name}", file, access)
 
     source, target, *dictionaries = map(found, VOCABULARY_FILES)
-    assert source is not None  # the key is required
     pieces = PieceFiles(source, target, *dictionaries)
     imported_models(pieces)
     return pieces

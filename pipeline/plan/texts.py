@@ -8,7 +8,7 @@ from typing import Literal
 
 from pipeline.config.schema import Pinned
 from pipeline.config.systems import BartTeacher, FairseqTeacher, MarianTeacher, TeacherVocabulary
-from pipeline.config.texts import DistilledText, TextConfig, VocabularyFiles
+from pipeline.config.texts import DistilledText, TextConfig, VocabularyDictionaries, VocabularyFiles
 from pipeline.plan import stage_configs
 from pipeline.plan.flow import Encoded, Flow, Texts
 from pipeline.plan.pins import pinned_vocabulary
@@ -75,9 +75,9 @@ def train_vocabulary(flow: Flow, text: Text, imported: System | None) -> Vocabul
         return Vocabulary(imported.path, imported.fingerprint)
     if isinstance(config, Pinned):
         return pinned_vocabulary(config, flow.store)
-    if isinstance(config, VocabularyFiles):
+    if isinstance(config, VocabularyFiles | VocabularyDictionaries):
         files = piece_files(config, flow.access)
-        inputs = vocabulary.VocabularyInputs(files=files)
+        inputs = vocabulary.VocabularyInputs(text if isinstance(config, VocabularyDictionaries) else None, files)
         return flow.steps.add(vocabulary.STAGE, "imported", inputs, vocabulary.VocabularyConfig())
     inputs = vocabulary.VocabularyInputs(text)
     trained = vocabulary.VocabularyConfig(**vars(config), placeholders=flow.config.corpus.placeholders)

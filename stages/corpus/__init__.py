@@ -83,6 +83,8 @@ class CorpusConfig:
     """Filters of training text; None for validation and test texts, which are not filtered."""
     shard_rows: int = 4096
     """Pairs in a shard."""
+    split: bool = False
+    """Whether the text is split into tokens already; lines that are not are errors (`stages.corpus.split_text`)."""
 
     @property
     def languages(self) -> tuple[str, str]:

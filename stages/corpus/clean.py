@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stages.artifacts import Text
+from stages.artifacts import ExternalFile, Text
 from stages.context import json_text
 from stages.corpus import CorpusConfig
 from stages.corpus.filters import Cleaner, comparison_keys, usual_ratio
@@ -24,6 +24,7 @@ from stages.corpus.language import OtherLanguage
 from stages.corpus.ledger import Ledger
 from stages.corpus.readers.reader import SKIPPED
 from stages.corpus.similarity import band_hashes
+from stages.corpus.split_text import check_split
 from stages.errors import DataError
 from stages.shared.normalise import normalise
 from stages.shared.shards import read_shards
@@ -75,7 +76,10 @@ def _clean(job: Job, cleaner: Cleaner | None, piece: int) -> Ledger:
     def write_rows(path: Path) -> None:
         writer, start = None, job.rows_of(piece).start
         with pa.OSFile(str(path), "wb") as file:
-            for table in map(_normalised, job.read(piece)):
+            for given in job.read(piece):
+                if job.config.split:
+                    check_split(given, start, _first_file(job))
+                table = _normalised(given)
                 kept = _kept(table, cleaner, ledger, start)
                 writer = writer or pa.ipc.new_file(file, kept.schema)
                 writer.write_table(kept)
@@ -90,6 +94,12 @@ def _clean(job: Job, cleaner: Cleaner | None, piece: int) -> Ledger:
             job.write(path, partial(_write_keys, values))
     job.write(files.ledger, lambda path: path.write_text(json_text(ledger.to_json()), encoding="utf-8"))
     return ledger
+
+
+def _first_file(job: Job) -> str:
+    """Return the first file of a text, for errors."""
+    files = [file for side in vars(job.inputs.files).values() for file in side if isinstance(file, ExternalFile)]
+    return str(files[0].path) if files else "the embedded corpus"
 
 
 def _kept(table: pa.Table, cleaner: Cleaner | None, ledger: Ledger, start: int) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fewstep.text.subwords import CONTINUED
 from stages.errors import DataError
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
@@ -10,19 +11,18 @@ OVERWRITE = "#fairseq:overwrite"
 """Third word of a line whose symbol may occur again."""
 FILLER = "madeupword"
 """Beginning of symbols that fill a dictionary up to a multiple of 8."""
-CONTINUED = "@@"
-"""End of the subwords of subword-nmt and fastBPE that continue."""
 BPE_CODES = (
     "subword-nmt or fastBPE: their words are split by the tokeniser of Moses first, which no SentencePiece model reproduces; train "
-    "a vocabulary (vocabulary: {size: ...}) on text that is not tokenised"
+    "a vocabulary (vocabulary: {size: ...}) on text that is not tokenised, or split all text and name the dictionaries alone"
 )
 """The end of an error about them."""
 
 
-def symbols(name: str, data: bytes) -> list[str]:
+def symbols(name: str, data: bytes, *, split: bool = False) -> list[str]:
     """Return the symbols of a dictionary in their order, without those before the first line.
 
-    Raises DataError, which begins with `name`, for a file of another form, and for subwords that mark continuation by `@@`.
+    Raises DataError, which begins with `name`, for a file of another form, and unless the text is `split` already for subwords that
+    mark continuation by `@@`.
     """
     try:
         lines = data.decode("utf-8").split("\n")
@@ -37,7 +37,7 @@ def symbols(name: str, data: bytes) -> list[str]:
             raise DataError(f"{name}, line {number}: expected each symbol once, got {symbol!r} again; repair the file")
         found[symbol] = None
     continued = [symbol for symbol in found if symbol.endswith(CONTINUED) and symbol != CONTINUED]
-    if len(continued) > len(found) // 100:
+    if not split and len(continued) > len(found) // 100:
         raise DataError(
             f"{name}: expected pieces of SentencePiece, got {len(continued)} symbols that end in {CONTINUED} ({continued[0]}), of "
             f"{BPE_CODES}"

@@ -13,9 +13,10 @@ from stages.stage import Implementation, Stage
 
 @dataclass(frozen=True)
 class PieceFiles:
-    """SentencePiece models that were trained elsewhere, with the dictionaries of fairseq that number their pieces."""
+    """SentencePiece models that were trained elsewhere, with the dictionaries of fairseq that number their pieces, or dictionaries
+    alone, whose symbols are tokens separated by spaces."""
 
-    source: ExternalFile
+    source: ExternalFile | None
     target: ExternalFile | None = None
     """None: the model of the source."""
     source_dictionary: ExternalFile | None = None
@@ -32,8 +33,9 @@ class PieceFiles:
 @dataclass(frozen=True)
 class VocabularyInputs:
     text: Text | None = None
-    """Text to train on; None imports `files`."""
+    """Text to train on; with `files` the text whose tokens a dictionary without models has to hold."""
     files: PieceFiles | None = None
+    """Files to import; None trains on the text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +49,9 @@ class VocabularyOptions:
     characters if `size` is less than that number; `size: auto` implies this."""
     joint: bool = True
     """Use one vocabulary for both sides, with tied embeddings, instead of one for each side."""
-    model: Literal["unigram", "bpe"] = "unigram"
-    """Model type of SentencePiece."""
+    model: Literal["unigram", "bpe", "word"] = "unigram"
+    """Model type of SentencePiece. `word`: the text is split already, as by Moses and subword-nmt; tokens are separated by spaces,
+    and the `size` most frequent ones are counted."""
     byte_fallback: bool | None = None
     """Write characters that have no piece as bytes, for which 256 pieces are reserved, so that no character is unknown. None: if
     `size` is at least 4,000."""

@@ -12,6 +12,7 @@ from stages.errors import DataError
 from stages.shared.dictionary import BPE_CODES, FILLER, symbols
 from stages.shared.members import read_member
 from stages.vocabulary import PieceFiles
+from stages.vocabulary.words import check_tokens, word_model
 
 BLOCK_BYTES = 1 << 20
 MIN_KNOWN = 0.5
@@ -25,13 +26,17 @@ def imported_models(files: PieceFiles) -> dict[str, bytes]:
     symbols those that a model lacks are unused there, and pieces that it lacks come last. Types, scores and the settings of
     normalisation stay, so that text is split into the same pieces.
 
+    Without models, the symbols of the dictionaries are tokens that are separated by spaces.
+
     Raises DataError for a file that is not a SentencePiece model (such as BPE codes) or not a dictionary of its pieces.
     """
+    if files.source is None:
+        return {side: word_model(symbols) for side, symbols in dictionaries(files).items()}
     target = files.target or files.source
     models = {"source": _model(files.source), "target": _model(target)}
     if files.source_dictionary is None:
         return {side: _rewritten(model, _own_pieces(model)) for side, model in models.items()}
-    lists = {"source": _symbols(files.source_dictionary), "target": _symbols(files.target_dictionary or files.source_dictionary)}
+    lists = dictionaries(files)
     if files.joint:
         rest = [piece for model in models.values() for piece in _own_pieces(model)]
         order = list(dict.fromkeys([*lists["source"], *rest]))
@@ -89,8 +94,19 @@ def _is_fastbpe(data: bytes) -> bool:
     return len(words) == 3 and words[2].strip().isdigit()
 
 
-def _symbols(file: ExternalFile) -> list[str]:
-    return symbols(str(file.path / file.member), _data(file))
+def dictionaries(files: PieceFiles) -> dict[str, list[str]]:
+    """Return the symbols of the dictionary of each side, tokens without a model of pieces."""
+    assert files.source_dictionary is not None
+    named = {"source": files.source_dictionary, "target": files.target_dictionary or files.source_dictionary}
+    return {side: _symbols(file, split=files.source is None) for side, file in named.items()}
+
+
+def _symbols(file: ExternalFile, *, split: bool) -> list[str]:
+    name = str(file.path / file.member)
+    found = symbols(name, _data(file), split=split)
+    if split:
+        check_tokens(name, found)
+    return found
 
 
 def _own_pieces(model: Any) -> list[str]:

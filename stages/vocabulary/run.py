@@ -18,8 +18,9 @@ from stages.context import Context, StepContext
 from stages.errors import DataError
 from stages.shared.shards import read_shard, row_counts, shard_paths
 from stages.shared.vocabulary import processor
-from stages.vocabulary import BYTE_FALLBACK_SIZE, VocabularyConfig, VocabularyInputs
-from stages.vocabulary.imported import imported_models
+from stages.vocabulary import BYTE_FALLBACK_SIZE, PieceFiles, VocabularyConfig, VocabularyInputs
+from stages.vocabulary.imported import dictionaries, imported_models
+from stages.vocabulary.words import check_covered
 
 LONGEST_LINE = 1 << 20
 """Longest line in bytes. SentencePiece leaves longer lines out of the training."""
@@ -37,6 +38,8 @@ def run(inputs: VocabularyInputs, config: VocabularyConfig, context: StepContext
     """
     if inputs.files is not None:
         models, joint = imported_models(inputs.files), inputs.files.joint
+        if inputs.files.source is None and inputs.text is not None:
+            _check_dictionaries(inputs.files, inputs.text)
     else:
         assert inputs.text is not None, "a vocabulary is trained on a text or imported from files"
         models, joint = _trained(inputs.text, config), config.joint
@@ -49,11 +52,21 @@ def run(inputs: VocabularyInputs, config: VocabularyConfig, context: StepContext
 
 def with_fallback(config: VocabularyConfig) -> VocabularyConfig:
     """Return a config that states `byte_fallback` and `character_coverage`."""
+    if config.model == "word":
+        return replace(config, byte_fallback=False, character_coverage=1.0)
     fallback = config.size >= BYTE_FALLBACK_SIZE if config.byte_fallback is None else config.byte_fallback
     coverage = config.character_coverage
     if coverage is None:
         coverage = BYTE_COVERAGE if fallback else 1.0
     return replace(config, byte_fallback=fallback, character_coverage=coverage)
+
+
+def _check_dictionaries(files: PieceFiles, text: Text) -> None:
+    """Raise DataError for a token of the text that its dictionary lacks."""
+    for side, symbols in dictionaries(files).items():
+        file = (files.target_dictionary if side == "target" else None) or files.source_dictionary
+        assert file is not None
+        check_covered(str(file.path / file.member), symbols, _lines(text.path, (side,), sum(row_counts(text.path))), side)
 
 
 def _trained(text: Text, config: VocabularyConfig) -> dict[str, bytes]:

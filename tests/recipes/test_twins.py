@@ -50,6 +50,21 @@ def test_a_tiny_twin_of_the_recipe_ends_in_a_report(name: str, folder: Path, tmp
         assert any(letter in html for letter in script)
 
 
+SPLIT = ["wmt14-en-fr-interleaved", "wmt14-en-de-double-token", "wmt14-en-de-lattice", "wmt14-en-de-aggressive", "wmt14-en-de-dag"]
+"""A recipe of each paper."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", rest_exhaustive(SPLIT, SPLIT[:1]))
+def test_a_twin_on_text_that_is_split_already_ends_in_a_report(name: str, folder: Path) -> None:
+    found = run_twin(name, folder, folder / "store", is_split=True)
+    assert found.report.failed == {}
+    steps = {step.name: step.directory for step in build_plan(found.config, Store(folder / "store")).steps}
+    check_results(found, steps["report:run"])
+    rows = json.loads((steps["report:run"] / "results.json").read_text())["rows"]
+    assert all("subwords" in row["metrics"]["bleu"]["signature"] for row in rows)
+
+
 def check_results(found: Twin, report: Path) -> None:
     """Check that the report has a result of each test set by each system and search."""
     results = json.loads((report / "results.json").read_text())

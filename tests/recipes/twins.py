@@ -64,12 +64,15 @@ class Twin:
     """CPU time of this process."""
 
 
-def run_twin(name: str, folder: Path, store: Path) -> Twin:
-    """Run the twin of a recipe, with its text in `folder`, which becomes the current directory."""
+def run_twin(name: str, folder: Path, store: Path, *, is_split: bool = False) -> Twin:
+    """Run the twin of a recipe, with its text in `folder`, which becomes the current directory; with `is_split` on text that is
+    split already."""
     began = time.process_time()
     os.chdir(folder)
-    values = twin(name)
+    values = split(twin(name)) if is_split else twin(name)
     write_text(values)
+    if is_split:
+        split_text(values)
     path = folder / f"{PurePath(name).name}.yaml"
     path.write_text(yaml.safe_dump({**values, "store": {"path": str(store)}}, sort_keys=False), encoding="utf-8")
     config = load_config(path)
@@ -179,6 +182,27 @@ def contrastive_pairs() -> Iterator[dict[str, Any]]:
         verb = {"type": "subj_verb_agreement", "contrastive": pair.wrong, "distance": pair.distance, "frequency": number}
         swapped = {"type": "compound", "contrastive": " ".join(reversed(pair.right.split()))}
         yield {"source": pair.source, "reference": pair.right, "origin": f"test.{number}", "errors": [verb, swapped]}
+
+
+def split(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a twin whose text is split already, with tokens that are counted."""
+    vocabulary = {key: value for key, value in values["vocabulary"].items() if key not in ("byte_fallback", "model")}
+    evaluation = {**values["evaluation"], "tokenizer": "auto"}
+    return {**values, "vocabulary": {**vocabulary, "model": "word"}, "evaluation": evaluation}
+
+
+def split_text(values: dict[str, Any]) -> None:
+    """Split the text of a twin, which is written, as subword-nmt does: long words into halves."""
+    corpus = values["corpus"]
+    texts = [corpus["train"], corpus["validation"], *corpus["test"].values()]
+    for file in {file for text in texts for side in ("source", "target") for file in listed(text[side])}:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+        Path(file).write_text("".join(f"{' '.join(map(halved, line.split()))}\n" for line in lines), encoding="utf-8")
+
+
+def halved(word: str) -> str:
+    """Return a word, or the two subwords of a long one."""
+    return word if len(word) < 6 else f"{word[: len(word) // 2]}@@ {word[len(word) // 2 :]}"
 
 
 @cache

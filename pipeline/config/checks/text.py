@@ -19,6 +19,7 @@ from pipeline.config.texts import (
     LocalFile,
     PairFiles,
     TextConfig,
+    VocabularyDictionaries,
     VocabularyFiles,
 )
 from pipeline.credentials import masked
@@ -52,7 +53,7 @@ def _corpus(config: RunConfig) -> Iterator[Rule]:
     for name in RESERVED_TESTS:
         if name in corpus.test:
             yield broken(("corpus", "test", name), "a name other than 'train' and 'validation'", repr(name))
-    if isinstance(config.vocabulary, VocabularyFiles):
+    if isinstance(config.vocabulary, VocabularyFiles | VocabularyDictionaries):
         yield from _vocabulary_files(config.vocabulary)
     yield from _single_file(("evaluation", "contrastive_pairs"), config.evaluation.contrastive_pairs)
     if isinstance(config.distillation, DistilledText):
@@ -95,11 +96,11 @@ def _pair_files(path: KeyPath, text: PairFiles) -> Iterator[Rule]:
         yield from _files((*path, name), getattr(text, name))
 
 
-def _vocabulary_files(files: VocabularyFiles) -> Iterator[Rule]:
+def _vocabulary_files(files: VocabularyFiles | VocabularyDictionaries) -> Iterator[Rule]:
     if files.target_dictionary is not None and files.source_dictionary is None:
         yield broken(("vocabulary", "source_dictionary"), "a dictionary of both sides", "one of the target alone")
     for name in VOCABULARY_FILES:
-        yield from _single_file(("vocabulary", name), getattr(files, name))
+        yield from _single_file(("vocabulary", name), getattr(files, name, None))
 
 
 def _single_file(path: KeyPath, file: File | None) -> Iterator[Rule]:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.shared.scoring.metrics import Comparison, build_metric, reference_streams
+from stages.shared.scoring.metrics import Comparison, build_metric, reference_streams, whole_words
 from stages.shared.scoring.rouge import ROUGE, f_measures, tokens_name
-from stages.shared.scoring.tokenizers import tokenizer_in
+from stages.shared.scoring.tokenizers import SUBWORDS, tokenizer_in
 
 RESAMPLES = 1000
 SEED = 12345
@@ -37,6 +37,7 @@ def statistics_of(
     metric: str, how: Comparison, systems: Iterable[Sequence[str]], references: Sequence[Sequence[str]]
 ) -> tuple[ScoreOf, list[Statistics]]:
     """Return the score function of a metric of `TESTED` and the statistics of each system."""
+    systems, references = [whole_words(how, texts) for texts in systems], [whole_words(how, texts) for texts in references]
     if metric in ROUGE:
         tokens = tokens_name(how.language, how.tokenizer)
         values = [f_measures(metric, tokens, texts, references) for texts in systems]
@@ -53,6 +54,8 @@ def comparison_of(signature: str) -> Comparison:
     for both."""
     parts = dict(part.split(":", 1) for part in signature.split("|"))
     lowercase = parts["case"] == "lc"
+    if parts.get("pre") == SUBWORDS:
+        return Comparison(language="", tokenizer=SUBWORDS, lowercase=lowercase)
     if parts.get("tok") in ("english", "words"):  # ROUGE's names for the words of 13a
         return Comparison(language="en" if parts["tok"] == "english" else "", tokenizer="13a", lowercase=lowercase)
     language = "zh" if parts.get("asian") == "yes" else ""

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fewstep.text.languages import base_code
+from fewstep.text.subwords import join_subwords
 from stages.shared.scoring import rouge
 from stages.shared.scoring.ngram_metrics import OVER, UNDER, otem, utem
-from stages.shared.scoring.tokenizers import bleu_metric, sacrebleu_tokenizer, tokenizer_of
+from stages.shared.scoring.tokenizers import SUBWORDS, bleu_metric, sacrebleu_tokenizer, tokenizer_of
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric, Score
@@ -43,15 +44,23 @@ def split_compounds(tokenized: str) -> str:
     return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenized)
 
 
-def preparation(name: str, language: str) -> tuple[Callable[[str], str], str]:
+def whole_words(how: Comparison, texts: Sequence[str]) -> list[str]:
+    """Return texts with their subwords joined, if they are split already."""
+    return list(map(join_subwords, texts)) if how.tokenizer == SUBWORDS else list(texts)
+
+
+def preparation(name: str, how: Comparison) -> tuple[Callable[[str], str], str]:
     """Return the function that prepares text for metric `name`, and its part of the signature.
 
     `tokenized_bleu` splits hyphens aggressively (Moses `-a`, as in fairseq's preparation of WMT14). `compound_split_bleu` tokenises
     without this option and then splits compounds, so that no hyphen is split twice. For Chinese, Japanese and Korean, which Moses
-    does not tokenise, sacreBLEU's tokeniser of the language is used.
+    does not tokenise, sacreBLEU's tokeniser of the language is used. Text that is split already has its tokens.
     """
+    if how.tokenizer == SUBWORDS:
+        return (split_compounds if name == "compound_split_bleu" else str), f"pre:{SUBWORDS}"
     if name not in ("tokenized_bleu", "compound_split_bleu"):
         return str, ""
+    language = how.language
     if (tokenizer := tokenizer_of(language)) != "13a":
         return sacrebleu_tokenizer(tokenizer), f"pre:{tokenizer}"
     import sacremoses
@@ -73,10 +82,10 @@ def reference_streams(references: Sequence[Sequence[str]]) -> list[list[str | No
 
 
 def prepared(
-    name: str, language: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    name: str, how: Comparison, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 ) -> tuple[list[str], list[list[str | None]], str]:
     """Return hypotheses and reference streams that are prepared for metric `name`, and the part of the signature on it."""
-    prepare, note = preparation(name, language)
+    prepare, note = preparation(name, how)
     streams = reference_streams([[prepare(text) for text in texts] for texts in references])
     return [prepare(text) for text in hypotheses], streams, note
 
@@ -86,12 +95,13 @@ def score(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[st
 
     `references` holds the references of each sentence, at least one. Raises DataError for a tokeniser that is not installed.
     """
+    hypotheses, references = whole_words(how, hypotheses), [whole_words(how, texts) for texts in references]
     if name in rouge.ROUGE:
         return rouge.score(name, hypotheses, references, how.language, how.tokenizer)
     if name in ("otem", "utem"):
         return _over_or_under(name, hypotheses, references, how)
     metric = build_metric(name, how)
-    texts, streams, note = prepared(name, how.language, hypotheses, references)
+    texts, streams, note = prepared(name, how, hypotheses, references)
     result = metric.corpus_score(texts, streams)
     signature = "|".join(filter(None, [str(metric.get_signature()), note]))
     return {"score": round(float(result.score), 4), "signature": signature, **_lengths(result)}

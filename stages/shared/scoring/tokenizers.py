@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fewstep.text.languages import WITHOUT_SPACES, base_code
+from fewstep.text.subwords import join_subwords
 from stages.errors import DataError
 
 if TYPE_CHECKING:
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
 TOKENIZERS = dict.fromkeys(WITHOUT_SPACES, "char") | {"zh": "zh", "yue": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 """Tokenisers by target language; 13a for all other languages. To 13a a sentence without spaces would be a single word."""
+
+SUBWORDS = "subwords"
+"""The tokeniser of text that is split already: subwords are joined, and tokens are separated by spaces."""
 
 EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
 """Optional dependencies of sacreBLEU by tokeniser."""
@@ -38,6 +42,10 @@ def bleu_metric(tokenizer: str, lowercase: bool, *, effective_order: bool = Fals
     """Return sacreBLEU's BLEU with a tokeniser. Raises DataError if the tokeniser is not installed."""
     from sacrebleu.metrics import BLEU
 
+    if tokenizer == SUBWORDS:
+        metric = BLEU(tokenize="none", lowercase=lowercase, effective_order=effective_order, force=True)
+        metric.tokenizer, metric.tokenizer_signature = join_subwords, SUBWORDS
+        return metric
     try:
         return BLEU(tokenize=tokenizer, lowercase=lowercase, effective_order=effective_order, force=True)
     except (RuntimeError, ImportError) as error:

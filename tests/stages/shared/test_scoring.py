@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.errors import DataError
+from stages.report.findings.significance import comparison_of
 from stages.shared.scoring.metrics import Comparison, decoded, reference_streams, score, split_compounds
 from stages.shared.scoring.ngram_metrics import head_and_tail, otem, utem
 from stages.shared.scoring.rouge import ROUGE, f_measures, sentences, tokens_name, tokens_of, words
@@ -305,3 +306,20 @@ def test_entities_of_moses_become_characters() -> None:
         'it \'s " a & b " [ < | ]',
         "AT&T &apos;",
     ]
+
+
+@pytest.mark.parametrize("name", ["bleu", "chrf", "ter", "tokenized_bleu", "rougeL"])
+def test_split_text_is_scored_as_whole_words(name: str) -> None:
+    """As the same text without `@@`, whose tokens are not split again (multi-bleu), and its signature says so."""
+    split = Comparison(language="de", tokenizer="subwords", lowercase=False)
+    plain = Comparison(language="de", tokenizer="none", lowercase=False)
+    hypotheses, references = ["ein un@@ mög@@ lich@@ er Satz , ja", "so ist es"], [["ein un@@ mög@@ licher Satz ."], ["so war es"]]
+    joined = [text.replace("@@ ", "") for text in hypotheses]
+    found = score(name, hypotheses, references, split)
+    same = "bleu" if name == "tokenized_bleu" else name  # the text has its tokens already
+    expected = score(same, joined, [[text.replace("@@ ", "") for text in texts] for texts in references], plain)
+    assert found["score"] == expected["score"]
+    assert 0 < found["score"] < 100
+    assert "subwords" in found["signature"]
+    if name != "rougeL":
+        assert comparison_of(found["signature"]).tokenizer == "subwords"
