@@ -52,7 +52,7 @@ def dag_log_likelihood(
     *,
     threads: int | None = None,
 ) -> Tensor:
-    """Return [B], the log of the sum over all paths of exp(score) (equation 3 of the paper, by the recurrence of equation 15).
+    """Return [B], the log of the sum over all paths of exp(score) (equation 4 of the paper, by the recurrence of equation 14).
 
     Differentiable once. The gradient, that is the posteriors of tokens at vertices and of transitions, is computed along with the
     value.

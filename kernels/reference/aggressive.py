@@ -138,8 +138,9 @@ def _accept(
     state.accepted += accepted
     if state.fell_back or drafts.proposals == "nothing":
         return
-    state.blocks += 1
-    state.from_blocks += len(state.tokens) - before
+    if state.steps > 1:
+        state.blocks += 1
+        state.from_blocks += len(state.tokens) - before
     if drafts.adaptive:
         state.width = min(max(state.width + 2 if accepted == len(draft) else state.width - 1, 1), drafts.width)
     state.fell_back = state.blocks >= TRIAL_BLOCKS and state.from_blocks < drafts.min_tokens_per_pass * state.blocks

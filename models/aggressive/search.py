@@ -189,9 +189,9 @@ class DraftAndVerify:
         state.accepted += num_accepted
         if search.strategy == "greedy":
             return
-        drafting = ~state.fell_back & inside[:, 0]
-        state.blocks += drafting
-        state.gained += gained * drafting
+        counted = ~state.fell_back & inside[:, 0] & (state.steps > 1)
+        state.blocks += counted
+        state.gained += gained * counted
         if search.adaptive:
             changed = torch.where(num_accepted == counts, state.widths + 2, state.widths - 1)
             state.widths.copy_(changed.clamp(1, state.proposed.size(1)))

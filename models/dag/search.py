@@ -141,13 +141,28 @@ def _followed(path: Path, transitions: Tensor, tokens: VertexTokens) -> Followed
     return FollowedPaths(tokens.ids[..., 0], (real.sum(1) - 2).clamp(min=0), scores, margins)
 
 
-def _sample(graph: GraphTensors, search: DagSearch, sources: Sequence[Sequence[int]], threads: int) -> list[list[Hypothesis]]:
-    links = graph.transitions
+def _tempered(graph: GraphTensors, search: DagSearch) -> GraphTensors:
+    """Return a graph whose pairs of next vertex and token have the probabilities that `sample` draws them with.
+
+    By the conventions of the paper these are P(vertex) P(token | vertex) of equation 9, raised to 1 / temperature and normalised
+    for each vertex; tokens that are not ranked count together as one. By those of v2 only transitions are raised.
+    """
+    temperature, weight = search.sampling.temperature, search.token_weight
     # In float64, so that the width of a band, which decides the order of sums on some CPUs, does not change a score.
-    scaled = (
-        (links.double() / search.sampling.temperature).log_softmax(2).nan_to_num(nan=-torch.inf, neginf=-torch.inf).to(links.dtype)
-    )
-    given = graph._replace(transitions=scaled).numpy()
+    links, tokens = graph.transitions.double() / temperature, graph.tokens.scores.double()
+    if search.conventions == "v2" or temperature == 1.0:
+        scaled = links.log_softmax(2)
+    else:
+        others = (1.0 - tokens.exp().sum(2, keepdim=True)).clamp(min=0.0).log()
+        mass = (weight * torch.cat((tokens, others), 2) / temperature).logsumexp(2)
+        scaled = links - (links + next_values(mass, links.size(2))).logsumexp(2, keepdim=True)
+        raised = (tokens / temperature).to(graph.tokens.scores.dtype)
+        graph = graph._replace(tokens=graph.tokens._replace(scores=raised))
+    return graph._replace(transitions=scaled.nan_to_num(nan=-torch.inf, neginf=-torch.inf).to(graph.transitions.dtype))
+
+
+def _sample(graph: GraphTensors, search: DagSearch, sources: Sequence[Sequence[int]], threads: int) -> list[list[Hypothesis]]:
+    given = _tempered(graph, search).numpy()
     pairs = candidates(given.transitions, given.tokens, search.candidates, search.token_weight)
     options = walk_options(search, threads)
     found: list[list[Hypothesis]] = [[] for _ in sources]

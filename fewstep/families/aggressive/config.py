@@ -169,9 +169,9 @@ class AggressiveSearch(LimitedSearch):
     require_top1_eos: bool = True
     """Accept a drafted EOS only if it is the verifier's best token (gad++ only). The paper's code accepts others as well."""
     min_tokens_per_pass: Annotated[float, Ge(0), Le(MAX_WEIGHT)] | None = None
-    """Mean number of tokens per pass of the verifier, over a sentence, below which drafting stops after three blocks: the rest of
-    the sentence is written greedily. 0: always draft. Empty: 1.2 for heads (`drafting: medusa`), which draft without a pass of
-    their own, and 1.5 for other drafters."""
+    """Mean number of tokens per pass of the verifier, over a sentence without its first pass, below which drafting stops after
+    three more blocks: the rest of the sentence is written greedily. 0: always draft, as in the paper. Empty: 1.2 for heads
+    (`drafting: medusa`), which draft without a pass of their own, and 1.5 for other drafters."""
     sampling: Sampling = field(default_factory=Sampling)
     """Options of the strategy `sample`."""
     output_limits: OutputLimits = field(default_factory=OutputLimits)

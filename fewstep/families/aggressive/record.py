@@ -77,11 +77,15 @@ class DraftRecord:
         if self._warned or search.strategy in ("greedy", "draft") or self.sentences < 10 or 2 * self.fell_back <= self.sentences:
             return
         self._warned = True
+        if search.looks_up:
+            cause = "few n-grams of their outputs stand in the text that is looked up; shorten `ngram`, or draft with the network"
+        else:
+            cause = (
+                "the drafter is untrained, or was trained on text other than the verifier's output; train it longer with "
+                "`data: verifier`, or use another search"
+            )
         log.warning(
-            "drafting was given up for %d of %d sentences, which were decoded greedily: the drafter is untrained, or was trained "
-            "on text other than the verifier's output; train it longer with `data: verifier`, or use another search",
-            self.fell_back,
-            self.sentences,
+            "drafting was given up for %d of %d sentences, which were decoded greedily: %s", self.fell_back, self.sentences, cause
         )
 
 

@@ -125,7 +125,7 @@ class DagConfig(NetworkConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DagSearch(SearchConfig):
-    """The choice of a path through the graph, or of a text of many paths (section 3.4)."""
+    """The choice of a path through the graph, or of a text of many paths (section 3.3)."""
 
     strategy: Literal["greedy", "lookahead", "viterbi", "joint-viterbi", "beam", "sample"] = "lookahead"
     """The most likely transition; the most likely transition and token together; the best path by transitions, or by transitions
@@ -136,6 +136,8 @@ class DagSearch(SearchConfig):
     """Weight of token scores relative to transitions (beta)."""
     length_penalty: Annotated[float, Ge(0), Le(MAX_EXPONENT)] = 1.0
     """Exponent of the length that scores are divided by (beam: alpha; Viterbi: b)."""
+    length_convention: Literal["v2", "paper"] = "v2"
+    """Length of an output in a beam: its tokens and EOS, as in the authors' code, or BOS as well, as in figure 11 of the paper."""
     graph_factor: Annotated[float, Gt(0), Le(MAX_TOKENS)] | None = None
     """Factor of the size of graphs, within `graph_factor_range`. Empty: the mean of this range."""
     length_candidates: Annotated[int, Ge(1), Le(256)] = 1
@@ -153,12 +155,16 @@ class DagSearch(SearchConfig):
     """Weight of the n-gram model's natural log-probability (gamma; beam only). The paper's 0.1 on decimal logarithms is 0.043."""
     sampling: Sampling = field(default_factory=Sampling)
     """Options of the strategy `sample`."""
+    conventions: Literal["paper", "v2"] = "paper"
+    """Distributions that the temperature of the strategy `sample` acts on: those of transitions and of tokens (the paper's equation
+    9), or of transitions alone, as in the authors' later code."""
     allow_unknown: bool = False
     """Whether an output may contain the unknown token."""
     shortlist: Shortlist | None = None
     """A lexical shortlist that tokens are chosen from. Empty: all tokens."""
     deduplicate: bool = True
-    """Write a token that comes twice in a row once (the authors' code always does, with all searches except beam)."""
+    """Write a token that comes twice in a row once. The paper's algorithms do not; the authors' code does with all searches, and
+    with beam by an option that its examples set."""
     no_repeat_ngram: Annotated[int, Ge(0), Le(64)] = 0
     """Size of the n-grams that may not occur twice in an output (lookahead, beam and sample only); 0: all may."""
     no_consecutive_repeat: Annotated[int, Ge(0), Le(64)] = 0

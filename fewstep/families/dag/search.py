@@ -180,6 +180,7 @@ def _beam(graph: Graph, search: DagSearch, ngram: Any, threads: int) -> list[lis
         beams_per_length=search.beams_per_length,
         top_p=search.top_p,
         length_penalty=search.length_penalty,
+        length_convention=search.length_convention,
         ngram_weight=search.ngram_weight,
         n_best=search.n_best,
         no_repeat_ngram=search.no_repeat_ngram,

@@ -72,8 +72,8 @@ def _results(findings: Findings, extras: Extras) -> Iterator[Section]:
         if not rows:
             continue
         found = explanation(rows, findings.benchmarks.get(test), task)
-        told = [lead_line(findings, test), unknown_line(findings, test), *short_lines(findings, test)]
-        notes = [f"{size:,} {task.units}.", found, *told]
+        lines = [lead_line(findings, test), unknown_line(findings, test), *short_lines(findings, test)]
+        notes = [f"{size:,} {task.units}.", found, *lines]
         parts = [
             element("p", " ".join(filter(None, notes)), class_="note"),
             element("div", results_table(rows, task, findings.colours), class_="scroll", tabindex="0"),

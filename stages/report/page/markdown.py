@@ -117,7 +117,7 @@ def unknown_line(findings: Findings, test: str) -> str | None:
 
 
 SHORT = 0.9
-"""A brevity penalty below this one is told."""
+"""The brevity penalty below which a beam is reported."""
 
 
 def short_lines(findings: Findings, test: str) -> list[str]:

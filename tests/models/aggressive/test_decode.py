@@ -267,6 +267,28 @@ def test_an_untrained_drafter_falls_back_and_says_so(caplog):
     assert [one.ids for one in found] == [one.ids for one in greedy(verifier, inputs)]
     assert 2 * decoder.record.fell_back > 30
     assert "drafting was given up" in caplog.text
+    assert "the drafter is untrained" in caplog.text
+
+
+def test_a_text_that_repeats_nothing_is_not_called_an_untrained_drafter(caplog):
+    verifier, drafter = PAIRS[0]
+    decoder = frozen(drafter, verifier)
+    limits = OutputLimits(max_extra_tokens=12)
+    run(decoder, sources(30), AggressiveSearch(drafter="lookup", min_tokens_per_pass=9.0, output_limits=limits))
+    assert "few n-grams of their outputs stand in the text that is looked up" in caplog.text
+    assert "untrained" not in caplog.text
+
+
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+def test_the_first_pass_does_not_count_towards_the_fallback(engine):
+    """Drafting stops after the fourth pass at the earliest, so that outputs of up to four passes never fall back."""
+    verifier, drafter = PAIRS[0]
+    decoder = frozen(drafter, verifier)
+    limits = OutputLimits(max_extra_tokens=12)
+    search = AggressiveSearch(engine=engine, min_tokens_per_pass=99.0, output_limits=limits)
+    found = [(one.steps, one.statistics["fell_back"]) for one in run(decoder, sources(30), search)]
+    assert {fell_back for steps, fell_back in found if steps < 4} <= {False}
+    assert {fell_back for steps, fell_back in found if steps > 4} == {True}
 
 
 def test_an_empty_source_and_an_empty_batch():

@@ -274,6 +274,45 @@ def test_samples_differ_by_seed_and_rank_and_cool_down():
     assert scores == sorted(scores, reverse=True)
 
 
+def two_vertices(first, second):
+    """Return a graph of four vertices, whose inner two are reached with probabilities 0.3 and 0.7 and have the tokens 7 and 8, with
+    the probabilities of 7 that are given."""
+    log = torch.tensor([[0.3, 0.7, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]).log()
+    probabilities = torch.tensor([[1.0, 0.0], [first, 1 - first], [second, 1 - second], [1.0, 0.0]])
+    ids = torch.tensor([[BOS, 0], [7, 8], [7, 8], [EOS, 0]])
+    # Both inner vertices lead to the last one.
+    return GraphTensors(log[None], VertexTokens(probabilities.log()[None], ids[None]), torch.tensor([4]))
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.5, 2.0])
+@pytest.mark.parametrize("conventions", ["paper", "v2"])
+def test_the_temperature_acts_on_pairs_of_vertex_and_token(conventions, temperature):
+    """Frequencies of 4,000 samples against the distribution, which is enumerated."""
+    first, second = 0.6, 0.45
+    graph, rows = two_vertices(first, second), [[8, 9]]
+    search = DagSearch(strategy="sample", n_best=4000, top_p=1.0, candidates=20, conventions=conventions)
+    ranked = search_on_host(graph, dataclasses.replace(search, sampling=Sampling(temperature=temperature)), rows)[0]
+    pairs = {(1, 7): 0.3 * first, (1, 8): 0.3 * (1 - first), (2, 7): 0.7 * second, (2, 8): 0.7 * (1 - second)}
+    if conventions == "paper":
+        total = sum(value ** (1 / temperature) for value in pairs.values())
+        expected = sum(value ** (1 / temperature) for (_, token), value in pairs.items() if token == 7) / total
+    else:
+        links = {1: 0.3 ** (1 / temperature), 2: 0.7 ** (1 / temperature)}
+        expected = (links[1] * first + links[2] * second) / sum(links.values())
+    drawn = sum(one.ids == [7] for one in ranked) / len(ranked)
+    assert drawn == pytest.approx(expected, abs=0.03)
+    assert {tuple(one.ids) for one in ranked} <= {(7,), (8,)}
+
+
+def test_a_probable_token_is_nearly_always_drawn_at_a_low_temperature():
+    graph = two_vertices(0.6, 0.6)
+    search = DagSearch(strategy="sample", n_best=1000, top_p=1.0, sampling=Sampling(temperature=0.05))
+    cold = search_on_host(graph, search, [[8]])[0]
+    assert sum(one.ids == [7] for one in cold) > 980
+    later = search_on_host(graph, dataclasses.replace(search, conventions="v2"), [[8]])[0]
+    assert 520 < sum(one.ids == [7] for one in later) < 680
+
+
 def test_what_cannot_be_done_is_refused():
     one = decoder()
     assert outputs(one, [], DagSearch()) == []

@@ -336,7 +336,7 @@ def test_timings_of_a_machine_under_load_are_marked(load: float, marked: bool) -
     assert ("UNDER LOAD (2.1 processes on 2 processors)" in machine(where)) == marked
 
 
-def test_exact_beams_that_write_too_little_are_told() -> None:
+def test_exact_beams_that_write_too_little_are_reported() -> None:
     scores = {
         "a/greedy": 0.95,
         "a/beam": 0.85,

@@ -213,7 +213,7 @@ class DraftAndVerify {
         ++state.steps;
         state.num_drafted += num_drafted, state.num_accepted += num_accepted;
         if (state.fell_back || rules_.proposals == Proposals::NOTHING) return;
-        ++state.blocks, state.tokens_from_blocks += state.size() - before;
+        if (state.steps > 1) ++state.blocks, state.tokens_from_blocks += state.size() - before;
         if (rules_.adaptive)
             state.width =
                 std::clamp<std::int64_t>(num_accepted == num_drafted ? state.width + 2 : state.width - 1, 1, rules_.width);

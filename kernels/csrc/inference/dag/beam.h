@@ -1,4 +1,4 @@
-// Beam search for the most probable output of a DAG, summed over all its paths (Huang et al. 2022, section 3.4).
+// Beam search for the most probable output of a DAG, summed over all its paths (Huang et al. 2022, section 3.3 and appendix B).
 #pragma once
 
 #include <array>
