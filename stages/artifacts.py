@@ -147,8 +147,8 @@ class Scores(Artifact):
     """Scores of hypotheses.
 
     `scores.json`: metric name -> {score, signature}. Optional: `head_and_tail.json` (`stages.shared.scoring.ngram_metrics`),
-    `by_length.json`, `diversity.json` and `placeholders.json` (`stages.score.breakdown`), `repetition.json`
-    (`stages.score.breakdown`: `tokens` and `words` of hypotheses, `reference_tokens` and `reference_words`).
+    `by_length.json`, `by_source_length.json`, `diversity.json` and `placeholders.json` (`stages.score.breakdown`),
+    `repetition.json` (`stages.score.breakdown`: `tokens` and `words` of hypotheses, `reference_tokens` and `reference_words`).
     """
 
 

@@ -20,6 +20,7 @@ from pipeline.plan.demand import demands, summary
 from pipeline.plan.estimate import estimate as estimated
 from pipeline.plan.estimate import totals
 from pipeline.plan.explain import Explanation, explain
+from pipeline.plan.paper_text import paper_line
 from pipeline.plan.spending import spending
 from pipeline.plan.step import Plan, Step
 from pipeline.run.admission import shortages
@@ -49,6 +50,8 @@ def plan(
         _print_estimate(settings, steps, store, as_json)
     else:
         _print_steps(config, overrides or (), settings, store, lines, as_json)
+    if not as_json and (short := paper_line(settings, steps)):
+        print(short)
     if address is not None:
         _check_cluster(settings, address, [line.step for line in lines if line.verdict == "MISS"])
 

@@ -32,7 +32,7 @@ from pipeline.config.systems import (
     TeacherVocabulary,
     TransformersTeacher,
 )
-from pipeline.config.texts import FORMATS, DistilledText, File, TextConfig, VocabularyFiles, chosen_by
+from pipeline.config.texts import FORMATS, DistilledText, File, TextConfig, VocabularyDictionaries, VocabularyFiles, chosen_by
 from stages.align import AlignConfig
 from stages.corpus import Filters
 from stages.lattice import LatticeConfig
@@ -85,6 +85,8 @@ class Corpus:
     pairs: Annotated[int, Ge(1)] | None = None
     """Number of pairs of the training text, which values `auto` follow from. Empty: it is counted, if there are such values, in
     files on this machine."""
+    paper_pairs: Annotated[int, Ge(1)] | None = None
+    """Number of pairs that the paper of a recipe trained on. `plan` says how many the training text has, if it has fewer."""
     max_source_tokens: Annotated[int, Ge(1)] | None = None
     """Longer sources are truncated to this number of tokens (without EOS) wherever they are read: in training, validation,
     decoding, timing and `translate`. The number of truncated sources is reported. Empty: training leaves out pairs longer than
@@ -245,9 +247,11 @@ class Tracking:
 
 _PINNED = Annotated[Pinned, Tag("<Pinned>")]
 _FROM = chosen_by(**{"from": Pinned})
-_PIECES = Annotated[VocabularyFiles, Tag("<VocabularyFiles>")]
+_PIECES = Annotated[VocabularyFiles, Tag("<VocabularyFiles>")] | Annotated[VocabularyDictionaries, Tag("<VocabularyDictionaries>")]
 _OF_TEACHER = Annotated[TeacherVocabulary, Tag("<TeacherVocabulary>")]
-_VOCABULARY = chosen_by(**{"from": Pinned}, source_pieces=VocabularyFiles, use=TeacherVocabulary)
+_VOCABULARY = chosen_by(
+    **{"from": Pinned, "source_pieces": VocabularyFiles, "source_dictionary": VocabularyDictionaries, "use": TeacherVocabulary}
+)
 _MARIAN = Annotated[MarianTeacher, Tag("<MarianTeacher>")]
 _BART = Annotated[BartTeacher, Tag("<BartTeacher>")]
 _COMMAND = Annotated[CommandTeacher, Tag("<CommandTeacher>")]

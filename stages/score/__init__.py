@@ -48,6 +48,8 @@ class ScoreOptions(ComparisonOptions):
     length_bins: tuple[Annotated[int, Ge(1)], ...] = ()
     """Also compute BLEU by the length of the reference: the largest number of words of each bin, ascending, such as
     `[10, 20, 30]`; one more bin holds longer references. Empty: no bins."""
+    source_length_bins: Annotated[int, Ge(0)] = 0
+    """Also compute BLEU by the length of the source: the number of bins, of equal numbers of sentences."""
     repetition: bool = False
     """Also compute the share of tokens, and of words, that equal the one before them."""
 

@@ -1,4 +1,4 @@
-"""Breakdowns of scores: by the length of references, of several hypotheses for a sentence, and of placeholders."""
+"""Breakdowns of scores: by the length of references and sources, of several hypotheses for a sentence, and of placeholders."""
 
 from __future__ import annotations
 
@@ -34,9 +34,31 @@ def by_length(
         inside[bisect_left(bins, length)].append(row)
     found: list[dict[str, Any]] = []
     for rows, longer_than, up_to in zip(inside, (0, *bins), (*bins, None), strict=True):
-        bleu = score("bleu", [hypotheses[row] for row in rows], [references[row] for row in rows], how)["score"] if rows else None
-        found.append({"longer_than": longer_than, "up_to": up_to, "sentences": len(rows), "bleu": bleu})
+        found.append({"longer_than": longer_than, "up_to": up_to, **_scored(rows, hypotheses, references, how)})
     return {"bins": found}
+
+
+def by_source_length(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], lengths: Sequence[int], count: int, how: Comparison
+) -> dict[str, Any]:
+    """Return BLEU by the length of the source, for `count` bins of equal numbers of sentences (Zhang et al. 2020, figure 3).
+
+    `lengths` are the lengths of the sources in words. Sources of equal length are in the order of the text; the first bins have a
+    sentence more than the last ones if the number of sentences is no multiple of `count`.
+    """
+    ordered, found = sorted(range(len(lengths)), key=lambda row: lengths[row]), []
+    size, longer = divmod(len(ordered), count)
+    for number in range(count):
+        start = number * size + min(number, longer)
+        rows = ordered[start : start + size + (number < longer)]
+        ends = (lengths[rows[0]], lengths[rows[-1]]) if rows else (None, None)
+        found.append({"shortest": ends[0], "longest": ends[1], **_scored(rows, hypotheses, references, how)})
+    return {"bins": found}
+
+
+def _scored(rows: Sequence[int], hypotheses: Sequence[str], references: Sequence[Sequence[str]], how: Comparison) -> dict[str, Any]:
+    bleu = score("bleu", [hypotheses[row] for row in rows], [references[row] for row in rows], how)["score"] if rows else None
+    return {"sentences": len(rows), "bleu": bleu}
 
 
 def diversity(samples: Sequence[Sequence[str]], references: Sequence[Sequence[str]], how: Comparison) -> dict[str, Any]:

@@ -13,11 +13,12 @@ from stages.shared.scoring.ngram_metrics import END_ORDERS, ENDS
 
 def show(artifacts: Artifacts, colours: Colours) -> Part:
     """Return the tables and figures of the optional files of scores, given by test set and entry."""
-    kinds = ("head_and_tail", "by_length", "diversity", "repetition", "placeholders")
+    kinds = ("head_and_tail", "by_length", "by_source_length", "diversity", "repetition", "placeholders")
     found = {kind: read(artifacts, f"{kind}.json") for kind in kinds}
     tables = [
         *end_tables(found["head_and_tail"]),
         *length_tables(found["by_length"]),
+        *source_length_tables(found["by_source_length"]),
         *diversity_tables(found["diversity"]),
         *repetition_tables(found["repetition"]),
         *placeholder_tables(found["placeholders"]),
@@ -55,6 +56,19 @@ def length_tables(by_length: Mapping[str, Mapping[str, Json]]) -> Iterator[Table
             title=f"BLEU by reference length on {test}",
             caption=f"Bins are in words of the first reference. Sentences: {counts}.",
             columns=["system and search", *map(bin_name, bins)],
+            rows=[[entry, *(number(part["bleu"], 2) for part in found["bins"])] for entry, found in entries.items()],
+        )
+
+
+def source_length_tables(by_length: Mapping[str, Mapping[str, Json]]) -> Iterator[Table]:
+    """Yield a table for each test set of `by_source_length.json`, given by test set and entry."""
+    for test, entries in by_length.items():
+        bins = next(iter(entries.values()))["bins"]
+        counts = ", ".join(f"{part['sentences']:,}" for part in bins)
+        yield Table(
+            title=f"BLEU by source length on {test}",
+            caption=f"Bins of equal numbers of sentences, by the words of the source. Sentences: {counts}.",
+            columns=["system and search", *(f"{part['shortest']}-{part['longest']}" for part in bins)],
             rows=[[entry, *(number(part["bleu"], 2) for part in found["bins"])] for entry, found in entries.items()],
         )
 

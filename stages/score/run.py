@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 from stages.context import StepContext
 from stages.score import ScoreConfig, ScoreInputs
-from stages.score.breakdown import best_tokens, by_length, diversity, placeholders_kept, repeated, tokens_of
+from stages.score.breakdown import (
+    best_tokens,
+    by_length,
+    by_source_length,
+    diversity,
+    placeholders_kept,
+    repeated,
+    tokens_of,
+)
 from stages.score.metrics import comparison_for, compute_metrics
 from stages.shared.decoding.sentences import best_in_order, ranked_in_order, read_sentences
 from stages.shared.scoring.metrics import decoded, word_splitter
@@ -15,7 +23,7 @@ from stages.shared.scoring.ngram_metrics import head_and_tail
 
 def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
     """Write `scores.json` (metric name -> {score, signature, ...}), and optionally `head_and_tail.json`, `by_length.json`,
-    `repetition.json`, `diversity.json` and `placeholders.json`.
+    `by_source_length.json`, `repetition.json`, `diversity.json` and `placeholders.json`.
 
     Raises DataError for a tokeniser that is not installed, ArtifactError when hypotheses and text have different sentences, and
     what `comet` raises.
@@ -39,6 +47,10 @@ def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
         context.write_json(
             context.directory / "by_length.json", by_length(hypotheses, references, lengths, config.length_bins, how)
         )
+    if config.source_length_bins:
+        lengths = [len(sentence.source.split()) for sentence in sentences]
+        found = by_source_length(hypotheses, references, lengths, config.source_length_bins, how)
+        context.write_json(context.directory / "by_source_length.json", found)
     if config.repetition:
         words, first = word_splitter(how), [texts[0] for texts in references]
         counts = {

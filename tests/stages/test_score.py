@@ -32,10 +32,13 @@ from stages.workers import Resources
 from tests.stages.steps import context_in
 
 
-def make_text(path: Path, rows: list[tuple[int, list[str]]], source: str = "x") -> Text:
+def make_text(
+    path: Path, rows: list[tuple[int, list[str]]], source: str = "x", sources: list[str] | None = None
+) -> Text:
     ids, references = [id_ for id_, _ in rows], [texts for _, texts in rows]
+    given = sources or [source] * len(ids)
     table = pa.table(
-        {"id": ids, "source": [source] * len(ids), "target": [texts[0] for texts in references], "references": references}
+        {"id": ids, "source": given, "target": [texts[0] for texts in references], "references": references}
     )
     write_shard(shard_path(path, 0), table, context_in(path))
     return Text(path, "text")
@@ -251,6 +254,21 @@ def test_breakdowns_are_written_on_request(tmp_path: Path) -> None:
     STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de"), plain)
     assert {path.name for path in plain.directory.glob("*.json")} == {"scores.json"}
     assert (plain.directory / "scores.json").read_bytes() == (context.directory / "scores.json").read_bytes()
+
+
+def test_bins_of_source_lengths_have_equal_numbers_of_sentences(tmp_path: Path) -> None:
+    """Sorted by length, and in the order of the text among equal lengths; a wrong bin would mix right and wrong hypotheses."""
+    lengths = [3, 1, 2, 3, 1, 9, 3]
+    sources = ["x " * length for length in lengths]
+    text = make_text(tmp_path / "text", [(row, ["das ist ein guter Satz"]) for row in range(7)], sources=sources)
+    right = {1, 4, 2}  # the three shortest
+    rows = [(row, 0, "das ist ein guter Satz" if row in right else "nein") for row in range(7)]
+    context = context_in(tmp_path / "scores")
+    inputs = ScoreInputs(make_hypotheses(tmp_path / "hypotheses", rows), text)
+    STAGE.run(inputs, ScoreConfig(target_language="de", source_length_bins=3), context)
+    bins = json.loads((context.directory / "by_source_length.json").read_text())["bins"]
+    assert [(part["shortest"], part["longest"], part["sentences"]) for part in bins] == [(1, 2, 3), (3, 3, 2), (3, 9, 2)]
+    assert [part["bleu"] for part in bins] == [100.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("search", [DagSearch, StepwiseSearch])

@@ -103,6 +103,22 @@ def test_the_quickstart_config_plans_with_two_files_for_each_text(
         assert f"train:{system}" in planned
 
 
+@pytest.mark.parametrize(("pairs", "said"), [(40, "corpus.train: this is 3 of the paper's 40 pairs\n"), (3, ""), (2, "")])
+def test_plan_says_how_much_of_a_papers_text_there_is(
+    pairs: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = []
+    for text, lines in (("train", "a\nb\nc\n"), ("validation", "d\n"), ("test.test", "e\n")):
+        for side in ("source", "target"):
+            (tmp_path / f"{text}.{side}").write_text(lines)
+            files += ["--set", f"corpus.{text}.{side}={text}.{side}"]
+    assert main(["plan", str(ROOT / "configs/quickstart.yaml"), *files, "--set", f"corpus.paper_pairs={pairs}"]) == 0
+    printed = capsys.readouterr().out
+    assert said in printed
+    assert ("of the paper's" in printed) == bool(said)
+
+
 @pytest.mark.parametrize(
     ("error", "code", "said", "traceback"),
     [

@@ -239,9 +239,10 @@ def test_aspec_has_bpe_joined_test_sets_and_patience_in_epochs() -> None:
     vocabulary: Any = config.vocabulary
     assert vocabulary.model == "bpe"
     assert [str(path).rpartition("/")[2] for path in config.corpus.test["aspec"].source] == ["devtest.ja", "test.ja"]  # type: ignore[arg-type]
-    for system in config.systems.values():
+    for name, system in config.systems.items():
         recipe_of: TrainingConfig = system.training  # type: ignore[union-attr]
-        assert (recipe_of.patience_epochs, recipe_of.patience) == (10, 0)
+        expected = (0, 0) if name == "mask-predict" else (10, 0)  # which has 300,000 updates, table 1
+        assert (recipe_of.patience_epochs, recipe_of.patience, recipe_of.updates) == (*expected, 300_000)
 
 
 def test_automatic_passes_are_the_whole_share_of_a_batch() -> None:
