@@ -89,6 +89,7 @@ docs: $(DEV)            ## write the generated pages again
 	$(BIN)/python -m pipeline.commands.reference
 	$(BIN)/python -m tests.docs.examples
 	$(BIN)/python -m tests.recipes.page
+	$(BIN)/python -m tests.recipes.settings
 
 $(SITE): $(DEV)
 	$(PIP) --group docs

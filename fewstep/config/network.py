@@ -50,9 +50,10 @@ class NetworkConfig:
     dropout: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Probability of dropping a unit of embeddings and residual branches."""
     attention_dropout: Annotated[float, Ge(0), Lt(1)] | None = None
-    """Probability of dropping an attention weight; empty: the same as `dropout`."""
+    """Probability of dropping an attention weight; empty: the same as `dropout`, unlike fairseq, whose default is 0."""
     feed_forward_dropout: Annotated[float, Ge(0), Lt(1)] | None = None
-    """Probability of dropping an inner unit of a feed-forward block; empty: the same as `dropout`."""
+    """Probability of dropping an inner unit of a feed-forward block; empty: the same as `dropout`, unlike fairseq, whose default
+    is 0."""
     norm: Literal["pre", "post"] = "pre"
     """Placement of layer normalisation: before each block, with one more after the last layer, or after each residual sum."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"

@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -17,11 +17,12 @@ import yaml
 from pipeline.commands import reference
 from pipeline.commands.app import COMMANDS, load_command
 from pipeline.commands.app import COMMANDS as NAMES
-from pipeline.config.load import load_config, resolved
+from pipeline.config.load import load_config
 from pipeline.errors import ConfigError
 from tests.architecture import modules
 from tests.docs.examples import places, with_blocks
 from tests.docs.pages import PAGES, ROOT, Block, blocks, name, text
+from tests.recipes.settings import HEADING, METHODS, read_pages, replaced
 
 LOADED: dict[str, Any] = {name: load_command(name) for name in NAMES}
 
@@ -268,46 +269,50 @@ def test_bars_do_not_end_a_cell() -> None:
     assert "| `RUN\\|DIRECTORY` | required |" in SECTIONS["translate"]
 
 
-METHODS = Path(__file__).resolve().parents[2] / "docs/methods"
-HEADING = "### Settings of the paper, the authors' code and the recipe"
-
-TABLED = sorted(path.stem for path in METHODS.glob("*.md") if HEADING in path.read_text(encoding="utf-8"))
-
-DECIDED = {"initial_weights", "label_smoothing", "num_averaged"}
+SETTINGS = read_pages()
+DECIDED = {"initial_weights", "label_smoothing", "num_averaged", "dropout", "attention_dropout", "feed_forward_dropout"}
 """Settings that every recipe states a reason or a source for."""
 
 
-def tables(page: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the config that each table of a page is about, with the recipe's values by key."""
-    for part in (METHODS / f"{page}.md").read_text(encoding="utf-8").split(HEADING)[1:]:
-        link = re.search(r"\]\(\.\./\.\./(configs/papers/[\w./-]+\.yaml)\)", part)
-        assert link is not None
-        lines = part[: part.index("\n#")].splitlines()
-        cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| `")]
-        yield link[1], {row[0].strip("`"): row[3].strip("`") for row in cells}
+def test_every_table_of_settings_is_generated() -> None:
+    """`python -m tests.recipes.settings` writes them."""
+    with_table = {path.stem for path in METHODS.glob("*.md") if HEADING in path.read_text(encoding="utf-8")}
+    assert with_table == set(SETTINGS) == {"aggressive", "dag", "double-token", "interleaved", "lattice"}
+    for method, page in SETTINGS.items():
+        written = (METHODS / f"{method}.md").read_text(encoding="utf-8")
+        assert written == replaced(written, page)
 
 
-def value(config: Any, key: str) -> Any:
-    for part in key.split("."):
-        config = config[part]
-    return config
+@pytest.mark.parametrize("name", SETTINGS)
+def test_each_value_of_a_paper_stands_in_a_phrase_of_its_text(name: str) -> None:
+    """A cell of the first column has a value only if the list of quotations has a short phrase with that value."""
+    for one in SETTINGS[name].settings:
+        if one.paper is not None:
+            assert one.paper.value in one.paper.phrase
+            assert len(one.paper.phrase) <= 120
+            assert re.match(r"(section|appendix|table|figure) \w", one.paper.place)
 
 
-def test_the_methods_of_papers_have_a_table() -> None:
-    assert TABLED == ["aggressive", "dag", "double-token", "interleaved", "lattice"]
+@pytest.mark.parametrize("name", SETTINGS)
+def test_cells_of_the_first_column_are_the_quoted_values(name: str) -> None:
+    """Read from the page, not from the list."""
+    quoted = {one.key: one.paper for one in SETTINGS[name].settings}
+    part = (METHODS / f"{name}.md").read_text(encoding="utf-8").split(HEADING)[1]
+    rows = re.findall(r"^\| `([^`]+)` \| (.*?) \| ", part[: part.index("\n#")], re.MULTILINE)
+    assert [key for key, _ in rows] == list(quoted)
+    assert len(rows) >= 10
+    for key, cell in rows:
+        found = quoted[key]
+        assert cell == ("not stated" if found is None else f"{found.value} ({found.place})")
 
 
-@pytest.mark.parametrize("page", TABLED)
-def test_tables_hold_the_values_of_the_resolved_config(page: str) -> None:
-    for config, stated in tables(page):
-        found: Mapping[str, Any] = resolved(load_config(METHODS.parents[1] / config))
-        assert len(stated) >= 10
-        assert {key: value(found, key) for key in stated} == {key: yaml.safe_load(text) for key, text in stated.items()}
+@pytest.mark.parametrize("name", SETTINGS)
+def test_tables_name_initial_weights_smoothing_averaging_and_dropouts(name: str) -> None:
+    stated = {one.key.rpartition(".")[2] for one in SETTINGS[name].settings}
+    assert stated >= DECIDED - ({"num_averaged"} if name == "aggressive" else set())
 
 
-@pytest.mark.parametrize("page", TABLED)
-def test_tables_name_initial_weights_smoothing_and_averaging(page: str) -> None:
-    for _, stated in tables(page):
-        assert {key.rpartition(".")[2] for key in stated} >= DECIDED - (
-            {"label_smoothing", "num_averaged"} if page == "aggressive" else set()
-        )
+@pytest.mark.parametrize("name", SETTINGS)
+def test_values_without_a_source_have_a_reason(name: str) -> None:
+    for one in SETTINGS[name].settings:
+        assert one.paper or one.code or one.reason or one.key.endswith("initial_weights"), one.key

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import re
+from itertools import takewhile
+from typing import NamedTuple
 
 from pipeline.config.load import load_config
 from pipeline.plan.demand import SUSTAINED_FLOPS, demands
@@ -34,6 +36,8 @@ A recipe names its text, the settings of its method, its systems and a cluster, 
 - `configs/cluster` holds clusters. The GPUs of a recipe are those of its paper. To train on others, write a file that extends both:
   `base: [configs/papers/wmt14-en-de-dag.yaml, configs/cluster/one-gpu.yaml]`, with paths relative to that file. Batches stay the
   same; weights differ by the random numbers of dropout ([shares](cluster.md#trainings-with-fewer-or-more-workers)).
+- The column *missing* names the rows and figures of the paper that a recipe lacks, and other ways in which it falls short of it.
+  Every recipe states it in its first lines. [Conventions](conventions.md) lists where papers, authors' code and recipes differ.
 - Recipes on one text share its artifacts and their teacher, as long as they share a store.
 
 ## Trainings and GPU-hours
@@ -67,7 +71,8 @@ def page() -> str:
     parts = [INTRODUCTION.format(example=example, tflops=SUSTAINED_FLOPS / 1e12)]
     for method, title in METHODS.items():
         rows = [_row(name, results.get(name)) for name in RECIPES if _method(name) == method]
-        head = ["| recipe | results of the paper | trainings | updates | GPU-hours | twin |", "|---|---|--:|--:|--:|---|"]
+        columns = "| recipe | results of the paper | missing | trainings | updates | GPU-hours | twin |"
+        head = [columns, "|---|---|---|--:|--:|--:|---|"]
         parts.append("\n".join([f"## {title}\n", *head, *rows, ""]))
     return "\n".join(parts)
 
@@ -79,15 +84,30 @@ def _method(name: str) -> str:
 def _row(name: str, result: dict[str, float] | None) -> str:
     found = demands(load_config(PAPERS / f"{name}.yaml"))
     twin = "" if result is None else f"{result['steps']} steps, {result['seconds']:.0f} s"
-    path = PAPERS / f"{name}.yaml"
+    comment = header(name)
     link, updates = f"[{name}](../../configs/papers/{name}.yaml)", sum(one.updates for one in found)
     hours = sum(one.gpu_hours for one in found)
-    return f"| {link} | {_title(path)} | {len(found)} | {updates:,} | {_rounded(hours)} | {twin} |"
+    return f"| {link} | {comment.title} | {comment.missing} | {len(found)} | {updates:,} | {_rounded(hours)} | {twin} |"
 
 
-def _title(path: Path) -> str:
-    """Return the first comment of a recipe: its paper and tables, on one line."""
-    return path.read_text(encoding="utf-8").splitlines()[1].removeprefix("# ")
+class Header(NamedTuple):
+    """What the comment at the head of a recipe says."""
+
+    title: str
+    """Its paper and tables: the first sentence."""
+    missing: str
+    """The rows of these that it lacks, from `Missing:` to the end."""
+
+
+def header(name: str) -> Header:
+    """Return the header of a recipe. Raises ValueError if it does not say what is missing."""
+    lines = (PAPERS / f"{name}.yaml").read_text(encoding="utf-8").splitlines()[1:]
+    comment = " ".join(line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines))
+    text, found, missing = comment.partition(" Missing: ")
+    if not found:
+        raise ValueError(f"{name}.yaml: expected a comment `# Missing: ...` after the first lines")
+    # The end of a sentence, but not of an abbreviation such as `et al.`.
+    return Header(re.split(r"(?<=\)\.)\s|(?<=\w{3}\.)\s", text)[0], missing)
 
 
 def _rounded(hours: float) -> str:

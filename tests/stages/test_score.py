@@ -32,14 +32,10 @@ from stages.workers import Resources
 from tests.stages.steps import context_in
 
 
-def make_text(
-    path: Path, rows: list[tuple[int, list[str]]], source: str = "x", sources: list[str] | None = None
-) -> Text:
+def make_text(path: Path, rows: list[tuple[int, list[str]]], source: str = "x", sources: list[str] | None = None) -> Text:
     ids, references = [id_ for id_, _ in rows], [texts for _, texts in rows]
     given = sources or [source] * len(ids)
-    table = pa.table(
-        {"id": ids, "source": given, "target": [texts[0] for texts in references], "references": references}
-    )
+    table = pa.table({"id": ids, "source": given, "target": [texts[0] for texts in references], "references": references})
     write_shard(shard_path(path, 0), table, context_in(path))
     return Text(path, "text")
 
