@@ -63,10 +63,10 @@ def with_fallback(config: VocabularyConfig) -> VocabularyConfig:
 
 def _check_dictionaries(files: PieceFiles, text: Text) -> None:
     """Raise DataError for a token of the text that its dictionary lacks."""
-    for side, symbols in dictionaries(files).items():
+    for side, tokens in dictionaries(files).items():
         file = (files.target_dictionary if side == "target" else None) or files.source_dictionary
         assert file is not None
-        check_covered(str(file.path / file.member), symbols, _lines(text.path, (side,), sum(row_counts(text.path))), side)
+        check_covered(str(file.path / file.member), tokens, _lines(text.path, (side,), sum(row_counts(text.path))), side)
 
 
 def _trained(text: Text, config: VocabularyConfig) -> dict[str, bytes]:
