@@ -331,3 +331,12 @@ def test_a_header_of_millions_of_tensors_is_refused(directory: Path) -> None:
     path.write_bytes((17 << 20).to_bytes(8, "little") + content[8:])
     with pytest.raises(BundleError, match="expected a header of at most 16,777,216 bytes, got 17,825,792"):
         fewstep.load(directory, verify=False)
+
+
+def test_a_drafter_whose_search_does_not_fit_its_network_is_refused(systems: dict[str, Path], tmp_path: Path) -> None:
+    directory = shutil.copytree(systems["aggressive"], tmp_path / "pair")
+    description = json.loads((directory / "drafter" / "system.json").read_text())
+    searches = description["searches"]
+    edit(directory / "drafter" / "system.json", searches=searches | {description["search"]: {"ngram_weight": 0.5}})
+    with pytest.raises(BundleError, match=r"drafter: its search is not valid for it: .*ngram_weight"):
+        fewstep.load(directory, verify=False)

@@ -154,6 +154,8 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig) 
     if any(part.startswith(f"{DRAFTER}/") for part in description["parts"]):
         check_vocabularies(directory, directory / DRAFTER, "the draft system")
         other = load_system(directory / DRAFTER, verify=False)  # compared already, as parts of this system
+        if problem := next(iter(other.problems(other.search)), None):
+            raise BundleError(f"{directory / DRAFTER}: its search is not valid for it: {problem}; copy the directory again")
         draft_system = (other.decoder, other.search)
     lexicon = load_lexicon(directory, description, sizes)
     precision = cast(AggressiveSearch, search).verifier_precision
