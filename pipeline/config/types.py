@@ -10,7 +10,12 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 def keys(kind: Any) -> dict[str, str]:
     """Return the field of a dataclass for each key in a file; empty for any other type."""
-    return _keys(kind) if is_dataclass(kind) else {}
+    return _keys(kind) if _has_fields(kind) else {}
+
+
+def _has_fields(kind: Any) -> bool:
+    """Say whether a type is a dataclass; unlike `is_dataclass`, without narrowing to a protocol that cannot be hashed."""
+    return is_dataclass(kind)
 
 
 @cache
@@ -46,7 +51,7 @@ def members(kind: Any) -> list[Any]:
 def inside(kind: Any, part: str | int) -> list[Any]:
     """Return the types of the value at a key or index of a value of type `kind`."""
     bare = strip(kind)
-    if is_dataclass(bare):
+    if _has_fields(bare):
         name = keys(bare).get(str(part))
         return members(_hints(bare)[name]) if name else []
     if get_origin(bare) in (dict, tuple):

@@ -54,7 +54,7 @@ def _few(names: Iterator[str]) -> list[str]:
 
 @contextmanager
 def _zip(path: Path) -> Iterator[zipfile.ZipFile]:
-    with _Bounded(path, "rb") as file, zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
+    with _Bounded(path, "rb") as file, zipfile.ZipFile(file) as archive:
         yield archive
 
 
