@@ -1,6 +1,6 @@
 // Fuzzer of the n-gram counts of a part of a text: what is accepted becomes a model.
-#include "csrc/ops/ngram/table.h"
 #include "csrc/ops/ngram/estimate.h"
+#include "csrc/ops/ngram/table.h"
 #include "input.h"
 
 using namespace fewstep;

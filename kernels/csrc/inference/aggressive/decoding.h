@@ -48,7 +48,8 @@ struct DraftRules {
     std::size_t top_k = 1;         // beta: a drafted token is accepted if its log-probability is at least that of the beta-th best
     float max_logprob_gap = 0.0F;  // tau: and at most this far below the best
     bool require_top1_eos = true;  // a drafted eos is accepted only if it is the best token
-    // Mean tokens per block, after MIN_TRIAL_BLOCKS blocks, below which drafting stops. The first block of a sentence does not count.
+    // Mean tokens per block, after MIN_TRIAL_BLOCKS blocks, below which drafting stops. The first block of a sentence does not
+    // count.
     double min_tokens_per_pass = 0.0;
     std::int64_t bos = 1;
     ShortlistOptions verifier_shortlist = {};  // candidates of the verifier
