@@ -91,7 +91,7 @@ def _row(name: str, result: dict[str, float] | None) -> str:
 
 
 class Header(NamedTuple):
-    """What the comment at the head of a recipe says."""
+    """The statements of the comment at the head of a recipe."""
 
     title: str
     """Its paper and tables: the first sentence."""

@@ -10,7 +10,7 @@ EOS = 2
 Step = Callable[[tuple[int, ...]], Sequence[Mapping[int, float]]]
 """The log-probability of each token in each slot of the step after a prefix."""
 Penalty = Callable[[int], float]
-"""The divisor of the log-probability of so many slots."""
+"""The divisor of the log-probability of an output, from its number of slots."""
 
 
 def first(table: Mapping[int, float], count: int) -> list[tuple[int, float]]:
