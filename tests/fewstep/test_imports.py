@@ -31,11 +31,16 @@ ALLOWED = {"fewstep", "fewstep_native", "numpy", "sentencepiece", "sentencex", "
 
 
 SERVER = "fewstep.serve"
-LIBRARIES = {"fastapi", "h11", "prometheus_client", "pydantic", "uvicorn"}
+LIBRARIES = {"fastapi", "h11", "prometheus_client", "pydantic", "starlette", "uvicorn"}
 """Top-level packages that the server may import in addition."""
 ON_RAY = "fewstep.serve.on_ray"
-BYTE_PIECES = "fewstep.byte_pieces"
-"""The one module that may import tokenizers."""
+EXTRAS = {
+    ON_RAY: {"ray", "grpc"},
+    "fewstep.byte_pieces": {"tokenizers"},
+    "fewstep.documents.markdown": {"markdown_it"},
+    "fewstep.text.identify": {"py3langid"},
+}
+"""Top-level packages that one module alone may import, when it is used."""
 
 
 def of_server(name: str) -> bool:
@@ -46,8 +51,7 @@ def test_the_runtime_imports_nothing_else() -> None:
     known = modules(ROOT, ("fewstep",))
     assert known
     for name, module in known.items():
-        allowed = ALLOWED | (LIBRARIES if of_server(name) else set()) | ({"ray", "grpc"} if name == ON_RAY else set())
-        allowed |= {"tokenizers"} if name == BYTE_PIECES else set()
+        allowed = ALLOWED | (LIBRARIES if of_server(name) else set()) | EXTRAS.get(name, set())
         imported = {entry.name.split(".")[0] for entry in module.imports}
         assert imported - set(sys.stdlib_module_names) <= allowed, name
 

@@ -44,6 +44,7 @@ class Knows:
     reach: int
     max_source_tokens: int = 100
     max_target_tokens: int = 100
+    masks: tuple[str, ...] = ()
 
     @property
     def source_pieces(self) -> Words:

@@ -36,6 +36,7 @@ class Fake:
 
     max_source_tokens: int = 8
     max_target_tokens: int = 7
+    masks: tuple[str, ...] = ()
     calls: list[int] = field(default_factory=list)
     loads: int = 0
     dies_after: int = 10**9

@@ -44,7 +44,7 @@ class Shortening:
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return [[ord(word) for word in line.split()] for line in lines]
 
-    def decode_ids(self, ids: Sequence[Sequence[int]]) -> list[str]:
+    def decode_ids(self, ids: Sequence[Sequence[int]], lines: Sequence[str]) -> list[str]:
         return [" ".join(chr(id_) for id_ in row) for row in ids]
 
     def prepare(self, sources: Sequence[Sequence[int]], search: Any, threads: int | None = None) -> list[list[int]]:

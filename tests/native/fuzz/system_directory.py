@@ -25,8 +25,6 @@ from tests.fuzzing.systems import use
 MAX_FILES, MAX_NAME = 12, 60
 PLACE = Path(os.environ.get("FUZZED_DIRECTORY", tempfile.gettempdir())) / f"system-{os.getpid()}"
 
-logging.disable(logging.WARNING)
-
 
 def packed(directory: Path) -> bytes:
     """Return a directory as an input. Weights stand first, where mutations of the whole reach their header."""
@@ -50,6 +48,7 @@ def unpacked(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 def trial(data: bytes) -> None:
     """Load and use the system of an input, or see it refused. Raises whatever is neither."""
+    logging.disable(logging.WARNING)  # here, since tests import this module into their own process
     shutil.rmtree(PLACE, ignore_errors=True)
     PLACE.mkdir(parents=True)
     for name, content in itertools.islice(unpacked(data), MAX_FILES):

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.stages.shared.text.test_hostile_archives import sparse_tar
 
 from tests.pipeline.tiny_run import ROOT
 from tests.stages.corpus.test_hostile_parquet import nested
+from tests.stages.shared.test_hostile_archives import sparse_tar
 
 MEMORY, SECONDS = 1 << 30, 20
 CORPUS = "corpus: {{train: {train}, validation: {{embedded: 10}}, test: {{t: {{embedded: 10}}}}}}\nsystems: {{a: {{}}}}\n"

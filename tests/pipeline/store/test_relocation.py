@@ -54,7 +54,8 @@ def published(store: Path) -> dict[str, bytes]:
     for model in client.search_logged_models([e.experiment_id for e in experiments]):
         assert model.artifact_location == f"{place}/models/{model.model_id}/artifacts"
         files = contents(store / "mlflow-artifacts" / "models" / model.model_id / "artifacts")
-        found |= {f"model/{model.name}/{name}": b"" if name == "MLmodel" else files[name] for name in files}  # it holds the time
+        key = f"model/{model.name}/{model.tags.get('fewstep.search')}"
+        found |= {f"{key}/{name}": b"" if name == "MLmodel" else files[name] for name in files}  # it holds the time
     for version in client.search_model_versions():
         assert version.source.startswith(f"{place}/models/")
     return found
