@@ -40,7 +40,7 @@ from stages.shared.target_filters import TargetFilters
 from stages.system import SystemConfig
 from stages.train import TrainConfig
 from stages.tune import TuneConfig
-from stages.vocabulary import VocabularyConfig
+from stages.vocabulary import VocabularyOptions
 
 
 def corpus_config(config: RunConfig, part: str, text: TextConfig, filters: Filters | None = None) -> CorpusConfig:
@@ -60,7 +60,7 @@ def corpus_config(config: RunConfig, part: str, text: TextConfig, filters: Filte
 def is_split(config: RunConfig) -> bool:
     """Return whether the text of a run is split into tokens already, which its vocabulary says."""
     vocabulary = config.vocabulary
-    if isinstance(vocabulary, VocabularyConfig):
+    if isinstance(vocabulary, VocabularyOptions):
         return vocabulary.model == "word"
     return isinstance(vocabulary, VocabularyDictionaries)
 
