@@ -86,9 +86,18 @@ class Watched:
         events = Run(self.run_directory()).events()
         return [e for e in events if e["event"] in kinds] if kinds else events
 
+    def planned(self) -> list[dict[str, Any]]:
+        """Return the entries of the steps that the run was asked for, in order: with `--until` a part of its plan."""
+        plan = json.loads((self.run_directory() / "run.json").read_text())["plan"]
+        until = self.events("run_started", "run_taken_over")[-1].get("until")
+        wanted = {entry["step"] for entry in plan if until in (None, entry["step"], entry["stage"])}
+        for entry in reversed(plan):
+            wanted.update(entry["inputs"] if entry["step"] in wanted else ())
+        return [entry for entry in plan if entry["step"] in wanted]
+
     def begin_with(self, done: "Watched", before: str) -> None:
         """Copy the artifacts that precede this step from another run into the store, which is still empty."""
-        for entry in json.loads((done.run_directory() / "run.json").read_text())["plan"]:
+        for entry in done.planned():
             if entry["step"] == before:
                 return
             artifact = Path(entry["stage"]) / entry["fingerprint"]
@@ -114,8 +123,7 @@ class Watched:
 
     def manifests(self) -> dict[str, dict[str, Any]]:
         """Return the manifest of every artifact of the run, by step."""
-        spec = json.loads((self.run_directory() / "run.json").read_text())
-        paths = {entry["step"]: self.store / entry["stage"] / entry["fingerprint"] / "manifest.json" for entry in spec["plan"]}
+        paths = {e["step"]: self.store / e["stage"] / e["fingerprint"] / "manifest.json" for e in self.planned()}
         return {step: json.loads(path.read_text()) for step, path in paths.items()}
 
     def files(self) -> dict[str, Any]:
