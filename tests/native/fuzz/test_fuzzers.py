@@ -21,7 +21,7 @@ RUNS = [10_000, pytest.param(2_000_000, marks=pytest.mark.exhaustive)]
 """Inputs for each fuzzer."""
 
 BASE = ["csrc/base/files.cc", "csrc/base/sha256.cc"]
-ALIGN = [f"csrc/ops/align/{name}.cc" for name in ("bitext", "diagonal", "dictionary", "fast_align", "model", "prior", "support")]
+ALIGN = [f"csrc/ops/align/{name}.cc" for name in ("bitext", "diagonal", "fast_align", "model", "prior", "support")]
 SOURCES = {
     "counts": ["csrc/ops/candidates/counts.cc", "csrc/ops/candidates/merge.cc", "csrc/inference/candidates/tables.cc"],
     "tables": ["csrc/inference/candidates/tables.cc", "csrc/inference/candidates/lookup.cc"],
