@@ -53,7 +53,7 @@ class Stage(Generic[I, C, O]):
     reads_records: bool = False
     """True if the stage reads records of its inputs, which are no part of their content."""
     product: bool = False
-    """True if the artifact is a product of a run: it is made again if it is missing, even if no later step needs it."""
+    """True if the artifact is a product of a run: it is recomputed if it is missing, even if no later step needs it."""
 
     @property
     def module(self) -> str:

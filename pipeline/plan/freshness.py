@@ -1,4 +1,4 @@
-"""Whether artifacts are still those of their inputs, which `run --force` may have made again with other content.
+"""Whether artifacts are still those of their inputs, which `run --force` may have recomputed with other content.
 
 A fingerprint names the inputs of a step by their own fingerprints, not by their bytes. A manifest therefore also states the content
 of each input artifact that was read. An artifact is stale if an input that is in the store has other content now.
@@ -28,7 +28,7 @@ def input_manifests(step: Step, store: Store) -> dict[str, Manifest]:
 def contents(step: Step, store: Store) -> dict[str, str]:
     """Return what a manifest of the step states about the content of its input artifacts.
 
-    For a stage that reads records, an input that was made again has new content in any case. Raises ArtifactError.
+    For a stage that reads records, an input that was recomputed has new content in any case. Raises ArtifactError.
     """
     found = input_manifests(step, store)
     by_attempt = {name for name, manifest in found.items() if step.stage.reads_records and manifest.replaces}

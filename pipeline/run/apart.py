@@ -93,7 +93,7 @@ def _run(attempt: StepAttempt, mirror: Mirror, store: Store) -> None:
     directory = attempt.step.directory
     for name, artifact in artifacts(attempt.step.inputs):
         if contents(attempt.step, store).get(name, "") != attempt.contents.get(name, "") and store.manifest(artifact.path):
-            discard(artifact.path, store.host)  # of before it was made again
+            discard(artifact.path, store.host)  # of before it was recomputed
         if store.manifest(artifact.path) is None and not mirror.pull(artifact.path):
             raise ArtifactError(f"{attempt.step.name}: input {name}: expected {artifact.path.name} in the mirror, got nothing")
     lease = step_lease(directory, attempt.id, LEASE_SECONDS, store.host)

@@ -91,7 +91,7 @@ def run_attempt(attempt: StepAttempt, workers: Workers) -> None:
             context = _context(attempt, store, partial, workers, rebuilt)
             attempt.step.stage.run(attempt.step.inputs, attempt.step.config, context)
             if contents(attempt.step, store) != read:
-                raise TransientError(f"{attempt.step.name}: an input was made again (run --force) while it was read")
+                raise TransientError(f"{attempt.step.name}: an input was recomputed (run --force) while it was read")
             for _, file in external_files(attempt.step.inputs):
                 store.check_unchanged(file)
             levels = recorded_isa_levels(partial / ISA)

@@ -48,7 +48,7 @@ class Driver:
         forced: Collection[str] = (),
     ) -> None:
         """`todo`: the steps to execute, in order. `id` identifies the driver in leases and attempts. `refused`: steps that fail
-        because their copies in the mirror are damaged, with the errors. `forced`: steps to make again."""
+        because their copies in the mirror are damaged, with the errors. `forced`: steps to rerun."""
         self.id, self.record = id, record
         self.failed: dict[str, FewstepError] = {}
         self.done: list[str] = []
@@ -59,9 +59,9 @@ class Driver:
         self._refused = dict(refused or {})
         earlier = {step.name: found for step in todo if (found := store.manifest(step.directory)) is not None}
         self._forced = {name: earlier[name].attempt if name in earlier else None for name in forced}
-        """The attempts whose artifacts are to be made again, by step."""
+        """The attempts whose artifacts are to be recomputed, by step."""
         self._doubtful = set(earlier)
-        """Steps with an artifact that have not been decided: those before them are made again, or it is forced."""
+        """Steps with an artifact that have not been decided: those before them are rerun, or it is forced."""
         self._running: dict[str, StepAttempt] = {}
         self._started: dict[str, float] = {}
         self._tries: dict[str, int] = {}
@@ -235,7 +235,7 @@ class Driver:
         self._record.write_event("step_waiting", step=step.name, error=reason)
 
     def _finished(self, step: Step) -> Manifest | None:
-        """Return the manifest of a step's artifact unless it has to be made, or made again. Raises ArtifactError."""
+        """Return the manifest of a step's artifact unless the step has to be run, or rerun. Raises ArtifactError."""
         found = self._store.manifest(step.directory)
         if found is None or found.attempt == self._forced.get(step.name) or changed_inputs(step, found, self._store):
             return None

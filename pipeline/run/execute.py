@@ -46,7 +46,7 @@ def required(plan: Plan, store: Store, refused: Container[str] = (), forced: Col
     """Return the steps to execute and the steps found in the store.
 
     A missing step is executed if it is a product or a step to execute needs it, a forced step in any case. Steps that depend on
-    steps that are made again are among them: the driver decides about these by the new content. The inputs of `refused` steps,
+    steps that are rerun are among them: the driver decides about these by the new content. The inputs of `refused` steps,
     which will fail, are not made for them. Raises ArtifactError for an altered artifact.
     """
     hits = {name for name, state in survey(plan, store, forced).items() if state == "hit"}

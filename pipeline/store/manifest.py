@@ -48,7 +48,7 @@ class Manifest:
     replaces: list[str] = field(default_factory=list)
     """Attempts whose artifacts under this fingerprint it replaced."""
     rebuilt: bool = False
-    """Whether it, or anything that it was made from, was made again: what caches hold under its fingerprint may be of earlier
+    """Whether it, or anything that it was made from, was recomputed: what caches hold under its fingerprint may be of earlier
     content."""
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from pipeline.store.attempts import partial_directories, partial_directory
 from pipeline.store.files import read_json
@@ -104,7 +104,7 @@ def _numbers(prefix: str, value: object) -> Iterator[tuple[str, float]]:
         for key, item in value.items():
             yield from _numbers(f"{prefix}/{key}" if prefix else str(key), item)
     elif _is_number(value):
-        yield prefix, float(value)  # type: ignore[arg-type]
+        yield prefix, float(value)
 
 
 def figures_of(directory: Path) -> list[Path]:
@@ -115,10 +115,10 @@ def figures_of(directory: Path) -> list[Path]:
 
 def is_amount(value: object) -> bool:
     """Return whether a value is a number with which times and amounts can be computed: finite, and exact as a float."""
-    return _is_number(value) and abs(value) <= MAX_AMOUNT  # type: ignore[arg-type]
+    return _is_number(value) and abs(value) <= MAX_AMOUNT
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     """Return whether a value is a number that a float can be."""
     return (
         isinstance(value, (int, float))

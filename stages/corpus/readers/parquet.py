@@ -47,7 +47,7 @@ class Parquet:
 
     def unpack(self, file: ExternalFile, target: Path, languages: Languages, context: Context) -> None:
         """Raise an error, since no file is packed."""
-        raise NotImplementedError
+        raise NotImplementedError("Parquet files are read as they are, and never unpacked")
 
     def line(self, file: IndexedFile, row: int) -> int:
         """Return the number of a row, from 1."""

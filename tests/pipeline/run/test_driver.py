@@ -193,7 +193,7 @@ def test_a_step_that_no_machine_can_run_fails_before_any_step_starts(store: Stor
 
 
 def test_a_step_that_may_be_kept_is_not_asked_for_its_machines(store: Store) -> None:
-    """The step before it is made again, with equal content, on a cluster without the GPUs that it once took."""
+    """The step before it is rerun, with equal content, on a cluster without the GPUs that it once took."""
     builder = Builder(store.root)
     a = builder.add(STAGE, "a", ToyInputs(), ToyConfig("a"))
     builder.add(replace(STAGE, name="train"), "b", ToyInputs((a,)), ToyConfig("b"))

@@ -1,4 +1,4 @@
-"""Steps that are made again, and the steps that depend on them."""
+"""Steps that are rerun, and the steps that depend on them."""
 
 import os
 import threading
@@ -184,7 +184,7 @@ def test_a_reader_of_an_artifact_that_is_replaced_meanwhile_begins_again(made: S
     assert (report.failed, CALLS) == ({}, ["b", "a", "b"])
     assert text(plan, "toy:b") == "Ab"
     (retried,) = [event["error"] for event in report.run.events() if event["event"] == "step_retried"]
-    assert retried == "toy:b: an input was made again (run --force) while it was read"
+    assert retried == "toy:b: an input was recomputed (run --force) while it was read"
 
 
 def test_two_drivers_that_force_a_step_make_it_once_more(made: Store) -> None:
