@@ -196,6 +196,7 @@ class Worker:
             self.saved = time.monotonic()
             self.meter.resume()
         if stop and not done:
+            any_worker(self.training_worker, [stop])  # waits for the first worker's files: Ray ends all workers when one has failed
             raise TransientError(
                 f"asked to stop: the state of the training after update {update} is saved; a rerun continues there"
             )

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -123,12 +124,15 @@ def work_as_one_of_two(root, rank):
         Text(place / "held-out", "held-out"),
         Vocabulary(place / "vocabulary", "vocabulary"),
     )
+    save = checkpoint.save
+    checkpoint.save = lambda *args: (time.sleep(0.5), save(*args))  # a slow disk: nobody may end before the files are whole
     for attempt, after in (("a1", 8), ("a2", 0)):
         context = context_in(root / "run", Stopping, attempt=attempt, after=after, workers=Pair(rank, root / f"store-{attempt}"))
         try:
             train.STAGE.run(given, config_of(network=replace(NETWORK, dropout=0.0)), context)
         except TransientError:
             assert after == 8
+            assert (root / "run" / "checkpoints" / "8").is_dir()
 
 
 @pytest.mark.slow
