@@ -102,7 +102,7 @@ def utf8_name(path: Path) -> Iterator[str]:
 
 
 def use_utf8() -> None:
-    """Start this program again in Python's UTF-8 mode (PEP 540) unless names of files are UTF-8 already.
+    """Start this process again in Python's UTF-8 mode (PEP 540) unless names of files are UTF-8 already.
 
     Configs and the records of a store are UTF-8, also the names in them, while a locale such as Latin-1 would read and write the
     names of files in its own encoding: one command could not find the files that another one has named.

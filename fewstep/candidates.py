@@ -11,7 +11,7 @@ or, if most (x, offset) occur rarely, smoothed as in MacKay and Peto (1995) with
 
 The candidates of slot t of a new source x are the pieces y with the largest  sum over s of P(y | x_s, s - t) P(s | S, t).
 
-`kernels.candidates` counts the tables; `kernels.reference.candidates` is the slow twin.
+`kernels.candidates` counts the tables; `kernels.reference.candidates` is the slow reference.
 """
 
 from __future__ import annotations

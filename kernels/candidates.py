@@ -1,7 +1,7 @@
 """Counting of candidate tables (Deng and Rush 2021) from linked sentence pairs; `fewstep.candidates` looks them up.
 
 Shards are counted independently (`count_candidates`); their counts are merged into one table (`merge_candidates`), whose bytes do
-not depend on the distribution of pairs over shards. `kernels.reference.candidates` is the slow twin.
+not depend on the distribution of pairs over shards. `kernels.reference.candidates` is the slow reference.
 """
 
 from __future__ import annotations

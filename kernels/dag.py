@@ -20,7 +20,7 @@ not fit together. Results do not depend on `threads` (None: as many as torch use
 
 Tensors on a GPU are processed there, in their own type (`kernels.gpu.dag`, which needs triton).
 
-`kernels.reference.dag` is the slow twin.
+`kernels.reference.dag` is the slow reference.
 """
 
 from __future__ import annotations

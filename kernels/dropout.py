@@ -4,7 +4,7 @@ For x [N] float32 or bfloat16 and a probability p, y_i = x_i / (1 - p) with prob
 and i. The gradient with respect to x is the same function of the gradient with respect to y. Results do not depend on `threads`
 (None: as many as torch uses) and on the processor.
 
-`kernels.reference.training` is the slow twin.
+`kernels.reference.training` is the slow reference.
 """
 
 from __future__ import annotations

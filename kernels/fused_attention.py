@@ -10,7 +10,7 @@ head, query and key; the gradients need the same probability and seed.
 Products and sums are float32. A query that sees no key gives zeros. Results do not depend on `threads` (None: as many as torch
 uses). Raises TypeError and ValueError for tensors that do not fit together.
 
-`kernels.reference.training` is the slow twin.
+`kernels.reference.training` is the slow reference.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Exact search of lattices given as tensors, on a CPU or a GPU. `fewstep.search.lattice` describes the arguments and the results.
 
 Results have the type of the arguments, numpy or torch. Tensors on a GPU are searched there (`lattice_viterbi` only,
-`kernels.gpu.lattice`, which needs triton). `kernels.reference.lattice` is the slow twin.
+`kernels.gpu.lattice`, which needs triton). `kernels.reference.lattice` is the slow reference.
 """
 
 from __future__ import annotations

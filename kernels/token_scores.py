@@ -9,7 +9,7 @@ Logits are float32 or bfloat16; sums and results are float32. Exponentials are w
 depend on `threads` (None: as many as torch uses). Raises TypeError and ValueError for tensors that do not fit together.
 
 Tensors on a GPU are processed there (`kernels.gpu.token_scores`, which needs triton); `threads` applies to the CPU.
-`kernels.reference.training` is the slow twin.
+`kernels.reference.training` is the slow reference.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The program `python -m pipeline`, installed as `fewstep`.
+"""The command line: `python -m pipeline`, installed as `fewstep`.
 
 It ends with 0, 1 (something failed), 2 (the user has to change something) or 130 (interrupted).
 """

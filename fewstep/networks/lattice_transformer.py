@@ -6,7 +6,7 @@ and only the K x K pairs of adjacent candidates are scored.
 
     start[k] = log P(X_0[k] | BOS)      edges[p,i,j] = log P(X_{p+1}[j] | X_p[i])      exits[p,i] = log P(EOS | X_p[i])
 
-`kernels.reference.lattice_transformer` is the slow twin and spells the network out.
+`kernels.reference.lattice_transformer` is the slow reference and spells the network out.
 """
 
 from __future__ import annotations

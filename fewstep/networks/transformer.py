@@ -17,7 +17,7 @@ from fewstep.shortlist import native_arguments as lexicon_arguments
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
 
-__all__ = ["Search", "SlotRules", "Transformer"]
+__all__ = ["BoundSearch", "SlotRules", "Transformer"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class SlotRules:
     """With a shortlist, also among this many translations of each source token."""
 
 
-Search = Callable[["I64", "I64", "I64", int], list[Outcome]]
+BoundSearch = Callable[["I64", "I64", "I64", int], list[Outcome]]
 """A search of sources [B,S], lengths [B], limits [B] and a number of threads, with one outcome per source."""
 
 
@@ -118,7 +118,7 @@ class Transformer:
         rules: SlotRules,
         others: Sequence[Transformer] = (),
         joint: JointStep = INDEPENDENT_SLOTS,
-    ) -> Search:
+    ) -> BoundSearch:
         """Return `greedy` with its keyword arguments bound, for repeated calls: converting them takes time."""
         search = partial(
             self._native.greedy,
@@ -143,7 +143,7 @@ class Transformer:
         errors."""
         return self.beam_call(options=options, rules=rules, others=others)(sources, lengths, limits, threads)
 
-    def beam_call(self, *, options: BeamOptions, rules: SlotRules, others: Sequence[Transformer] = ()) -> Search:
+    def beam_call(self, *, options: BeamOptions, rules: SlotRules, others: Sequence[Transformer] = ()) -> BoundSearch:
         """Return `beam_search` with its keyword arguments bound, for repeated calls."""
         search = partial(
             self._native.beam_search,

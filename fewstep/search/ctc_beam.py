@@ -3,7 +3,7 @@
 A slot writes a token or a blank; a text is written by all sequences of slots that become it when equal neighbours are merged and
 then blanks are removed. Letters: B sentences, T slots, C candidates. Logarithms are natural.
 
-`kernels.reference.ctc` is the slow twin.
+`kernels.reference.ctc` is the slow reference.
 """
 
 from __future__ import annotations

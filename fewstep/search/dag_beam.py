@@ -2,7 +2,7 @@
 
 Vertex 0 and vertex graph_length - 1 are the ends of every path. Each vertex emits one token; those of vertex 0 (BOS) and of the
 last one (EOS) are not part of an output. A candidate of a vertex is a pair of a next vertex and the token emitted there; its score
-is the natural logarithm of their joint probability, transition times token. `kernels.reference.dag_search` has the slow twins.
+is the natural logarithm of their joint probability, transition times token. `kernels.reference.dag_search` has the slow references.
 
 Letters: B sentences, L vertices, C candidates. Arrays are contiguous, from numpy or from torch on the CPU.
 """

@@ -15,7 +15,7 @@ in float32 or float64, all of one type, in which they are summed. Minus infinity
 a sentence's longest path are not read. Raises TypeError and ValueError for arrays of other types or shapes and for a window of
 lengths outside the lattice. Results do not depend on `threads`.
 
-`kernels.reference.lattice` is the slow twin.
+`kernels.reference.lattice` is the slow reference.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def serve(systems: Mapping[str, System], settings: Settings, bound: socket.socke
         ws="none",
         access_log=False,
         log_level="error",
-        log_config=None,  # the log of the program, which escapes foreign text
+        log_config=None,  # the log of fewstep, which escapes foreign text
         server_header=False,
         proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,  # otherwise any local client could choose its address
         backlog=BACKLOG,

@@ -82,7 +82,7 @@ class Settings:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only programs of this machine can connect."""
+        """Whether only processes on this machine can connect."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:

@@ -66,7 +66,7 @@ def read_versioned(path: Path, content: str, expected: int, keys: Mapping[str, t
     version = description.get("format")
     if type(version) is not int or version != expected:
         older = version is None or (isinstance(version, int) and version < expected)
-        remedy = "create it again" if older else "use the version of this program that wrote it, or a later one"
+        remedy = "create it again" if older else "use the version of fewstep that wrote it, or a later one"
         raise BundleError(f"{path.parent}: expected {content} of format {expected}, got {version!r:.80}; {remedy}")
     if verify:
         check_description(path, description)

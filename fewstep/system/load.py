@@ -89,7 +89,7 @@ def _searches(
         if description["search"] not in searches:
             raise ValueError(f"search: expected one of {', '.join(searches)}, got {description['search']}")
     except ValueError as error:
-        raise BundleError(f"{directory / 'system.json'}: {error}; use the version of this program that wrote it") from error
+        raise BundleError(f"{directory / 'system.json'}: {error}; use the version of fewstep that wrote it") from error
     return searches, description["search"]
 
 

@@ -28,7 +28,7 @@ log = logging.getLogger("fewstep")
 
 MAX_EXPLAINED_TOKENS = 256
 """Tokens of a sentence whose graph or lattice is given out: the work grows with the square of the length."""
-Search = str | SearchConfig | None
+SearchChoice = str | SearchConfig | None
 """A label of one of the system's searches, a derived label, a search of the system's family, or None for the default search."""
 
 
@@ -88,7 +88,7 @@ class System:
     def translate(
         self,
         texts: Sequence[str],
-        search: Search = None,
+        search: SearchChoice = None,
         *,
         threads: int | None = None,
         first_line: int = 1,
@@ -127,7 +127,7 @@ class System:
         self,
         texts: Sequence[str],
         n_best: int | None = None,
-        search: Search = None,
+        search: SearchChoice = None,
         *,
         threads: int | None = None,
         first_line: int = 1,
@@ -154,7 +154,7 @@ class System:
     def stream(
         self,
         texts: Iterable[str],
-        search: Search = None,
+        search: SearchChoice = None,
         *,
         threads: int | None = None,
         batch: int = 64,
@@ -189,7 +189,7 @@ class System:
         """Return the sentences of a text, which is one sentence for systems that do not translate."""
         return split(text, self.source_language) if self.task == "translation" else unsplit(text)
 
-    def chosen_search(self, search: Search = None, n_best: int | None = None) -> SearchConfig:
+    def chosen_search(self, search: SearchChoice = None, n_best: int | None = None) -> SearchConfig:
         """Return the search that `translate` uses. Raises ValueError for an unknown label and for a search of another family."""
         chosen = self.search_labelled(search) if isinstance(search, str) else search or self.search
         if not isinstance(chosen, type(self.search)):
@@ -209,7 +209,7 @@ class System:
         yield from value_problems(search)
         yield from self.decoder.problems(search)
 
-    def explain(self, line: str, search: Search = None, *, threads: int | None = None) -> Explanation | None:
+    def explain(self, line: str, search: SearchChoice = None, *, threads: int | None = None) -> Explanation | None:
         """Return the graph or lattice from which `search` chooses the translation of a sentence; None for a blank one and for
         families and searches that have none.
 
@@ -278,7 +278,7 @@ class System:
         return Source(line, kept, len(whole) - len(kept), unknown, cleaned.count(REPLACEMENT), values)
 
     def decode(
-        self, sources: Sequence[Sequence[int]], search: Search = None, *, threads: int | None = None
+        self, sources: Sequence[Sequence[int]], search: SearchChoice = None, *, threads: int | None = None
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of source ids without EOS, best first (`fewstep.decoding`). An empty source has one, empty."""
         chosen = self.chosen_search(search)

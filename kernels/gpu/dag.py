@@ -1,8 +1,8 @@
 """Counterparts of `kernels.dag` on a GPU, in single precision if the scores are: sums and maxima over all paths of a graph.
 
-Each transition is exponentiated once. A graph's transitions lead to later vertices only, so one program per sentence and direction
-can take its vertices tile by tile: what earlier tiles contribute to all tokens is a product of matrices, and only the transitions
-within a tile are taken token by token, from registers. Posteriors of transitions are products of matrices, too. All run on the
+Each transition is exponentiated once. A graph's transitions lead to later vertices only, so one Triton program per sentence and
+direction can take its vertices tile by tile: what earlier tiles contribute to all tokens is a product of matrices, and only the
+transitions within a tile are taken token by token, from registers. Posteriors of transitions are matrix products. All run on the
 current stream without synchronisation, so lengths are not checked: a sentence whose lengths exceed its arrays has no path.
 """
 

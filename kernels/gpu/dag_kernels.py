@@ -1,6 +1,6 @@
 """The Triton kernels of `kernels.gpu.dag`, which documents and calls them.
 
-A program of `sums` processes one sentence; its threads synchronise at a barrier and communicate through memory. m
+A Triton program of `sums` processes one sentence; its threads synchronise at a barrier and communicate through memory. m
 and n are the sentence's own M and L: token t can only be at t <= j <= L - M + t, and at the ends only at 0 and L - 1; arrays hold
 minus infinity elsewhere. A transition from i to j is cell j - i - 1 of row i, which has `band` cells. Where all values are minus
 infinity, 0 is subtracted instead of the highest, so that no NaN arises.

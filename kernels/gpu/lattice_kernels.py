@@ -23,8 +23,8 @@ def best_paths(
     many: tl.constexpr,
     few: tl.constexpr,
 ):
-    """Search one sentence per program: alpha_p(j) = max_i alpha_{p-1}(i) + edge(i,j), `few` i at a time for all `many` >= K of j;
-    then the ends of slots in the window; then the way back. Slots communicate through memory and synchronise at a barrier."""
+    """Search one sentence per Triton program: alpha_p(j) = max_i alpha_{p-1}(i) + edge(i,j), `few` i at a time for all `many` >= K
+    of j; then the ends of slots in the window; then the way back. Slots communicate through memory and synchronise at a barrier."""
     b = tl.program_id(0).to(tl.int64)
     least, most = tl.load(min_lengths + b), tl.load(max_lengths + b)
     here = b * slots * candidates

@@ -1,4 +1,4 @@
-"""Counterparts of `kernels.token_scores` on a GPU, and the best tokens of logits: one program a row, in one sweep.
+"""Counterparts of `kernels.token_scores` on a GPU, and the best tokens of logits: one Triton program for each row, in one sweep.
 
 They run on the current stream without synchronisation, so tokens and rows are not checked.
 """

@@ -1,1 +1,1 @@
-"""Slow, obvious twins of the native kernels, with their formulas. The tests compare with them; nothing else uses them."""
+"""Slow, obvious reference implementations of the native kernels, with their formulas. Only the tests use them."""

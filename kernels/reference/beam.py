@@ -76,7 +76,7 @@ def text(options: BeamOptions, tokens: Sequence[int]) -> list[int]:
     return [token for token in tokens if token not in (options.eos, options.pad)]
 
 
-class Search:
+class BeamSearch:
     """The search of `fewstep.Beam` for one sentence, ranking exactly."""
 
     def __init__(self, options: BeamOptions, limit: int) -> None:

@@ -1,4 +1,4 @@
-"""The slow twin of `kernels.candidates`: the counts are in dictionaries and every sum is written out.
+"""The slow reference of `kernels.candidates`: the counts are in dictionaries and every sum is written out.
 
     P(y | x, offset) = (#(x, offset, y) + b #(x, y) / #(x)) / (#(x, offset) + b)      with the backoff b
     P(a | S, t)      = #(S, t, a) / #(S, t)

@@ -1,4 +1,4 @@
-"""Twins of the dynamic programs over a directed acyclic graph, in torch, differentiated by autograd, for any device and type.
+"""Reference losses and best paths of directed acyclic graphs, in torch, differentiated by autograd, for any device and type.
 
     alpha[0,0] = token[0,0], minus infinity for other vertices
     alpha[t,j] = token[t,j] + log sum_{i<j} exp(alpha[t-1,i] + transition[i,j])

@@ -18,7 +18,7 @@ from fewstep.search.dag_paths import DagWalkOptions
 
 Candidate = tuple[float, int, int]
 """Score, next vertex, token."""
-Graph = Sequence[Sequence[Candidate]]
+CandidateGraph = Sequence[Sequence[Candidate]]
 Prefix = tuple[int, ...]
 
 END = -1
@@ -35,7 +35,7 @@ class Scorer(Protocol):
     def step(self, state: int, piece: int, /) -> tuple[float, int]: ...
 
 
-def possible(scores: np.ndarray, next_vertices: np.ndarray, token_ids: np.ndarray, length: int) -> Graph:
+def possible(scores: np.ndarray, next_vertices: np.ndarray, token_ids: np.ndarray, length: int) -> CandidateGraph:
     """Return the possible candidates of one sentence from arrays [L,C], best first, ties in the given order."""
     graph = []
     for vertex in range(length):
@@ -45,7 +45,7 @@ def possible(scores: np.ndarray, next_vertices: np.ndarray, token_ids: np.ndarra
     return graph
 
 
-def paths(graph: Graph, vertex: int = 0) -> Iterator[tuple[float, Prefix]]:
+def paths(graph: CandidateGraph, vertex: int = 0) -> Iterator[tuple[float, Prefix]]:
     """Yield score and tokens of every path from a vertex to the last one."""
     for score, at, token in graph[vertex]:
         if at == len(graph) - 1:
@@ -55,7 +55,7 @@ def paths(graph: Graph, vertex: int = 0) -> Iterator[tuple[float, Prefix]]:
                 yield score + rest, (token, *tokens)
 
 
-def log_probs(graph: Graph) -> dict[Prefix, float]:
+def log_probs(graph: CandidateGraph) -> dict[Prefix, float]:
     """Return log P(Y) of every output Y: log sum of exp(score) over its paths."""
     sums: dict[Prefix, list[float]] = {}
     for score, tokens in paths(graph):
@@ -111,7 +111,7 @@ class Found(NamedTuple):
     """Score of every output that was reached."""
 
 
-def beam_search(graph: Graph, options: DagBeamOptions, ngram: Scorer | None = None, end: int | None = None) -> Found:
+def beam_search(graph: CandidateGraph, options: DagBeamOptions, ngram: Scorer | None = None, end: int | None = None) -> Found:
     """Run the search of `fewstep.dag_beam_search` (`kernels/csrc/inference/dag/beam.h`)."""
     last = len(graph) - 1
     at: list[dict[Prefix, float]] = [{} for _ in graph]
@@ -200,7 +200,7 @@ def uniform(seed: int, index: int) -> float:
     return ((bits ^ bits >> 31) >> 11) / 2.0**53
 
 
-def walk(graph: Graph, options: DagWalkOptions, seed: int | None = None) -> Walk:
+def walk(graph: CandidateGraph, options: DagWalkOptions, seed: int | None = None) -> Walk:
     """Run the walk of `fewstep.dag_lookahead`, or with a seed that of `fewstep.dag_sample`."""
     found, vertex = Walk([0], [END], 0.0), 0
     tokens: Prefix = ()

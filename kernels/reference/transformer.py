@@ -80,7 +80,7 @@ class Reference:
         return Outcome([(score / penalty, written)], steps, margin)
 
     def beam_search(self, source: Sequence[int], limit: int, *, options: BeamOptions, rules: SlotRules) -> Outcome:
-        """Rank the tokens of every slot by sorting; the search itself is `fewstep.Beam`, which has a twin of its own."""
+        """Rank the tokens of every slot by sorting; the search itself is `fewstep.Beam`."""
         encoded, beam, prefixes = self.encode(source), Beam([limit], options), [list[int]()]
         width, self.unranked_gap = options.num_candidates, math.inf
         while prefixes:

@@ -1,4 +1,4 @@
-"""Run `python -m kernels.symmetrize -i FORWARD -j REVERSE -c METHOD`, a twin of upstream's atools."""
+"""Run `python -m kernels.symmetrize -i FORWARD -j REVERSE -c METHOD`, a counterpart of upstream's atools."""
 
 from __future__ import annotations
 

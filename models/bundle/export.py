@@ -1,4 +1,4 @@
-"""Export of finished systems to the formats of other programs."""
+"""Export of finished systems to the formats of other toolkits."""
 
 from __future__ import annotations
 

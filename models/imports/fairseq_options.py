@@ -1,4 +1,4 @@
-"""Options of fairseq's Transformer, as the config of a network of this program."""
+"""Options of fairseq's Transformer, as the config of a network of fewstep."""
 
 from __future__ import annotations
 

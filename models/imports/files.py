@@ -1,4 +1,4 @@
-"""Files of other programs, and the error of those that cannot be read."""
+"""Files of other toolkits, and the error of those that cannot be read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fewstep.bounded_files import json_value, read_bounded
 
 
 class ForeignModelError(ValueError):
-    """Files of another program do not hold a network that can be imported."""
+    """Files of another toolkit do not hold a network that can be imported."""
 
 
 MAX_JSON_BYTES = 1 << 26

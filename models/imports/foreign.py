@@ -1,4 +1,4 @@
-"""A network of another program in the terms of this one, and its system directory."""
+"""A network of another toolkit by the names of fewstep, and its system directory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ForeignModel:
     network: StepwiseConfig
     sizes: Sizes
     weights: dict[str, Tensor]
-    """Weights by the names of this program, float32."""
+    """Weights by the names of fewstep, float32."""
     pieces: dict[str, bytes]
     """Serialised SentencePiece models by side, in the order of the network's ids."""
     unmapped: dict[str, int]

@@ -1,4 +1,4 @@
-"""Vocabularies of other programs in the order of this one: reserved ids first, then the foreign pieces in their own order."""
+"""Vocabularies of other toolkits in the order of fewstep: reserved ids first, then the foreign pieces in their own order."""
 
 from __future__ import annotations
 

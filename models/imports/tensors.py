@@ -1,4 +1,4 @@
-"""Weights of other programs: safe reading, shapes, and the names that fairseq and Hugging Face share.
+"""Weights of other toolkits: safe reading, shapes, and the names that fairseq and Hugging Face share.
 
 D width, F inner width, V vocabulary.
 """
@@ -76,7 +76,7 @@ class ForeignTensors:
 
 
 def layer_weights(tensors: ForeignTensors, prefix: str, config: NetworkConfig) -> dict[str, Tensor]:
-    """Take the tensors of all layers, and return them by the names of this program.
+    """Take the tensors of all layers, and return them by the names of fewstep.
 
     Queries, keys and values are rows of one projection, in this order; with cross-attention, keys and values are. Raises
     ForeignModelError.

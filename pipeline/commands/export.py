@@ -1,4 +1,4 @@
-"""`fewstep export`: write a finished system in the format of another program."""
+"""`fewstep export`: write a finished system in the format of another toolkit."""
 
 from __future__ import annotations
 

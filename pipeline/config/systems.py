@@ -1,4 +1,4 @@
-"""Systems in a config: the choice among families, teachers of other programs, systems that reuse the teacher, and distillation."""
+"""Systems in a config: the choice among families, teachers of other toolkits, systems that reuse the teacher, and distillation."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class FairseqTeacher:
 
 
 ImportedTeacher = MarianTeacher | BartTeacher | FairseqTeacher
-"""Networks of other programs, which become systems of this one."""
+"""Imported networks, which become systems of fewstep."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,7 @@ class OpenAITeacher:
 
 
 ExternalTeacher = CommandTeacher | CTranslate2Teacher | TransformersTeacher | OpenAITeacher
-"""Translators of text, whose networks are not systems of this program."""
+"""Translators of text, whose networks are not systems of fewstep."""
 
 
 def kind_of(teacher: ExternalTeacher) -> str:

@@ -46,7 +46,7 @@ def read_distilled_text(flow: Flow, text: DistilledText, texts: Texts) -> Text:
 
 
 def import_teacher(flow: Flow) -> System | None:
-    """Import the teacher, if the config names a network of another program."""
+    """Import the teacher, if the config names a network of another toolkit."""
     teacher, languages = flow.config.teacher, flow.config.languages
     kind: Literal["marian", "bart", "fairseq"]
     if isinstance(teacher, MarianTeacher):

@@ -45,7 +45,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Search:
+class RepetitionSearch:
     """A search for repetitions of one kind. Picklable."""
 
     job: Job
@@ -77,13 +77,13 @@ class Search:
         return np.unique(np.concatenate(parts))
 
 
-def searches(job: Job, pairs: Sequence[int]) -> list[Search]:
+def searches(job: Job, pairs: Sequence[int]) -> list[RepetitionSearch]:
     """Return the searches that the config asks for. `pairs`: those that the first phase left in each piece."""
     filters, starts, found = job.config.filters, np.cumsum([0, *pairs]).astype(np.uint64), []
     if filters and filters.drop_duplicates:
-        found.append(Search(job, "duplicate", starts, _partitions(sum(pairs))))
+        found.append(RepetitionSearch(job, "duplicate", starts, _partitions(sum(pairs))))
     if filters and filters.max_similarity < 1:
-        found.append(Search(job, "similar", starts, _partitions(sum(pairs) * bands(filters.max_similarity)[0])))
+        found.append(RepetitionSearch(job, "similar", starts, _partitions(sum(pairs) * bands(filters.max_similarity)[0])))
     return found
 
 
@@ -91,12 +91,12 @@ def _partitions(keys: int) -> int:
     return max(1, -(-keys // PARTITION_KEYS))
 
 
-def make_finder(search: Search) -> Callable[[int], Found]:
+def make_finder(search: RepetitionSearch) -> Callable[[int], Found]:
     """Return a function that finds the repetitions in a partition, unless an earlier attempt has done so, and counts them."""
     return partial(_find, search)
 
 
-def _find(search: Search, partition: int) -> Found:
+def _find(search: RepetitionSearch, partition: int) -> Found:
     path, number = search.repetitions(partition), search.partitions
     if not path.exists():
         keys, positions = _gathered(search, partition * 2**64 // number, (partition + 1) * 2**64 // number - 1)
@@ -107,12 +107,12 @@ def _find(search: Search, partition: int) -> Found:
     return Found(np.diff(np.searchsorted(found, search.starts)).astype(np.int64), found[:SAMPLES])
 
 
-def make_counter(searches: Sequence[Search]) -> Callable[[int], Found]:
+def make_counter(searches: Sequence[RepetitionSearch]) -> Callable[[int], Found]:
     """Return a function that counts the repetitions in a piece that the last search finds and no earlier one."""
     return partial(_count, searches)
 
 
-def _count(searches: Sequence[Search], piece: int) -> Found:
+def _count(searches: Sequence[RepetitionSearch], piece: int) -> Found:
     *earlier, last = searches
     found = last.in_piece(piece)
     for search in earlier:
@@ -122,7 +122,7 @@ def _count(searches: Sequence[Search], piece: int) -> Found:
     return Found(by_piece, found[:SAMPLES])
 
 
-def _gathered(search: Search, lowest: int, highest: int) -> tuple[npt.NDArray[np.uint64], Positions]:
+def _gathered(search: RepetitionSearch, lowest: int, highest: int) -> tuple[npt.NDArray[np.uint64], Positions]:
     """Return the keys in a range of values and the positions of their pairs, piece by piece."""
     keys, positions = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     for piece, start in enumerate(search.starts[:-1]):

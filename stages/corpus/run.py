@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from stages.context import StepContext
 from stages.corpus import CorpusConfig, CorpusInputs
 from stages.corpus.clean import make_cleaner, make_measurer
-from stages.corpus.duplicates import Found, Search, make_counter, make_finder, searches
+from stages.corpus.duplicates import Found, RepetitionSearch, make_counter, make_finder, searches
 from stages.corpus.filters import sampled_rows
 from stages.corpus.job import PIECE_ROWS, Job, open_job
 from stages.corpus.ledger import Ledger
@@ -55,7 +55,7 @@ def _clean(job: Job, ratio: float, context: StepContext) -> tuple[Ledger, list[i
     return ledger, pairs
 
 
-def _find_repetitions(searches: list[Search], context: StepContext) -> list[tuple[Search, Found]]:
+def _find_repetitions(searches: list[RepetitionSearch], context: StepContext) -> list[tuple[RepetitionSearch, Found]]:
     """Return the repetitions that each search finds. A pair is counted in the first of them."""
     found = []
     for number, search in enumerate(searches):
@@ -66,7 +66,7 @@ def _find_repetitions(searches: list[Search], context: StepContext) -> list[tupl
     return found
 
 
-def _sum(parts: Iterable[tuple[int, Found]], search: Search) -> Found:
+def _sum(parts: Iterable[tuple[int, Found]], search: RepetitionSearch) -> Found:
     return sum((part for _, part in parts), Found.none(search.pieces))
 
 

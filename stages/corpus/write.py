@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from stages.corpus.clean import ROW, CleanPiece, excluded_keys
-from stages.corpus.duplicates import Found, Search
+from stages.corpus.duplicates import Found, RepetitionSearch
 from stages.corpus.filters import overlap
 from stages.corpus.job import Job
 from stages.corpus.ledger import sample
@@ -27,12 +27,12 @@ class Layout:
     """Pairs in earlier pieces, repetitions included [pieces + 1]."""
     kept: npt.NDArray[np.int64]
     """Pairs in earlier pieces, repetitions left out [pieces + 1]."""
-    searches: tuple[Search, ...]
+    searches: tuple[RepetitionSearch, ...]
     """The searches whose repetitions are left out."""
     shard_rows: int
 
     @staticmethod
-    def of(pairs: Sequence[int], found: Sequence[tuple[Search, Found]], shard_rows: int) -> Layout:
+    def of(pairs: Sequence[int], found: Sequence[tuple[RepetitionSearch, Found]], shard_rows: int) -> Layout:
         left = np.array(pairs, np.int64) - sum(one.by_piece for _, one in found)
         positions, kept = (np.cumsum([0, *numbers]).astype(np.int64) for numbers in (pairs, left))
         return Layout(positions, kept, tuple(search for search, _ in found), shard_rows)

@@ -54,7 +54,7 @@ class ReportInputs:
     tuned: dict[str, Tuned] = field(default_factory=dict)
     """Tuned length penalties by `system/search`."""
     imported: System | None = None
-    """Teacher of another program."""
+    """Teacher of another toolkit."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Whole runs that distil from teachers of other programs, in this process."""
+"""Whole runs that distil from teachers of other toolkits, in this process."""
 
 import json
 import sys

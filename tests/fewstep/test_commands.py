@@ -110,7 +110,7 @@ def test_broken_systems_end_with_another_code_than_foreign_directories(
     del described["sha256"]
     write_json(directory / "system.json", seal(described | {"format": 99}))
     assert main(["translate", str(directory), "--no-verify"]) == 1
-    assert "got 99; use the version of this program that wrote it, or a later one" in capsys.readouterr().err
+    assert "got 99; use the version of fewstep that wrote it, or a later one" in capsys.readouterr().err
 
 
 def test_a_closed_pipe_ends_the_program_quietly(systems: dict[str, Path]) -> None:

@@ -1,4 +1,4 @@
-"""Graphs with known answers and brute force over their paths, for the tests of all twins."""
+"""Graphs with known answers and brute force over their paths, for the tests of all implementations."""
 
 import itertools
 import math

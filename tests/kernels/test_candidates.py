@@ -1,4 +1,4 @@
-"""Candidate tables against hand-made corpora and the slow twin: counts, the cut, the prior, the length line, look-ups."""
+"""Candidate tables against hand-made corpora and the slow reference: counts, the cut, the prior, the length line, look-ups."""
 
 import math
 import random
@@ -222,7 +222,7 @@ def corpora(draw: st.DrawFn) -> list[Pair]:
     st.integers(1, 6),
     st.sampled_from([0.0, 1e-4, 0.3]),
 )
-def test_look_ups_equal_the_slow_twin(
+def test_look_ups_equal_the_slow_reference(
     tmp_path_factory: pytest.TempPathFactory,
     pairs: list[Pair],
     sources: list[list[int]],

@@ -157,7 +157,7 @@ def test_finds_the_best_of_all_paths(align, tokens, vertices, seed, coarse):
 
 
 @given(graphs=extreme_graphs())
-def test_extreme_scores_agree_with_the_twin(graphs):
+def test_extreme_scores_agree_with_the_reference(graphs):
     """The kernel notices where plain products underflow."""
     expected = SIDES["reference"](graphs)
     for side in ("native", "careful"):
@@ -168,7 +168,7 @@ def test_extreme_scores_agree_with_the_twin(graphs):
 
 
 @pytest.mark.parametrize(("tokens", "vertices", "spread"), [(20, 110, 4.0), (40, 130, 12.0), (30, 35, 30.0)])
-def test_long_peaked_sentences_agree_with_the_twin(tokens, vertices, spread):
+def test_long_peaked_sentences_agree_with_the_reference(tokens, vertices, spread):
     graphs = random_graphs(3, tokens, vertices, spread=spread, seed=tokens)
     graphs = graphs._replace(graph_lengths=graphs.graph_lengths.clamp_min(tokens))
     expected = SIDES["reference"](graphs)

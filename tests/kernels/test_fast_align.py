@@ -1,4 +1,4 @@
-"""Native fast_align: known numbers, its slow twin, and invariance under threads and order."""
+"""Native fast_align: known numbers, its slow reference, and invariance under threads and order."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_three_sentences_of_upstream() -> None:
         replace(PLAIN, null_word=False),
     ],
 )
-def test_the_slow_twin_agrees(options: AlignOptions, reverse: bool) -> None:
+def test_the_slow_reference_agrees(options: AlignOptions, reverse: bool) -> None:
     options = replace(options, reverse=reverse)
     found = fast_align(TEXT, options=options)
     links, t, tension, likelihoods = reference.fit(TEXT, options)

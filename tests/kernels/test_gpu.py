@@ -129,7 +129,7 @@ def test_known_answers():
 
 
 @given(tokens=st.integers(1, 5), vertices=st.integers(1, 6), seed=st.integers(0, 2**32))
-def test_agrees_with_the_twin(tokens, vertices, seed):
+def test_agrees_with_the_reference(tokens, vertices, seed):
     """Some lengths are impossible."""
     graphs = random_graphs(3, tokens, vertices, seed=seed)
     for found, wanted in zip(passes(graphs), expected(graphs), strict=True):
@@ -139,7 +139,7 @@ def test_agrees_with_the_twin(tokens, vertices, seed):
 
 
 @given(graphs=extreme_graphs(most=7))
-def test_extreme_scores_agree_with_the_twin(graphs):
+def test_extreme_scores_agree_with_the_reference(graphs):
     for found, wanted in zip(passes(graphs), expected(graphs), strict=True):
         close(found, wanted, 1e-7, 1e-9)
 

@@ -22,7 +22,7 @@ class Lattices(NamedTuple):
     max_lengths: np.ndarray
 
     def sentence(self, b):
-        """Return the arguments of the twins."""
+        """Return the arguments of the implementations."""
         return self.start[b], self.edges[b], self.exits[b], int(self.min_lengths[b]), int(self.max_lengths[b])
 
 
@@ -96,14 +96,14 @@ def test_by_hand():
 
 @given(lattices())
 def test_every_formulation_finds_the_same(given_):
-    """Serial search, its twin, pads, the scan of products and brute force: exactly equal in float64."""
+    """Serial search, its reference, pads, the scan of products and brute force: exactly equal in float64."""
     found = lattice_viterbi(*given_)
     for b in range(len(found.scores)):
         start, edges, exits, least, most = given_.sentence(b)
         every = reference.all_paths(start, edges, exits, least, most)
         best = every[0][0] if every else -np.inf
-        twin, path = reference.viterbi(start, edges, exits, least, most)
-        assert found.scores[b] == best == twin
+        worth, path = reference.viterbi(start, edges, exits, least, most)
+        assert found.scores[b] == best == worth
         assert tuple(words(found, b)) == path
         assert found.path[b][found.lengths[b] :].tolist() == [-1] * (found.path.shape[1] - found.lengths[b])
         clean = [np.where(np.isnan(x) | (x == np.inf), -np.inf, x) for x in (start, edges, exits)]
@@ -134,7 +134,7 @@ def test_single_precision(given_):
     holes=st.sampled_from([0.0, 0.5, 0.97]),
 )
 def test_wide_lattices(slots, candidates, seed, dtype, holes):
-    """Numbers of candidates that are and are not multiples of a vector; ties are broken as in the twin."""
+    """Numbers of candidates that are and are not multiples of a vector; ties are broken as in the reference."""
     given_ = random_lattices(2, slots, candidates, seed=seed, dtype=dtype, holes=holes, grain=0.25)
     found = lattice_viterbi(*given_)
     for b in range(2):

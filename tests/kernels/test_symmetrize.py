@@ -21,7 +21,7 @@ from kernels.reference.symmetrize import symmetrize as reference
 from kernels.symmetrize import METHODS, Method, symmetrize_arrays
 from tests.public_data import public_data
 
-# ---- symmetrisation: worked examples, the slow twin, and the command line
+# ---- symmetrisation: worked examples, the slow reference, and the command line
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +56,7 @@ LINKS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=14)
 
 
 @given(LINKS, LINKS, st.sampled_from(METHODS))
-def test_the_slow_twin_agrees(a: list[tuple[int, int]], b: list[tuple[int, int]], method: Method) -> None:
+def test_the_slow_reference_agrees(a: list[tuple[int, int]], b: list[tuple[int, int]], method: Method) -> None:
     assert symmetrize([a], [b], method) == [reference(a, b, method)]
 
 

@@ -16,7 +16,7 @@ from fewstep.families.stepwise.options import beam_options, coupling, joint_step
 from fewstep.families.stepwise.orders import GenerationOrder, natural_positions
 from fewstep.networks.arrays import Precision
 from fewstep.networks.copies import Copies
-from fewstep.networks.transformer import Search, Transformer
+from fewstep.networks.transformer import BoundSearch, Transformer
 from fewstep.search.beam import Outcome
 from fewstep.search.joint_step import INDEPENDENT_SLOTS
 from fewstep.sources import Ints, Sources, gather, max_output_lengths
@@ -64,7 +64,7 @@ class NativeDecoder:
         self._check_slots(networks)
         self._copies = Copies(lambda precision: [self._copy(arrays, precision) for arrays in networks])
         self._copies[precision]
-        self._last: tuple[StepwiseSearch, Search] | None = None
+        self._last: tuple[StepwiseSearch, BoundSearch] | None = None
 
     def _check_slots(self, networks: Sequence[Mapping[str, F32]]) -> None:
         """Raise ValueError for fewer codes of slots than the longest output has, in whole steps."""
@@ -111,7 +111,7 @@ class NativeDecoder:
         outcomes = last[1](prepared.ids, prepared.lengths, limits, threads)
         return [hypotheses(outcome, self.order) for outcome in outcomes]
 
-    def _bound(self, search: StepwiseSearch) -> Search:
+    def _bound(self, search: StepwiseSearch) -> BoundSearch:
         order = self.order
         first, *others = self._copies[search.precision]
         options = beam_options(search, order, coupling(order, search, self.ngram))

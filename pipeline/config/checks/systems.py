@@ -125,7 +125,7 @@ def _distillation(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule
     if settings.choose != "score" and settings.n_best == 1:
         yield broken((*path, "n_best"), f"at least 2, to choose from, with choose: {settings.choose}", settings.n_best)
     if isinstance(config.teacher, OpenAITeacher):
-        return  # it has no search of this program
+        return  # it has no search of fewstep
     parts = SystemParts(ngram=False, tables=False, networks=_teachers(config))
     network = None if _is_wrong(("teacher",), pruned) else teacher_network(config)
     yield from _search(path, settings.search, network, parts)
@@ -195,7 +195,7 @@ def _initial_weights(path: KeyPath, system: TrainedSystem, config: RunConfig) ->
     if system.initial_weights == "teacher" and config.teacher is None:
         yield broken((*path, "initial_weights"), "a teacher in the config", "none", ("teacher",))
     if system.initial_weights == "teacher" and isinstance(config.teacher, ExternalTeacher):
-        expected = f"random with {'teacher.' + kind_of(config.teacher)}, which has no weights of this program"
+        expected = f"random with {'teacher.' + kind_of(config.teacher)}, whose weights cannot be read"
         yield broken((*path, "initial_weights"), expected, "'teacher'", ("teacher",))
     if system.initial_weights == PRETRAINING:
         yield from _pretraining(path, system, config)

@@ -16,7 +16,7 @@ def lcs_lengths(first: Ints, second: Ints, first_lengths: Ints, second_lengths: 
     All arrays are contiguous int64. Tokens beyond a row's length are ignored. Raises TypeError for arrays of another type or number
     of dimensions, and ValueError for an unequal number of rows and for lengths that exceed the rows.
 
-    `reference.lcs_length` is the slow twin.
+    `reference.lcs_length` is the slow reference.
     """
     found: Ints = fewstep_native.lcs_lengths(first, second, first_lengths, second_lengths)
     return found

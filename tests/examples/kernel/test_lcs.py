@@ -1,4 +1,4 @@
-"""A kernel with its C++, bindings and reference twin (docs/contributing/add-a-kernel.md).
+"""A kernel with its C++, bindings and reference implementation (docs/contributing/add-a-kernel.md).
 
 The C++ is compiled into a module of its own, whose function is then lent to the extension, so that the example's `lcs.py` is
 written as a module of `kernels/` is.

@@ -1,4 +1,4 @@
-"""Native draft and verify against native greedy decoding, and its drafts against slow twins."""
+"""Native draft and verify against native greedy decoding, and its drafts against slow reference implementations."""
 
 import dataclasses
 
@@ -244,17 +244,17 @@ AGREED, UNCLEAR = [0], [0]
 @given(
     problems(), st.integers(1, 4), st.sampled_from([0.0, 0.5, 3.0]), st.booleans(), st.sampled_from(["lookup", "lookup", "nothing"])
 )
-def test_drafts_are_accepted_as_the_twin_accepts_them(problem, top_k, gap, require_top1_eos, proposals):
-    """The twin starts every pass from the beginning. Where its result changes with the last bits of weights, it is unclear."""
+def test_drafts_are_accepted_as_the_reference_accepts_them(problem, top_k, gap, require_top1_eos, proposals):
+    """The reference starts every pass from the beginning. Where its result changes with the last bits of weights, it is unclear."""
     arrays, shape, _, rows, limits, rules, drafts = problem
     limits = np.minimum(limits, 9)
     options = {"proposals": proposals, "top_k": top_k, "max_logprob_gap": gap, "require_top1_eos": require_top1_eos}
     drafts = dataclasses.replace(drafts, **options)
     found = run(AggressiveTransformer(arrays, shape=shape), rows, limits, rules, drafts)
-    twins = [Reference(given, shape=shape) for given in (arrays, shake(arrays, 0), shake(arrays, 1))]
+    references = [Reference(given, shape=shape) for given in (arrays, shake(arrays, 0), shake(arrays, 1))]
     given = {"options": OPTIONS, "rules": rules, "drafts": drafts}
     for one, source, limit in zip(found, rows, limits.tolist(), strict=True):
-        expected, *shaken = [aggressive(twin, source, limit, hint=source[::-1], **given) for twin in twins]
+        expected, *shaken = [aggressive(reference, source, limit, hint=source[::-1], **given) for reference in references]
         AGREED[0] += 1
         if expected.margin < 1e-3 or any(counts_of(other) != counts_of(expected) for other in shaken):
             UNCLEAR[0] += 1
@@ -271,7 +271,7 @@ def counts_of(outcome):
 
 def test_few_results_were_unclear():
     if not AGREED[0]:  # another process has drawn them
-        test_drafts_are_accepted_as_the_twin_accepts_them()
+        test_drafts_are_accepted_as_the_reference_accepts_them()
     assert AGREED[0] > 20
     assert UNCLEAR[0] < 0.1 * AGREED[0]
 

@@ -81,7 +81,8 @@ def test_scores_and_paths_are_those_of_rows_that_an_ordinary_decoder_runs(shape,
     sentences, slots, candidates = sizes
     arrays = arrays_for(shape, seed, vocabulary=23, sources=23 if own_source else None, slots=slots + 1)
     sources, lengths, given_, least, most = lattices_for(seed, sentences, slots, candidates, 23)
-    network, twin = LatticeTransformer(arrays, shape=shape), Reference(arrays, shape=shape)
+    network = LatticeTransformer(arrays, shape=shape)
+    reference = Reference(arrays, shape=shape)
     found = network.score(sources, lengths, given_, options=chosen, threads=threads)
     outcomes = network.decode_candidates(sources, lengths, given_, least, most, options=chosen, threads=threads)
     paths = lattice_viterbi(*found, least, most)
@@ -90,7 +91,7 @@ def test_scores_and_paths_are_those_of_rows_that_an_ordinary_decoder_runs(shape,
         columns = column(ids, ids)
         behind = column(given_.token_ids[b], given_.token_ids[b])[words] if words < slots else []
         source = sources[b, : lengths[b]].tolist()
-        wanted = twin.scores(source, columns, column(given_.log_probs[b, :words], ids), chosen, behind)
+        wanted = reference.scores(source, columns, column(given_.log_probs[b, :words], ids), chosen, behind)
         width = max(len(one) for one in columns)
         for one, other in zip(found, wanted, strict=True):
             part = one[b][: other.shape[0]] if one.ndim > 2 else one[b]
@@ -108,19 +109,20 @@ def test_scores_and_paths_are_those_of_rows_that_an_ordinary_decoder_runs(shape,
 
 @given(shapes, pruned, st.integers(0, 2**32), st.integers(1, 3), st.booleans())
 def test_pruned_lattices_are_those_of_the_candidates_that_unigrams_leave(shape, chosen, seed, threads, empty):
-    """Pruning by unigrams agrees with the twin; the result equals that without the pruned candidates to the last bit."""
+    """Pruning by unigrams agrees with the reference; the result equals that without the pruned candidates to the last bit."""
     sentences, slots, candidates = 3, 4, 6
     arrays = arrays_for(shape, seed, vocabulary=23, slots=slots + 1)
     sources, lengths, given_, least, most = lattices_for(seed, sentences, slots, candidates, 23, empty=empty)
-    network, twin = LatticeTransformer(arrays, shape=shape), Reference(arrays, shape=shape)
+    network = LatticeTransformer(arrays, shape=shape)
+    reference = Reference(arrays, shape=shape)
     token_ids, log_probs = np.full_like(given_.token_ids, -1), np.full_like(given_.log_probs, -np.inf)
     places = {}
     for b, slot in np.ndindex(sentences, slots):
         there = given_.token_ids[b, slot] >= 0
         if not there.any():
             continue
-        encoded = twin.encode(sources[b, : lengths[b]].tolist())
-        scores = twin.logits(encoded, [BOS], slot)[0, given_.token_ids[b, slot, there]]
+        encoded = reference.encode(sources[b, : lengths[b]].tolist())
+        scores = reference.logits(encoded, [BOS], slot)[0, given_.token_ids[b, slot, there]]
         scores = scores + given_.log_probs[b, slot, there]
         below = scores.max() - scores
         assume(np.abs(below - chosen.candidate_threshold)[below > 0].min(initial=1.0) > 1e-3 * (1 + np.abs(scores).max()))

@@ -83,14 +83,14 @@ def run(transformer, name, sources, limits, options, rules, threads=1, others=()
     return call(*padded(sources), np.array(limits), options=options, rules=rules, threads=threads, others=others)
 
 
-def same(found, twins, name, source, limit, options, rules):
-    """Compare an outcome with that of the first twin; return False for a near-tie, in which rounding may decide.
+def same(found, references, name, source, limit, options, rules):
+    """Compare an outcome with that of the first reference; return False for a near-tie, in which rounding may decide.
 
-    In a near-tie the margin is small compared with the change of the twin's own scores under perturbations of the last bits of
-    weights (normalisation of a few nearly equal numbers enlarges them), of which the other twins are examples.
+    In a near-tie the margin is small compared with the change of its own scores under perturbations of the last bits of
+    weights (normalisation of a few nearly equal numbers enlarges them), of which the other references are examples.
     """
-    expected, *shaken = (getattr(twin, name)(source, limit, options=options, rules=rules) for twin in twins)
-    unranked_gap = twins[0].unranked_gap if name == "beam_search" else math.inf
+    expected, *shaken = (getattr(reference, name)(source, limit, options=options, rules=rules) for reference in references)
+    unranked_gap = references[0].unranked_gap if name == "beam_search" else math.inf
     moved = max(distance(expected, one) for one in shaken)
     if min(found.margin, expected.margin, unranked_gap) < NEAR + 10 * moved:
         return False
@@ -122,19 +122,19 @@ CLOSE, ALL = [0], [0]
 
 
 @given(problems())
-def test_finds_what_the_twin_finds_that_starts_every_step_from_the_beginning(problem):
+def test_finds_what_the_reference_finds_that_starts_every_step_from_the_beginning(problem):
     arrays, shape, sources, limits, options, rules = problem
     transformer = Transformer(arrays, shape=shape)
-    twins = [Reference(given, shape=shape) for given in (arrays, *(shake(arrays, seed) for seed in range(SHAKES)))]
+    references = [Reference(given, shape=shape) for given in (arrays, *(shake(arrays, seed) for seed in range(SHAKES)))]
     for name in ("greedy", "beam_search"):
         for found, source, limit in zip(run(transformer, name, *problem[2:]), sources, limits, strict=True):
             ALL[0] += 1
-            CLOSE[0] += not same(found, twins, name, source, limit, options, rules)
+            CLOSE[0] += not same(found, references, name, source, limit, options, rules)
 
 
 def test_close_calls_were_few():
     if not ALL[0]:  # another process has drawn them
-        test_finds_what_the_twin_finds_that_starts_every_step_from_the_beginning()
+        test_finds_what_the_reference_finds_that_starts_every_step_from_the_beginning()
     assert ALL[0] > 20
     assert CLOSE[0] < 0.1 * ALL[0]
 
@@ -308,11 +308,11 @@ def test_networks_that_write_together_average_their_probabilities(problem, seeds
     all_arrays = ensemble_of(arrays, seeds)
     first, *others = [Transformer(one, shape=shape) for one in all_arrays]
     changed = (all_arrays, *([shake(one, seed) for one in all_arrays] for seed in range(2)))
-    twins = [ReferenceEnsemble([Reference(one, shape=shape) for one in arrays]) for arrays in changed]
+    references = [ReferenceEnsemble([Reference(one, shape=shape) for one in arrays]) for arrays in changed]
     for name in ("greedy", "beam_search"):
         for found, source, limit in zip(run(first, name, *problem[2:], others=others), sources, limits, strict=True):
             TOGETHER[0] += 1
-            TOGETHER[1] += not same(found, twins, name, source, limit, options, rules)
+            TOGETHER[1] += not same(found, references, name, source, limit, options, rules)
 
 
 TOGETHER = [0, 0]

@@ -1,4 +1,4 @@
-"""Beam searches of steps, coupled slots and CTC against their twins."""
+"""Beam searches of steps, coupled slots and CTC against their reference implementations."""
 
 import itertools
 import math
@@ -16,8 +16,8 @@ from fewstep import Beam, BeamOptions, BigramCoupling, JointStep
 from fewstep.search.ctc_beam import CtcBeamOptions, ctc_beam
 from fewstep.vocabulary import BLANK, RESERVED
 from kernels import NgramModel
-from kernels.reference import ctc as twin
-from kernels.reference.beam import Search, best_chain, choose, first_end
+from kernels.reference import ctc as reference
+from kernels.reference.beam import BeamSearch, best_chain, choose, first_end
 from tests.fewstep.search import published_searches
 
 EOS, WORDS = 2, [3, 4, 5]
@@ -84,8 +84,8 @@ def problems(draw):
 
 
 @given(problems())
-def test_finds_what_the_twin_finds_that_writes_out_every_continuation(problem):
-    agrees_with_twin(*problem)
+def test_finds_what_the_reference_finds_that_writes_out_every_continuation(problem):
+    agrees_with_reference(*problem)
 
 
 PIECES = ["<pad>", "<s>", "</s>", "a", "b", "c"]
@@ -103,7 +103,7 @@ SCORER = NgramModel.estimate([["a", "b", "c", "a"], ["b", "c"], ["a", "b", "b"]]
 def test_couplings_of_slots_count(beam_size, right_to_left, weight, limits, seed, eager):
     """With two slots nothing is dropped before its link is known."""
     coupling = BigramCoupling(ngram=SCORER.for_vocabulary(PIECES), weight=weight, right_to_left=(right_to_left,))
-    agrees_with_twin(BeamOptions(beam_size=beam_size, step_size=2, coupling=coupling), limits, seed, eager)
+    agrees_with_reference(BeamOptions(beam_size=beam_size, step_size=2, coupling=coupling), limits, seed, eager)
 
 
 def test_links_need_exact_ranking():
@@ -113,16 +113,16 @@ def test_links_need_exact_ranking():
             Beam([3], BeamOptions(beam_size=2, step_size=2, coupling=linked, **options))
 
 
-def agrees_with_twin(options, limits, seed, eager):
+def agrees_with_reference(options, limits, seed, eager):
     seeds = [seed + index for index in range(len(limits))]
     for outcome, limit, own in zip(searched(options, limits, seeds, eager), limits, seeds, strict=True):
-        twin = Search(options, limit)
-        while not twin.done:
-            twin.advance([table_of(own, one.tokens, options.step_size, eager) for one in twin.live])
-        expected = twin.outcome()
+        search = BeamSearch(options, limit)
+        while not search.done:
+            search.advance([table_of(own, one.tokens, options.step_size, eager) for one in search.live])
+        expected = search.outcome()
         assert [tokens for _, tokens in outcome.hypotheses] == [tokens for _, tokens in expected]
         assert [score for score, _ in outcome.hypotheses] == pytest.approx([score for score, _ in expected], abs=1e-5)
-        assert outcome.steps == twin.steps
+        assert outcome.steps == search.steps
         assert outcome.margin >= 0
 
 
@@ -219,7 +219,7 @@ def test_importing_the_kernels_loads_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
-# ---- a greedy step with coupled slots: the twin against enumeration, native code against the twin
+# ---- a greedy step with coupled slots: the reference against enumeration, native code against the reference
 
 
 PIECES_OF_WORDS = ["<pad>", "<s>", "</s>", *(f"w{i}" for i in range(3, 12))]
@@ -268,7 +268,7 @@ def offered(seed, rows, slots, count):
     st.integers(0, 1000), st.integers(0, 3), st.integers(1, 6), st.integers(1, 4), st.sampled_from([0.0, 0.4, 5.0]),
     st.sampled_from([(False,), (True,), (False, True)]), st.sampled_from([0.0, 0.3, 0.9]),
 )  # fmt: skip
-def test_native_code_chooses_what_its_twin_chooses(ngram, seed, rows, slots, count, weight, right_to_left, end):
+def test_native_code_chooses_what_its_reference_chooses(ngram, seed, rows, slots, count, weight, right_to_left, end):
     step = JointStep(
         coupling=BigramCoupling(ngram=ngram if weight else None, weight=weight, right_to_left=right_to_left), end_threshold=end
     )
@@ -293,7 +293,7 @@ def test_shapes_and_tokens_that_do_not_fit_are_refused(ngram):
     assert math.isfinite(step.choose(scores, ids, ends, eos=EOS)[1].sum())
 
 
-# ---- prefix beam search and its slow twin, against each other and against enumeration of all paths
+# ---- prefix beam search and its reference, against each other and against enumeration of all paths
 
 
 A, B = 7, 8
@@ -325,7 +325,7 @@ def candidates(sentences):
 
 def search(rows=ROWS, ngram=None, **options):
     """Return texts and scores. The native search cannot read a model in Python."""
-    both = [twin.ctc_beam] if ngram else [ctc_beam, twin.ctc_beam]
+    both = [reference.ctc_beam] if ngram else [ctc_beam, reference.ctc_beam]
     options = CtcBeamOptions(**{"beam_size": EVERY, **options})
     found, *others = (beam(*candidates([rows]), options=options, ngram=ngram)[0] for beam in both)
     assert all(other == found for other in others)
@@ -334,7 +334,7 @@ def search(rows=ROWS, ngram=None, **options):
 
 def test_without_pruning_all_texts_have_their_probability():
     texts, scores = search(n_best=EVERY)
-    exact = twin.text_probabilities([[math.log(p) for p in row] for row in ROWS], 0)
+    exact = reference.text_probabilities([[math.log(p) for p in row] for row in ROWS], 0)
     named = {"".join("-ab"[token] for token in text): value for text, value in exact.items()}
     assert len(texts) == len(set(texts)) == len(named)
     assert [math.exp(score) for score in scores] == pytest.approx([named[text] for text in texts])
@@ -405,18 +405,18 @@ def ranked_slots(draw):
     beam_size=st.integers(1, 6),
     weights=st.tuples(st.sampled_from([0.0, 0.4]), st.floats(-1, 1), st.floats(0, 1)),
 )
-def test_the_native_search_equals_its_twin(language_model, arguments, beam_size, weights):
+def test_the_native_search_equals_its_reference(language_model, arguments, beam_size, weights):
     ngram_weight, token_bonus, alpha = weights
     options = CtcBeamOptions(
         beam_size=beam_size, ngram_weight=ngram_weight, token_bonus=token_bonus, length_penalty=alpha, n_best=3, threads=2
     )
     found = ctc_beam(*arguments, options=options, ngram=language_model)
     assert [[one.ids for one in ranked] for ranked in found] == [
-        [one.ids for one in ranked] for ranked in twin.ctc_beam(*arguments, options=options, ngram=language_model)
+        [one.ids for one in ranked] for ranked in reference.ctc_beam(*arguments, options=options, ngram=language_model)
     ]
     for row, ranked in enumerate(found):
-        (twins,) = twin.ctc_beam(*(array[row : row + 1] for array in arguments), options=options, ngram=language_model)
-        assert [one.score for one in ranked] == pytest.approx([one.score for one in twins])
+        (expected,) = reference.ctc_beam(*(array[row : row + 1] for array in arguments), options=options, ngram=language_model)
+        assert [one.score for one in ranked] == pytest.approx([one.score for one in expected])
         (alone,) = ctc_beam(*(array[row : row + 1] for array in arguments), options=options, ngram=language_model)
         assert alone == ranked
 
@@ -458,7 +458,7 @@ def test_the_best_text_is_that_of_all_paths_whatever_the_padding(slots, seed, al
         if not rows:
             assert ranked == [([], 0.0)]
             continue
-        exact = twin.text_probabilities([[math.log(p) for p in row] for row in rows], 0)
+        exact = reference.text_probabilities([[math.log(p) for p in row] for row in rows], 0)
         best = max(math.log(value) / (len(text) + 1) ** alpha for text, value in exact.items())
         assert ranked[0].score == pytest.approx(best, abs=1e-5)
         assert len(ranked) == len(exact)

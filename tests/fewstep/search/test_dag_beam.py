@@ -1,4 +1,4 @@
-"""Beam search over a graph agrees with the slow twin and, without pruning, with the enumeration of all paths."""
+"""Beam search over a graph agrees with the slow reference and, without pruning, with the enumeration of all paths."""
 
 import math
 from dataclasses import replace
@@ -97,7 +97,7 @@ OPTIONS = st.builds(
 
 
 @given(batch=BATCHES, options=OPTIONS, with_ngram=st.booleans())
-def test_finds_what_the_twin_finds_that_spells_out_every_prefix(ngram, batch, options, with_ngram):
+def test_finds_what_the_reference_finds_that_spells_out_every_prefix(ngram, batch, options, with_ngram):
     model = ngram if with_ngram else None
     for graph, hypotheses in zip(graphs_of(batch), dag_beam_search(*batch, options=options, ngram=model), strict=True):
         expected = reference.beam_search(graph, options, model, EOS).outputs if len(graph) > 1 else {}

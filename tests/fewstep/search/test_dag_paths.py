@@ -187,7 +187,7 @@ WALKS = st.builds(
     WALKS,
     st.none() | st.lists(st.integers(-(2**63), 2**63 - 1), min_size=3, max_size=3),
 )
-def test_walks_as_the_twin_does(batch, options, seeds):
+def test_walks_as_the_reference_does(batch, options, seeds):
     own = seeds and np.array(seeds[: len(batch[3])], np.int64)
     found = dag_lookahead(*batch, options=options) if own is None else dag_sample(*batch, seeds=own, options=options)
     for sentence, parts in enumerate(zip(*batch, strict=True)):

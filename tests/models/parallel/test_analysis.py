@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fewstep.vocabulary import BLANK
-from kernels.reference import ctc as twin
+from kernels.reference import ctc as reference
 from models.parallel.analysis import assigned, inspect, slot_ranks
 from models.parallel.ctc import ctc_best_alignment
 from tests.models.parallel.networks import PAIRS, batch_of, network
@@ -85,7 +85,7 @@ def test_alignments_of_a_network_are_the_best_of_all(upsampling):
         for (source, target), found in zip(pairs, inspect(model, batch_of(pairs)), strict=True):
             rows, _ = log_probs_of(model, source, math.ceil(upsampling * (len(source) + 1)))
             best = best_by_enumeration(rows, target)
-            assert (found is None) == (best is None) == (twin.log_likelihood(rows.tolist(), target, BLANK) == -math.inf)
+            assert (found is None) == (best is None) == (reference.log_likelihood(rows.tolist(), target, BLANK) == -math.inf)
             if found is None:
                 continue
             slots = {number: [slot for slot, one in enumerate(best) if one == number] for number in range(1, len(target) + 1)}

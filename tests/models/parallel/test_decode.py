@@ -13,7 +13,7 @@ from fewstep.families.parallel.config import ParallelSearch
 from fewstep.families.parallel.search import FilledSlots, RankedSlots, choose_lengths, collapse, search_alignments
 from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.vocabulary import BLANK, EOS, LENGTH, MASK, RESERVED, UNK
-from kernels.reference import ctc as twin
+from kernels.reference import ctc as reference
 from models.common.buffers import Size
 from models.common.precision import Precisions
 from models.parallel import filling
@@ -279,7 +279,7 @@ def test_greedy_collapses_the_best_alignment():
     assert found[0].score == pytest.approx(math.log(0.5 * 0.4 * 0.7 * 0.3))
     (cut,) = search_alignments(slots._replace(lengths=np.array([1])), GREEDY)
     assert (cut[0].ids, cut[0].score) == ([7], pytest.approx(math.log(0.5)))
-    assert collapse([7, 7, BLANK, 7, 8, 8, BLANK]) == [7, 7, 8] == list(twin.collapse([7, 7, BLANK, 7, 8, 8, BLANK], BLANK))
+    assert collapse([7, 7, BLANK, 7, 8, 8, BLANK]) == [7, 7, 8] == list(reference.collapse([7, 7, BLANK, 7, 8, 8, BLANK], BLANK))
 
 
 def test_all_blanks_are_an_empty_output():

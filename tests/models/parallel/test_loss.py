@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fewstep.vocabulary import BLANK, BOS, EOS, LENGTH, MASK, PAD, RESERVED
-from kernels.reference import ctc as twin
+from kernels.reference import ctc as reference
 from models.common.losses.cross_entropy import cross_entropy
 from models.parallel import ctc_loss
 from models.parallel import slot_loss as module
@@ -59,7 +59,7 @@ def test_a_pair_scores_all_its_alignments(slot_input):
         found = log_probability(model, batch_of(PAIRS)).tolist()
         for (source, target), value in zip(PAIRS, found, strict=True):
             rows, _ = log_probs_of(model, source, math.ceil(1.5 * (len(source) + 1)))
-            assert value == pytest.approx(twin.log_likelihood(rows.tolist(), target, BLANK), abs=1e-4)
+            assert value == pytest.approx(reference.log_likelihood(rows.tolist(), target, BLANK), abs=1e-4)
             assert rows.exp().sum(1).tolist() == pytest.approx([1.0] * len(rows), abs=1e-5)
 
 
@@ -393,10 +393,10 @@ def test_likelihoods_equal_enumeration_whatever_the_padding(data):
     targets = [data.draw(st.lists(st.integers(1, 2), max_size=4)) for _ in slots]
     found = ctc_log_likelihood(*batch(rows, targets)).tolist()
     for row, target, value in zip(rows, targets, found, strict=True):
-        exact = twin.text_probabilities(row.tolist(), EMPTY)
+        exact = reference.text_probabilities(row.tolist(), EMPTY)
         assert sum(exact.values()) == pytest.approx(1.0)
         assert math.exp(value) == pytest.approx(exact.get(tuple(target), 0.0), abs=1e-12)
-        assert value == pytest.approx(twin.log_likelihood(row.tolist(), target, EMPTY))
+        assert value == pytest.approx(reference.log_likelihood(row.tolist(), target, EMPTY))
 
 
 @given(st.data())
@@ -415,9 +415,9 @@ def test_the_best_alignment_writes_the_target_as_well_as_any_path(data):
             assert set(path) == {-1}
             continue
         symbols = [[EMPTY, *target][state] for state in path[: len(row)]]
-        assert twin.collapse(symbols, EMPTY) == tuple(target)
+        assert reference.collapse(symbols, EMPTY) == tuple(target)
         score = sum(one[symbol].item() for one, symbol in zip(row, symbols, strict=True))
-        assert score == pytest.approx(twin.best_path(row.tolist(), target, EMPTY))
+        assert score == pytest.approx(reference.best_path(row.tolist(), target, EMPTY))
 
 
 @pytest.mark.parametrize(("target", "path"), [((A, B), [1, 0, 2, 0]), ((A, B, A), [1, 0, 2, 3])])

@@ -78,19 +78,19 @@ def make(seed=0):
 def test_updates_equal_torch_adamw_with_clipping():
     recipe = config(weight_decay=0.1, clip_norm=0.05, warmup_updates=3)
     model, x = make()
-    twin, _ = make()
+    other, _ = make()
     optimizer = Optimizer(model, recipe)
-    reference = torch.optim.AdamW(twin.parameters(), betas=(0.9, 0.98), eps=1e-9, weight_decay=0.1)
+    reference = torch.optim.AdamW(other.parameters(), betas=(0.9, 0.98), eps=1e-9, weight_decay=0.1)
     for update in range(1, 8):
         optimizer.clear()
         model(x).backward()
         norm = optimizer.step(update, torch.tensor(8.0))
         reference.zero_grad()
-        (twin(x) / 8.0).backward()
+        (other(x) / 8.0).backward()
         reference.param_groups[0]["lr"] = learning_rate(recipe, update)
-        assert float(norm) == pytest.approx(float(nn.utils.clip_grad_norm_(twin.parameters(), 0.05)))
+        assert float(norm) == pytest.approx(float(nn.utils.clip_grad_norm_(other.parameters(), 0.05)))
         reference.step()
-    for got, expected in zip(model.parameters(), twin.parameters(), strict=True):
+    for got, expected in zip(model.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(got, expected)
     assert model.first.weight is model.second.weight
 
@@ -176,11 +176,11 @@ def test_state_continues_bit_for_bit():
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     state = {name: tensor.clone() for name, tensor in optimizer.state().items()}
     advance(model, optimizer, (3, 4))
-    twin, _ = make(seed=9)
-    continued = Optimizer(twin, config())
-    twin.load_state_dict(weights)
+    other, _ = make(seed=9)
+    continued = Optimizer(other, config())
+    other.load_state_dict(weights)
     continued.load(state)
-    advance(twin, continued, (3, 4))
+    advance(other, continued, (3, 4))
     assert continued.weights.equal(optimizer.weights)
 
 

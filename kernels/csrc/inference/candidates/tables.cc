@@ -69,7 +69,7 @@ CandidateTables::CandidateTables(const std::string& path) : file_(path) {
     std::memcpy(static_cast<void*>(&header_), file.data(), sizeof header_);
     if (header_.magic != TableHeader{}.magic) fail("another kind of file");
     if (header_.version != TableHeader{}.version || header_.bytes != sizeof header_) {
-        fail("version " + std::to_string(header_.version) + ", where this program reads version " +
+        fail("version " + std::to_string(header_.version) + ", where fewstep reads version " +
              std::to_string(TableHeader{}.version) + "; build them again");
     }
     if (header_.check != checksum_of(header_)) fail("a file with an altered header; build them again");
