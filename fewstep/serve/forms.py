@@ -43,7 +43,8 @@ class Forms:
             fields = _fields(body) if form else json.loads(body)
         except (ValueError, RecursionError) as error:
             if form:
-                await send_error(scope, send, 400, f"body: expected a form of at most {MAX_FIELDS} fields, got: {error}")
+                detail = f"body: expected a form of at most {MAX_FIELDS} fields, as the content-type says, got: {error}"
+                await send_error(scope, send, 400, f"{detail}; for JSON send the header 'Content-Type: application/json'")
                 return
             fields = None  # no JSON has no token either
         if refusal := self._refusal(fields) if scope.get(KEY_IN_BODY) else None:

@@ -33,8 +33,8 @@ VERSION_SECONDS = 60.0
 def comet_score(executable: str) -> Program:
     """Return the program that a config names as comet-score."""
     remedy = (
-        "make an environment for it (python3 -m venv comet && comet/bin/pip install unbabel-comet) and name comet/bin/comet-score, "
-        "or remove evaluation.comet"
+        "make an environment for it (python3 -m venv comet && comet/bin/pip install unbabel-comet 'setuptools<81') "
+        "and name comet/bin/comet-score, or remove evaluation.comet"
     )
     return Program(executable, "comet-score", "COMET", "evaluation.comet_program", remedy)
 

@@ -216,10 +216,10 @@ def test_forms_are_read_as_json(server):
         assert (status, list(answer)) == (200, ["translatedText"])
     assert form(server, "/translate", {})[0] == form(server, "/translate", {"q": "ein", "source": "en"})[0] == 400
     assert form(server, "/detect", {})[0] == 400
-    for body in (b"%ff=1&q=%fe", b"ein", b"&".join([b"q=a"] * 2_001)):
+    for body in (b"%ff=1&q=%fe", b"ein", b'{"sentences": ["A man reads."]}', b"&".join([b"q=a"] * 2_001)):
         status, _, answer = server.request("POST", "/detect", body, FORM)
         assert status == 400
-        assert json.loads(answer)["error"].startswith("body: expected a form of at most 2000 fields, got: ")
+        assert json.loads(answer)["error"].startswith("body: expected a form of at most 2000 fields, as the content-type says")
     assert form(server, "/explain", {"sentence": "ein"})[0] == 415
 
 
