@@ -53,7 +53,12 @@ OPTIONS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("systems", nargs="+", metavar="[NAME=]DIR", help="Directories of systems. The first one is the default.")
+    parser.add_argument(
+        "systems",
+        nargs="+",
+        metavar="[NAME=]DIR",
+        help="Systems: directories, URLs, or hf:ORG/NAME. The first one is the default.",
+    )
     add_options(parser, OPTIONS)
 
 

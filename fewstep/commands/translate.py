@@ -49,7 +49,7 @@ OPTIONS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("system", type=Path, metavar="DIR", help="Directory of a system.")
+    parser.add_argument("system", metavar="DIR", help="Directory of a system, its URL, or hf:ORG/NAME.")
     add_options(parser, OPTIONS)
 
 
@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         _translate(arguments)
     except BundleError as error:
-        return _complain(error, FAILED if os.path.isfile(arguments.system / "system.json") else BAD_INPUT)
+        return _complain(error, FAILED if os.path.isfile(Path(arguments.system) / "system.json") else BAD_INPUT)
     except ValueError as error:  # StreamError, and searches that the system does not have
         return _complain(error, BAD_INPUT)
     except BrokenPipeError:  # the reader of the output has ended

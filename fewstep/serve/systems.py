@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fewstep.serve.settings import ServeError
 from fewstep.system.format import BundleError, check_permission
+from fewstep.system.remote import is_remote, local_directory
 from fewstep.system.system import System
 
 Load = Callable[[Path], System]
@@ -24,12 +25,20 @@ class Place:
 
 
 def find(locations: Sequence[str]) -> list[Place]:
-    """Return the places of systems: each location is `DIR` or `NAME=DIR`. Raises ServeError for a location without a system."""
+    """Return the places of systems: each location is `DIR` or `NAME=DIR`. DIR may be a URL or a name on the Hub, whose files are
+    copied. Raises ServeError for a location without a system."""
     return [_find(location) for location in locations]
 
 
 def _find(location: str) -> Place:
     name, _, named = location.partition("=")
+    try:
+        if is_remote(location):
+            return Place(local_directory(location))
+        if named and is_remote(named):
+            return Place(local_directory(named), name)
+    except (BundleError, OSError) as error:
+        raise ServeError(str(error)) from error
     if os.path.isfile(Path(location) / "system.json"):
         return Place(Path(location))
     if named and os.path.isfile(Path(named) / "system.json"):
@@ -38,7 +47,10 @@ def _find(location: str) -> Place:
         check_permission(Path(named or location) / "system.json")
     except BundleError as error:
         raise ServeError(str(error)) from error
-    raise ServeError(f"{location}: expected the directory of a system (with system.json), or NAME=DIRECTORY; found neither")
+    raise ServeError(
+        f"{location}: expected the directory of a system (with system.json), a URL, hf:ORG/NAME, or NAME=DIRECTORY; got "
+        "none of them"
+    )
 
 
 def load_all(places: Sequence[Place], load: Load) -> dict[str, System]:

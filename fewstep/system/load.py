@@ -15,6 +15,7 @@ from fewstep.system.description import read_description
 from fewstep.system.format import BundleError
 from fewstep.system.integrity import REMEDY, check_parts
 from fewstep.system.networks import sizes_of
+from fewstep.system.remote import local_directory
 from fewstep.system.system import System
 from fewstep.text.masks import kinds_of
 
@@ -24,13 +25,15 @@ LoadDecoder = Callable[[Path, Mapping[str, Any], SearchConfig], Decoder]
 
 
 def load(directory: str | os.PathLike[str], *, verify: bool = True) -> System:
-    """Load a system that decodes in native code on a CPU.
+    """Load a system that decodes in native code on a CPU, from its directory, a URL, `s3://` or `hf:ORG/NAME`
+    (`fewstep.system.remote.local_directory`).
 
     With `verify`, the description and all parts are compared with their digests before any part is parsed; it reads every file
-    once more. Raises `BundleError` (a ValueError) if the directory does not hold a complete system of this format.
+    once more. Raises `BundleError` (a ValueError) if the directory does not hold a complete system of this format, OSError if it
+    lies elsewhere and cannot be copied.
     """
     return open_system(
-        Path(directory),
+        local_directory(directory),
         verify,
         lambda name: family_named(name).search,
         lambda path, description, search: family_named(description["family"]).load(path, description, search),

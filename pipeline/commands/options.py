@@ -27,7 +27,12 @@ Force = Annotated[
 RunName = Annotated[str, typer.Argument(metavar="[RUN]", help="Run id or run directory.")]
 StorePath = Annotated[Path, typer.Option("--store", metavar="DIRECTORY", help="Store that holds the run.")]
 SystemLocation = Annotated[
-    str, typer.Argument(metavar="RUN|DIRECTORY", help="Run id or directory, or the directory of a system.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="RUN|DIRECTORY",
+        help="Run id or directory, or a system: its directory, its URL, or hf:ORG/NAME.",
+        show_default=False,
+    ),
 ]
 SystemName = Annotated[str | None, typer.Argument(metavar="[SYSTEM]", help="Name of a system of that run.")]
 NoVerify = Annotated[bool, typer.Option("--no-verify", help="Load files without comparing them with their checksums.")]

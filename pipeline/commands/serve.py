@@ -13,6 +13,7 @@ from fewstep.commands.serve import OPTIONS
 from fewstep.commands.serve import serve as serve_places
 from fewstep.serve.settings import ServeError
 from fewstep.serve.systems import Place, find
+from fewstep.system.remote import is_remote
 from pipeline.commands.options import STORE, StorePath, parameter
 from pipeline.commands.translate import system_directory
 from pipeline.errors import DataError
@@ -22,7 +23,8 @@ Locations = Annotated[
     list[str],
     typer.Argument(
         metavar="[NAME=]DIRECTORY|RUN[:SYSTEM]",
-        help="Directories of systems; runs by id or directory, for one or all of their systems. The first one is the default.",
+        help="Systems: directories, URLs, or hf:ORG/NAME; runs by id or directory, for one or all of "
+        "their systems. The first is the default.",
         show_default=False,
     ),
 ]
@@ -37,7 +39,9 @@ def located(store: Path, location: str) -> Iterator[Place]:
     """Yield the place of a system, or those of all systems of a run. Raises DataError for an unknown run or system."""
     try:
         yield from find([location])
-    except ServeError:
+    except ServeError as error:
+        if is_remote(location) or is_remote(location.partition("=")[2]):
+            raise DataError(str(error)) from error
         run, _, system = location.partition(":")
         for name in [system] if system else _systems(store, run):
             yield Place(system_directory(store, run, name), name)

@@ -18,6 +18,7 @@ from fewstep.config.search import SearchConfig
 from fewstep.documents.document import DocumentError
 from fewstep.streams import StreamError, open_streams, rewrite, stream
 from fewstep.system.format import BundleError, read_json
+from fewstep.system.remote import is_remote, local_directory
 from models.family import FAMILIES
 from pipeline.commands.options import STORE, StorePath, SystemLocation, SystemName, parameter
 from pipeline.config.load import parse_search
@@ -35,12 +36,13 @@ def translate(where: str, system: str | None, device: str, store: Path, **option
 
 
 def system_directory(store: Path, where: str, name: str | None) -> Path:
-    """Return the directory of a system: `where` itself, or the system `name` of the run `where`.
+    """Return the directory of a system: `where` itself, a copy of the one at a URL or on the Hub, or the system `name` of the run
+    `where`.
 
-    Raises DataError when there is no such system.
+    Raises DataError when there is no such system, StageError when its server cannot be reached.
     """
-    if name is None and os.path.isfile(Path(where) / "system.json"):
-        return Path(where)
+    if name is None and (is_remote(where) or os.path.isfile(Path(where) / "system.json")):
+        return _copied(where)
     if name is None and (problem := permission_problem(Path(where) / "system.json")):
         raise DataError(f"{where}: {problem}")
     if name is None and os.path.isdir(where) and not os.path.isfile(Path(where) / "run.json"):
@@ -56,6 +58,15 @@ def system_directory(store: Path, where: str, name: str | None) -> Path:
     if not (directory / "system.json").is_file() or is_partial(directory):
         raise DataError(f"{run.path.name}: the system {name} is not finished; finish it with the run command")
     return directory
+
+
+def _copied(location: str) -> Path:
+    try:
+        return local_directory(location)
+    except BundleError as error:
+        raise DataError(str(error)) from error
+    except OSError as error:
+        raise StageError(str(error)) from error
 
 
 def _of_run(run: Run, name: str) -> Path:

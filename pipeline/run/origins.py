@@ -20,10 +20,15 @@ FINGERPRINT = re.compile("[0-9a-f]{32}")
 class Provenance(NamedTuple):
     """The origins of the inputs of an artifact and of all steps before it."""
 
-    unlicensed: list[str]
-    """The addresses and names of files whose licence is unknown, sorted."""
+    files: list[dict[str, str]]
+    """A map of `from` and `licence` for each file that was made elsewhere, sorted, without repetition."""
     complete: bool
     """Whether the store still has the manifests of all of these steps."""
+
+    @property
+    def unlicensed(self) -> list[str]:
+        """The addresses and names of files whose licence is unknown, sorted."""
+        return sorted({file["from"] for file in self.files if file["licence"] == UNKNOWN})
 
 
 def origins(step: Step, directory: Path) -> list[dict[str, str]]:
@@ -61,7 +66,8 @@ def provenance(directory: Path) -> Provenance:
     manifests = list(_manifests(directory))
     files = [file for manifest in manifests if manifest for file in manifest.get("origin", [])]
     files += _imported(directory / "system.json")
-    return Provenance(sorted({file["from"] for file in files if file["licence"] == UNKNOWN}), all(manifests))
+    found = sorted({(file["from"], file["licence"]) for file in files})
+    return Provenance([{"from": name, "licence": licence} for name, licence in found], all(manifests))
 
 
 def _manifests(directory: Path) -> Iterator[dict[str, Any] | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -175,6 +176,16 @@ def save(
     )
     (path / WHEELS).mkdir()
     wheel.rename(path / WHEELS / wheel.name)
+
+
+def use_own_folder(path: Path) -> None:
+    """Make the folder `path` of a saved model the system that the model loads, in place of its copy of one."""
+    from mlflow.models import Model
+
+    shutil.rmtree(path / "artifacts")
+    model = Model.load(str(path))
+    model.flavors["python_function"]["artifacts"] = {"system": {"path": ".", "uri": "."}}
+    model.save(str(path / "MLmodel"))
 
 
 def requirements(description: Mapping[str, Any]) -> list[str]:

@@ -38,6 +38,7 @@ EXTRAS = {
     ON_RAY: {"ray", "grpc"},
     "fewstep.byte_pieces": {"tokenizers"},
     "fewstep.documents.markdown": {"markdown_it"},
+    "fewstep.system.remote": {"pyarrow"},
     "fewstep.text.identify": {"py3langid"},
 }
 """Top-level packages that one module alone may import, when it is used."""

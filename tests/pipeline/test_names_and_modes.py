@@ -177,7 +177,7 @@ def test_a_directory_that_may_not_be_entered_is_named(tmp_path: Path, capsys: py
     (folder / "run.json").touch()
     folder.chmod(0o600)
     with unprivileged():
-        code = main([command, str(folder), *(["--output", str(tmp_path / "out")] if command == "export" else [])])
+        code = main([command, str(folder), *(["--to", str(tmp_path / "out")] if command == "export" else [])])
     folder.chmod(0o700)
     assert code == 2
     assert f"but {folder} has mode 0600 and belongs to the user {os.geteuid()}; let its owner give permission" in one_line(capsys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import sys
@@ -12,8 +13,10 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+import yaml
 from sentencepiece import SentencePieceProcessor
 
+import fewstep
 import stages.system
 from fewstep.config.options import OutputLimits
 from fewstep.families.dag.config import DagSearch
@@ -197,7 +200,7 @@ def lines() -> list[str]:
 @pytest.mark.parametrize(("precision", "least"), [("float32", 19), ("int8", 1)])
 def test_the_export_translates_as_the_system_does(exported: Path, tmp_path: Path, precision: str, least: int) -> None:
     output = tmp_path / "out"
-    export_system(exported, output, precision)
+    export_system(exported, output, "ctranslate2", precision)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
     source, target = (SentencePieceProcessor(model_file=str(output / name)) for name in ("source.spm", "target.spm"))
     translator = ctranslate2().Translator(str(output), inter_threads=1, intra_threads=1)
@@ -221,12 +224,12 @@ def test_a_warning_names_the_files_whose_licence_is_unknown(
     for licence, warning in (("CC-BY-4.0", ""), ("unknown", "warning: it was made from files whose licence is unknown: europarl")):
         shutil.rmtree(store / "corpus", ignore_errors=True)
         artifact(store, "corpus", "a", europarl=licence)
-        assert main(["export", str(made), "--output", str(tmp_path / licence)]) == 0
+        assert main(["export", str(made), "--to", str(tmp_path / licence), "--format", "ctranslate2"]) == 0
         shown = capsys.readouterr().err
         assert shown.startswith(warning)
         assert bool(shown) == bool(warning)
     shutil.rmtree(store / "corpus")
-    assert main(["export", str(made), "--output", str(tmp_path / "again")]) == 0
+    assert main(["export", str(made), "--to", str(tmp_path / "again"), "--format", "ctranslate2"]) == 0
     assert capsys.readouterr().err.startswith("warning: the store does not have the manifests of all steps that made it")
 
 
@@ -248,25 +251,86 @@ def test_publication_warns_of_the_finished_systems_of_a_run(
 def test_what_cannot_be_exported(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "there").mkdir()
     with pytest.raises(DataError, match="which exists"):
-        export_system(exported, tmp_path / "there", "float32")
+        export_system(exported, tmp_path / "there", "ctranslate2")
     with pytest.raises(DataError, match="expected a single autoregressive network"):
-        export_system(make_system(tmp_path, "dag").path, tmp_path / "out", "float32")
+        export_system(make_system(tmp_path, "dag").path, tmp_path / "out", "ctranslate2")
     damaged = tmp_path / "damaged"
     damaged.mkdir()
     for path in exported.iterdir():
         (damaged / path.name).write_bytes(path.read_bytes()[:-9] if path.name == "model.safetensors" else path.read_bytes())
     with pytest.raises(ArtifactError, match="damaged"):
-        export_system(damaged, tmp_path / "out", "float32")
+        export_system(damaged, tmp_path / "out", "ctranslate2")
     weights = bytearray((exported / "model.safetensors").read_bytes())
     weights[-4] ^= 1
     (damaged / "model.safetensors").write_bytes(weights)
     with pytest.raises(ArtifactError, match=r"model.safetensors: expected crc32"):
-        export_system(damaged, tmp_path / "out", "float32")
-    export_system(damaged, tmp_path / "anyway", "float32", verify=False)
+        export_system(damaged, tmp_path / "out", "ctranslate2")
+    export_system(damaged, tmp_path / "anyway", "ctranslate2", verify=False)
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(StageError, match=r"pip install ctranslate2"):
-        export_system(exported, tmp_path / "out", "float32")
+        export_system(exported, tmp_path / "out", "ctranslate2")
     assert not list(tmp_path.glob("out*"))
+
+
+@pytest.fixture(scope="module")
+def shared(exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory that was exported from a store with a run that scored and timed the system."""
+    store, output = tmp_path_factory.mktemp("store"), tmp_path_factory.mktemp("shared") / "out"
+    made = artifact(store, "system", "b", inputs="a")
+    shutil.copytree(exported, made, dirs_exist_ok=True)
+    artifact(store, "corpus", "a", **{"https://example.org/a|b": "CC-BY-4.0"})
+    scores = artifact(store, "score", "c")
+    (scores / "scores.json").write_text('{"bleu": {"score": 31.416, "signature": "nrefs:1|tok:13a"}}')
+    timed = artifact(store, "benchmark", "d") / "records"
+    timed.mkdir()
+    figures = {"latency_ms": {"median": 2.5, "p95": 7.0}, "sentences_per_second": {"median": 99.0}, "memory_mib": {"peak": 42.0}}
+    machine = {"threads": 1, "device": "cpu", "cpu": "Some CPU"}
+    record = {"environment": machine, "entries": {"mine/greedy": figures, "other/greedy": figures}}
+    (timed / "benchmark.json").write_text(json.dumps(record))
+    steps = {"system:mine": "b", "score:mine/greedy:news": "c", "benchmark:news": "d"}
+    plan = [plan_entry(step, fingerprint=32 * digit) for step, digit in steps.items()]
+    Run(store / "runs/demo-1").create(run_spec(*plan, config={"tracking": {}}, store=str(store)))
+    export_system(made, output)
+    return output
+
+
+def test_a_shared_system_has_a_card_with_data_scores_and_speed(shared: Path, exported: Path) -> None:
+    text = (shared / "README.md").read_text()
+    _, front, card = text.split("---\n", 2)
+    assert yaml.safe_load(front) == {
+        "language": ["en", "de"], "library_name": "fewstep", "pipeline_tag": "translation", "tags": ["fewstep", "stepwise"],
+    }  # fmt: skip
+    assert "| https://example.org/a&#124;b | CC-BY-4.0 |" in card
+    assert "| news | greedy | 31.42 |" in card
+    assert "- bleu: `nrefs:1&#124;tok:13a`" in card
+    assert "| greedy | 2.50 | 7.00 | 99.0 | 42 |" in card
+    assert "other" not in card
+    assert "1 threads of Some CPU" in card
+    (wheel,) = (shared / "wheels").iterdir()
+    assert f"pip install ./wheels/{wheel.name}" in card
+    assert fewstep.load(shared).translate(lines()) == fewstep.load(exported).translate(lines())
+
+
+def test_mlflow_loads_a_shared_system_from_wherever_it_lies(shared: Path, exported: Path, tmp_path: Path) -> None:
+    import mlflow
+    from pandas import DataFrame
+
+    copied = Path(shutil.copytree(shared, tmp_path / "elsewhere"))
+    assert str(shared) not in (copied / "MLmodel").read_text()
+    assert not [name for name in files(copied) if name.startswith("artifacts")], "weights are there once"
+    model = mlflow.pyfunc.load_model(str(copied))
+    assert model.predict(DataFrame({"source": lines()})) == fewstep.load(exported).translate(lines())
+    (copied / "model.safetensors").unlink()
+    with pytest.raises(BundleError, match=r"elsewhere/\.?/?model\.safetensors"):
+        mlflow.pyfunc.load_model(str(copied))
+
+
+def test_a_shared_system_is_shared_again_without_its_run(shared: Path, tmp_path: Path) -> None:
+    export_system(shared, tmp_path / "again")
+    assert sorted(files(tmp_path / "again")) == sorted(files(shared))
+    card = (tmp_path / "again/README.md").read_text()
+    assert "None are on record here" in card
+    assert "lacked the manifests" in card
 
 
 def test_the_memory_of_a_system_is_measured_in_another_process(

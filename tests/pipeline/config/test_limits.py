@@ -76,8 +76,8 @@ def test_a_store_that_cannot_be_used_is_refused_by_plan(tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     "command",
     [
-        "plan {}", "run {}", "status {}", "report {}", "translate {}", "publish {}", "export {} --output out", "diff {} {}",
-        "export system --output {}", "gc --store {}", "init train.en train.de --output {}", "status --store {}",
+        "plan {}", "run {}", "status {}", "report {}", "translate {}", "publish {}", "export {} --to out", "diff {} {}",
+        "export system --to {}", "gc --store {}", "init train.en train.de --output {}", "status --store {}",
         "plan configs/demo.yaml --set store.path={}", "plan configs/demo.yaml --set corpus.train.source={}",
     ],
 )  # fmt: skip
