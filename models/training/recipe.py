@@ -12,6 +12,7 @@ from fewstep.config.network import NetworkConfig
 from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig
 from models.training.config import TrainingConfig
+from models.training.initial import InitialWeights
 
 T = TypeVar("T")
 
@@ -61,7 +62,7 @@ class TrainedSystem:
     """Family of the network."""
     data: str = "raw"
     """Targets that the system learns from."""
-    initial_weights: str = "random"
+    initial_weights: InitialWeights = "random"
     """Weights that training starts from."""
     search: Mapping[str, SearchConfig] = field(default_factory=dict)
     """Searches by label, the default first."""
@@ -121,6 +122,7 @@ class StandaloneSystem(TrainedSystem):
 
     data: Literal["raw", "distilled", "mixed"] = "raw"
     """Targets that the system learns from: those of the training text, those that the teacher writes, or both."""
-    initial_weights: str = "random"
-    """Weights that training starts from: `random`, those of the `teacher`, those of a `pretraining` of this network, or those of a
-    trained system that is listed earlier, by its name. They are copied wherever name and shape are the same."""
+    initial_weights: InitialWeights = "random"
+    """Weights that training starts from: `random`, those of the `teacher`, those of a `pretraining` of this network, those of a
+    trained system that is listed earlier, by its name, or `{from: DIRECTORY}` of a finished network. They are copied wherever name
+    and shape are the same."""

@@ -18,6 +18,7 @@ from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.text.masks import Kind
 from models.imports import hugging_face
 from models.stepwise.system import StepwiseSystem, StepwiseTeacher
+from models.training.initial import FinishedNetwork
 from models.training.recipe import TrainedSystem, part
 from pipeline.config.pretraining import Pretraining
 from pipeline.config.systems import (
@@ -33,6 +34,7 @@ from pipeline.config.systems import (
     TransformersTeacher,
 )
 from pipeline.config.texts import FORMATS, DistilledText, File, TextConfig, VocabularyDictionaries, VocabularyFiles, chosen_by
+from pipeline.config.types import keys
 from stages.align import AlignConfig
 from stages.corpus import Filters
 from stages.lattice import LatticeConfig
@@ -288,8 +290,8 @@ class RunConfig:
     vocabulary: Annotated[_PINNED | _PIECES | _OF_TEACHER | Annotated[VocabularyOptions, Tag("<other>")], _VOCABULARY] = field(
         default_factory=VocabularyOptions
     )
-    """Training of the subword vocabulary, `{from: DIRECTORY}` of a finished one, `{source_pieces: FILE, ...}` of one that was
-    trained elsewhere, or `{use: teacher}` for that of an imported teacher."""
+    """Training of the subword vocabulary, `{from: DIRECTORY}` of a finished one or of a system, `{source_pieces: FILE, ...}` of one
+    that was trained elsewhere, or `{use: teacher}` for that of an imported teacher."""
     alignment: AlignConfig | None = None
     """Word alignment. Absent: only for candidate tables, with the defaults."""
     lattice: Lattice | None = None
@@ -376,3 +378,10 @@ def teacher_network(config: RunConfig) -> StepwiseConfig | None:
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 WrittenConfig.__pydantic_config__ = STRICT  # type: ignore[attr-defined]
+
+
+def _key_of(field: str) -> str:
+    return next(key for key, other in keys(FinishedNetwork).items() if other == field)
+
+
+FinishedNetwork.__pydantic_config__ = ConfigDict(**STRICT, alias_generator=_key_of)  # type: ignore[attr-defined]

@@ -71,7 +71,8 @@ def vocabulary_size(config: RunConfig) -> int:
     if isinstance(vocabulary, VocabularyOptions):
         return vocabulary.size
     if isinstance(vocabulary, Pinned):
-        return int(read_json(vocabulary.path / "vocabulary.json").get("target_size", 0))
+        sizes = read_json(vocabulary.path / "system.json").get("sizes", {})
+        return int(read_json(vocabulary.path / "vocabulary.json").get("target_size", sizes.get("target", 0)))
     if isinstance(vocabulary, TeacherVocabulary) and isinstance(teacher, MarianTeacher | BartTeacher):
         return hugging_face.vocabulary_size(teacher.marian if isinstance(teacher, MarianTeacher) else teacher.bart)
     named = teacher if isinstance(teacher, FairseqTeacher) and isinstance(vocabulary, TeacherVocabulary) else vocabulary

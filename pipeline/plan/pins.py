@@ -6,19 +6,31 @@ run, and ArtifactError when a file of it was altered.
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
 
+from fewstep.system.description import read_description
+from fewstep.system.format import BundleError
+from fewstep.system.integrity import SEAL, check_parts
+from fewstep.vocabulary import vocabulary_digest
+from models.training.recipe import TrainedSystem
 from pipeline.config.schema import Pinned
 from pipeline.store.artifacts import Store
+from pipeline.store.files import read_json
+from pipeline.store.manifest import Manifest
 from stages import distill, import_network, ngram, system, train, vocabulary
-from stages.artifacts import Ngram, System, Text, Trained, Vocabulary
+from stages.artifacts import Artifact, Ngram, System, Text, Trained, Vocabulary
 from stages.errors import DataError
+from stages.stage import Stage
+
+NETWORKS = (system.STAGE, train.STAGE, import_network.STAGE)
 
 
 def pinned_vocabulary(pin: Pinned, store: Store) -> Vocabulary:
-    """Return the vocabulary at `vocabulary.from`."""
-    artifact, _ = store.pinned([vocabulary.STAGE], pin.path, "vocabulary.from")
-    return cast(Vocabulary, artifact)
+    """Return the vocabulary at `vocabulary.from`, which may be that of a system."""
+    artifact, _ = _pinned(store, [vocabulary.STAGE, system.STAGE, import_network.STAGE], pin.path, "vocabulary.from")
+    return Vocabulary(artifact.path, artifact.fingerprint)
 
 
 def pinned_ngram(pin: Pinned, store: Store, vocabulary: Vocabulary) -> Ngram:
@@ -35,14 +47,66 @@ def pinned_ngram(pin: Pinned, store: Store, vocabulary: Vocabulary) -> Ngram:
 
 def pinned_teacher(pin: Pinned, store: Store, vocabulary: Vocabulary) -> Trained | System:
     """Return the training or the system at `teacher.from`. A training must use `vocabulary`; a system brings its own."""
-    artifact, manifest = store.pinned([system.STAGE, train.STAGE, import_network.STAGE], pin.path, "teacher.from")
-    if manifest.stage == train.STAGE.name and manifest.inputs["vocabulary"] != vocabulary.fingerprint:
+    artifact, manifest = _pinned(store, NETWORKS, pin.path, "teacher.from")
+    if manifest and manifest.stage == train.STAGE.name and manifest.inputs["vocabulary"] != vocabulary.fingerprint:
         raise DataError(
             f"teacher.from: expected a network trained on this run's vocabulary {vocabulary.fingerprint[:8]}, got one trained on "
             f"{manifest.inputs['vocabulary'][:8]}: {pin.path}; pin that vocabulary too (vocabulary.from), or name the directory "
             "of a system, which brings its own"
         )
     return cast(Trained | System, artifact)
+
+
+def pinned_weights(path: Path, key: str, settings: TrainedSystem, store: Store, vocabulary: Vocabulary) -> Trained | System:
+    """Return the network at `initial_weights.from`, which must have the run's vocabulary and, if it is of the same family, the
+    network of the system."""
+    place = f"{key}.initial_weights.from"
+    artifact, manifest = _pinned(store, NETWORKS, path, place)
+    trained = manifest is not None and manifest.stage == train.STAGE.name
+    if trained:
+        assert manifest is not None
+        found = store.manifest(vocabulary.path)
+        known = {vocabulary.fingerprint, found.inputs.get("vocabulary") if found else None}
+        same = manifest.inputs["vocabulary"] in known
+    else:
+        same = (vocabulary.path / "source.spm").is_file() and vocabulary_digest(vocabulary.path) == vocabulary_digest(artifact.path)
+    if not same:
+        raise DataError(
+            f"{place}: expected a network with this run's vocabulary, got one whose embeddings are of other "
+            f"pieces: {path}; use its vocabulary (vocabulary: {{from: ...}})"
+        )
+    _check_network(path, place, settings, "model.json" if trained else "system.json")
+    return cast(Trained | System, artifact)
+
+
+def _check_network(path: Path, place: str, settings: TrainedSystem, name: str) -> None:
+    """Raise DataError for a network of the system's family with other options, of which only a part would be taken."""
+    described = read_json(path / name)
+    if described.get("family") != settings.family:
+        return
+    own, found = vars(settings.network), described["network"]
+    differing = [key for key, value in own.items() if key in found and _plain(found[key]) != _plain(value)]
+    if differing:
+        values = ", ".join(f"{key}: {found[key]}" for key in differing)
+        raise DataError(f"{place}: expected the network of {path}, got other options; state {values}")
+
+
+def _plain(value: Any) -> Any:
+    """Return tuples as the lists that JSON has, and other values as they are."""
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _pinned(store: Store, stages: Sequence[Stage[Any, Any, Any]], path: Path, key: str) -> tuple[Artifact, Manifest | None]:
+    """Return the artifact at `path` and its manifest. A directory of a system that was exported or copied has none, and the digest
+    of its description, which holds those of all parts, stands for its fingerprint."""
+    if store.manifest(path) is None and system.STAGE in stages and (path / "system.json").is_file():
+        try:
+            description = read_description(path)
+            check_parts(path, description)
+        except BundleError as error:
+            raise DataError(f"{key}: {error}") from error
+        return System(path.absolute(), str(description[SEAL])[:32]), None
+    return store.pinned(stages, path, key)
 
 
 def pinned_distillation(pin: Pinned, store: Store, training: Text) -> Text:

@@ -9,13 +9,15 @@ from typing import cast
 from fewstep.config.search import LimitedSearch, SearchConfig
 from fewstep.system.format import VERIFIER
 from models.family import family_named
+from models.training.initial import FinishedNetwork
 from models.training.recipe import TrainedSystem
 from pipeline.config.pretraining import PRETRAINING
 from pipeline.config.schema import RunConfig
 from pipeline.config.systems import UsedSystem
 from pipeline.plan import stage_configs
 from pipeline.plan.counts import count_shortlist
-from pipeline.plan.flow import Built, Distilled, Encoded, Flow, Sources, Teachers, TrainingData
+from pipeline.plan.flow import Built, Distilled, Encoded, Flow, Sources, TrainingData
+from pipeline.plan.pins import pinned_weights
 from pipeline.plan.stage_configs import train_network
 from pipeline.plan.teachers import distill_text, other_members
 from pipeline.plan.texts import encode_text, read_monolingual_text
@@ -54,7 +56,7 @@ def train_system(flow: Flow, name: str, settings: TrainedSystem, sources: Source
     tables = sources.tables[settings.table_text] if settings.table_text else None
     weights = {other: built.trained for other, built in earlier.items() if built.trained} | companions
     pretrained = pretrain(flow, name, settings, sources.encoded) if settings.initial_weights == PRETRAINING else None
-    initial = pretrained or _initial_weights(settings, weights, sources.teachers)
+    initial = pretrained or _initial_weights(flow, name, settings, weights, sources)
     drafts = settings.training.validation_metric == "tokens_per_pass"
     verifier = companions[VERIFIER] if drafts else None
     trained = train_network(flow, name, settings, sources.encoded, data, initial, tables, verifier)
@@ -110,11 +112,14 @@ def _training_data(settings: TrainedSystem, data: dict[str, TrainingData], compa
 
 
 def _initial_weights(
-    settings: TrainedSystem, others: Mapping[str, Trained | System], teachers: Teachers
+    flow: Flow, name: str, settings: TrainedSystem, others: Mapping[str, Trained | System], sources: Sources
 ) -> Trained | System | None:
-    if settings.initial_weights == "random":
+    stated = settings.initial_weights
+    if isinstance(stated, FinishedNetwork):
+        return pinned_weights(stated.path, f"systems.{name}", settings, flow.store, sources.encoded.vocabulary)
+    if stated == "random":
         return None
-    return teachers[0] if settings.initial_weights == "teacher" else others[settings.initial_weights]
+    return sources.teachers[0] if stated == "teacher" else others[stated]
 
 
 def bundle_and_tune(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
 from sentencepiece import SentencePieceProcessor
 
 from fewstep.bounded_files import read_bounded
 from fewstep.byte_pieces import byte_pieces
 from fewstep.mapped_pieces import MappedPieces
-from fewstep.system.format import MERGES
+from fewstep.system.format import MERGES, json_object
 from fewstep.vocabulary import RESERVED
 from stages.errors import ArtifactError
+
+RECORD, SYSTEM = "vocabulary.json", "system.json"
+"""The descriptions of a vocabulary and of a system."""
 
 
 def processor(directory: Path, side: str) -> SentencePieceProcessor:
@@ -35,8 +38,29 @@ def _mapped(pieces: SentencePieceProcessor, directory: Path, side: str) -> Sente
     """Return the pieces with the ids of an imported vocabulary, if the directory holds one."""
     if (directory / MERGES).is_file():
         return byte_pieces(directory / f"{side}.spm", pieces.get_piece_size(), directory / MERGES)
-    path = directory / "vocabulary.json"
-    described = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    described = vocabulary_record(directory) if (directory / RECORD).is_file() or (directory / SYSTEM).is_file() else {}
     if not described.get("mapped"):
         return pieces
     return MappedPieces(pieces.serialized_model_proto(), described[f"{side}_size"])
+
+
+def vocabulary_record(directory: Path) -> dict[str, Any]:
+    """Return `joint`, `source_size`, `target_size` and, for ids of an imported map, `mapped` of a vocabulary, or of the one that a
+    system brings.
+
+    Raises ArtifactError for files that do not state them.
+    """
+    path = directory / RECORD
+    try:
+        if path.is_file():
+            found = json_object(read_bounded(path))
+            return {**found, **{key: found[key] for key in ("joint", "source_size", "target_size")}}
+        path = directory / SYSTEM
+        described = json_object(read_bounded(path))
+        sizes = described["sizes"]
+        mapped = {"mapped": True} if "unmapped_pieces" in described else {}
+        return {"joint": sizes["joint"], "source_size": sizes["source"], "target_size": sizes["target"], **mapped}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(
+            f"{path}: expected JSON with joint, source_size and target_size, got: {error!r}; remove the artifact and run again"
+        ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -19,8 +18,9 @@ from models.training.batch import EpochPool, Pool, Position, Ragged
 from models.training.infilling import infill, infilled_lengths
 from models.training.seeds import seed_of
 from stages.artifacts import Tokens, Vocabulary
-from stages.errors import ArtifactError, DataError
+from stages.errors import DataError
 from stages.shared.shards import read_shard, shard_paths
+from stages.shared.vocabulary import vocabulary_record
 from stages.train import TrainConfig
 
 Mask = npt.NDArray[np.bool_]
@@ -31,15 +31,9 @@ sorted together."""
 
 
 def vocabulary_sizes(vocabulary: Vocabulary) -> Sizes:
-    """Return the sizes of a vocabulary. Raises ArtifactError for a damaged `vocabulary.json`."""
-    path = vocabulary.path / "vocabulary.json"
-    try:
-        described = json.loads(path.read_text(encoding="utf-8"))
-        return Sizes(described["source_size"], described["target_size"], described["joint"])
-    except (OSError, ValueError, KeyError) as error:
-        raise ArtifactError(
-            f"{path}: expected JSON with joint, source_size and target_size, got: {error!r}; remove the artifact and run again"
-        ) from error
+    """Return the sizes of a vocabulary. Raises ArtifactError for a damaged description."""
+    described = vocabulary_record(vocabulary.path)
+    return Sizes(described["source_size"], described["target_size"], described["joint"])
 
 
 class TokenFiles:

@@ -14,6 +14,7 @@ from fewstep.config.search import SearchConfig, SystemParts
 from fewstep.families.dag.config import DagConfig
 from models.stepwise.system import StepwiseTeacher
 from models.training.config import TrainingConfig
+from models.training.initial import FinishedNetwork
 from models.training.recipe import Companion, TrainedSystem
 from pipeline.config.checks.rules import Rule, broken, overlap, placed
 from pipeline.config.pretraining import PRETRAINING
@@ -199,6 +200,11 @@ def _initial_weights(path: KeyPath, system: TrainedSystem, config: RunConfig) ->
         yield broken((*path, "initial_weights"), expected, "'teacher'", ("teacher",))
     if system.initial_weights == PRETRAINING:
         yield from _pretraining(path, system, config)
+    if isinstance(system.initial_weights, FinishedNetwork):
+        if not isinstance(config.vocabulary, Pinned | TeacherVocabulary):
+            expected = "the vocabulary of the network that training starts from ({from: DIRECTORY}, or {use: teacher})"
+            yield broken(("vocabulary",), expected, "another one", (*path, "initial_weights"))
+        return
     if system.initial_weights in ("random", "teacher", PRETRAINING, *system.companions):
         return
     before = takewhile(lambda item: item[0] != path[1], config.systems.items())

@@ -15,6 +15,7 @@ from models.dag.system import DagSystem
 from models.lattice.system import LatticeSystem
 from models.parallel.system import ParallelSystem
 from models.stepwise.system import StepwiseSystem
+from models.training.initial import FinishedNetwork
 from pipeline.config.load import load_config, parse_search, resolved
 from pipeline.config.schema import RunConfig
 from pipeline.errors import ConfigError
@@ -54,6 +55,13 @@ def test_graphs_are_trained_without_label_smoothing_unless_it_is_asked_for(tmp_p
     assert one.training.label_smoothing == 0.1
 
 
+def test_weights_of_a_directory_load_back(tmp_path: Path) -> None:
+    config = load(tmp_path, f"vocabulary: {{from: old}}\n{GRAPH}, initial_weights: {{from: old/system}}}}}}")
+    assert graph_of(config).initial_weights == FinishedNetwork(path=Path("old/system"))
+    (tmp_path / "again.json").write_text(json.dumps(resolved(config)), encoding="utf-8")
+    assert load_config(tmp_path / "again.json") == config
+
+
 def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
     config = load(tmp_path, f"{GRAPH}, graph_factor_range: [4, 8], search: [lookahead, {{beam: {{candidates: 3}}}}]}}}}")
     assert list(graph_of(config).search.values()) == [DagSearch(), DagSearch(strategy="beam", candidates=3)]
@@ -81,6 +89,10 @@ pretraining: {target: segments}\n<GRAPH>, initial_weights: pretraining, objectiv
 systems: {pretraining: {}} => systems.pretraining: expected a name other than 'pretraining'
 <GRAPH>, initial_weights: later}, later: {}}
     => systems.graph.initial_weights: expected one of random, teacher, pretraining, one (systems are listed after those that they st
+<GRAPH>, initial_weights: {from: old}}} => vocabulary: expected the vocabulary of the network that training starts from
+vocabulary: {from: old}\n<GRAPH>, initial_weights: {from: old, form: old}}}
+    => systems.graph.initial_weights.form: expected a known key, got 'form'; did you mean 'from'?
+<GRAPH>, initial_weights: 5}} => systems.graph.initial_weights: expected text, got 5
 <GRAPH>, num_averaged: 5}} => systems.graph.num_averaged: expected fewer than the 5 candidates that its training keeps, got 5
 <GRAPH>, sampled_tokens: 9, training: {label_smoothing: 0.1}}}
     => systems.graph.sampled_tokens: expected none with label smoothing, which is over all tokens, got 9

@@ -1,5 +1,7 @@
 """Plans with teachers from elsewhere, pinned artifacts and optional packages."""
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -7,6 +9,8 @@ from typing import Any, Literal
 import pytest
 import yaml
 
+from fewstep.config.network import Sizes
+from fewstep.system.integrity import measure, seal
 from pipeline.config.load import load_config
 from pipeline.config.schema import RunConfig
 from pipeline.config.systems import BartTeacher
@@ -14,13 +18,17 @@ from pipeline.errors import ConfigError
 from pipeline.plan import packages
 from pipeline.plan.packages import check_packages
 from pipeline.plan.spending import spending
+from pipeline.plan.step import Plan
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
 from stages.errors import DataError
+from stages.train.token_files import vocabulary_sizes
 from tests.models.imports.test_fairseq import SHARED, Reference
 from tests.pipeline.plan.toy_plans import CONFIG, fingerprint, needs, planned
 from tests.pipeline.run_specs import manifest
+from tests.stages import test_system
 from tests.stages.steps import write_text
+from tests.stages.test_dag_analysis import make_system
 
 COMMAND = {"command": ["cat"], "version": "1"}
 MODEL = {"ctranslate2": "model"}
@@ -269,6 +277,63 @@ def test_a_pinned_teacher_must_be_a_training_a_system_or_an_import(tmp_path: Pat
     expected = r"teacher\.from: expected an artifact of stage system, train or import_network, got one of stage encode"
     with pytest.raises(DataError, match=expected):
         planned(tmp_path, teacher={"from": str(made(tmp_path, "encode"))})
+
+
+NETWORK = {"width": 16, "feed_forward": 16, "heads": 2, "encoder_layers": 1}
+"""The sizes of `make_system`."""
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    """Return a directory of a system that was copied from its store."""
+    (tmp_path / "made").mkdir()
+    return Path(shutil.copytree(make_system(tmp_path / "made", "stepwise").path, tmp_path / "finished"))
+
+
+def tuned(tmp_path: Path, network: Path, vocabulary: Path, **options: object) -> Plan:
+    """Return a plan with a training that starts from `network`."""
+    system = {"initial_weights": {"from": str(network)}, **NETWORK, **options}
+    pinned = {"vocabulary": {"from": str(vocabulary)}, "systems": {"tuned": system}}
+    return planned(tmp_path, teacher=None, lattice=None, ngram=None, evaluation={}, **pinned)
+
+
+def test_a_system_goes_on_from_a_finished_one(tmp_path: Path, finished: Path) -> None:
+    plan = tuned(tmp_path, finished, finished)
+    step = next(step for step in plan.steps if step.name == "train:tuned")
+    assert step.inputs.initial.path == finished
+    assert step.inputs.vocabulary.path == finished
+    assert vocabulary_sizes(step.inputs.vocabulary) == Sizes(37, 37, True)
+    assert not [step for step in plan.steps if step.stage.name == "vocabulary"]
+    elsewhere = Path(shutil.copytree(finished, tmp_path / "elsewhere"))
+    assert fingerprint(tuned(tmp_path, elsewhere, elsewhere), "train:tuned") == step.fingerprint
+    assert fingerprint(tuned(tmp_path, finished, finished, training={"updates": 3}), "train:tuned") != step.fingerprint
+
+
+def test_weights_of_other_pieces_or_other_networks_are_refused(tmp_path: Path, finished: Path) -> None:
+    vocabulary = test_system.make_vocabulary(tmp_path / "vocabulary", test_system.WORDS)
+    other = Path(shutil.copytree(finished, tmp_path / "other"))
+    described = json.loads((other / "system.json").read_text())
+    for side in ("source", "target"):
+        shutil.copyfile(vocabulary.path / f"{side}.spm", other / f"{side}.spm")
+        described["parts"][f"{side}.spm"] = measure(other / f"{side}.spm")
+    (other / "system.json").write_text(json.dumps(seal(described)))
+    with pytest.raises(DataError, match=r"systems.tuned.initial_weights.from: expected a network with this run's vocabulary"):
+        tuned(tmp_path, finished, other)
+    with pytest.raises(DataError, match=r"initial_weights.from: expected the network of .*; state width: 16"):
+        tuned(tmp_path, finished, finished, width=32)
+    (finished / "model.safetensors").write_bytes(b"")
+    with pytest.raises(DataError, match=r"vocabulary.from: .*model.safetensors: expected \d+ bytes"):
+        tuned(tmp_path, finished, finished)
+
+
+def test_weights_of_a_training_belong_to_its_vocabulary(tmp_path: Path) -> None:
+    vocabulary = made(tmp_path / "pieces", "vocabulary")
+    network = made(tmp_path / "network", "train", vocabulary="e" * 32)
+    (network / "model.json").write_text(json.dumps({"family": "dag", "network": {}}))  # of another family: a part of it is taken
+    assert fingerprint(tuned(tmp_path, network, vocabulary), "train:tuned")
+    other = made(tmp_path / "others", "train", vocabulary="f" * 32)
+    with pytest.raises(DataError, match=r"initial_weights.from: expected a network with this run's vocabulary"):
+        tuned(tmp_path, other, vocabulary)
 
 
 def test_pinned_distilled_text_must_belong_to_the_runs_training_text(tmp_path: Path) -> None:
