@@ -6,8 +6,11 @@ run, and ArtifactError when a file of it was altered.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, cast
 
 from fewstep.system.description import read_description
@@ -17,11 +20,12 @@ from fewstep.vocabulary import vocabulary_digest
 from models.training.recipe import TrainedSystem
 from pipeline.config.schema import Pinned
 from pipeline.store.artifacts import Store
+from pipeline.store.attempts import partial_directory
 from pipeline.store.files import read_json
 from pipeline.store.manifest import Manifest
 from stages import distill, import_network, ngram, system, train, vocabulary
 from stages.artifacts import Artifact, Ngram, System, Text, Trained, Vocabulary
-from stages.errors import DataError
+from stages.errors import DataError, unwritable
 from stages.stage import Stage
 
 NETWORKS = (system.STAGE, train.STAGE, import_network.STAGE)
@@ -97,16 +101,55 @@ def _plain(value: Any) -> Any:
 
 
 def _pinned(store: Store, stages: Sequence[Stage[Any, Any, Any]], path: Path, key: str) -> tuple[Artifact, Manifest | None]:
-    """Return the artifact at `path` and its manifest. A directory of a system that was exported or copied has none, and the digest
-    of its description, which holds those of all parts, stands for its fingerprint."""
+    """Return the artifact at `path` and its manifest; None for a directory of a system that was exported or copied, which has none
+    and is copied into the store."""
     if store.manifest(path) is None and system.STAGE in stages and (path / "system.json").is_file():
         try:
             description = read_description(path)
             check_parts(path, description)
         except BundleError as error:
             raise DataError(f"{key}: {error}") from error
-        return System(path.absolute(), str(description[SEAL])[:32]), None
+        return _taken_in(store, path, description), None
     return store.pinned(stages, path, key)
+
+
+def _taken_in(store: Store, path: Path, description: Mapping[str, Any]) -> System:
+    """Copy a system into the store, unless it has it, and return it. The digest of its description, which holds those of all
+    parts, stands for its fingerprint. Raises StageError if the disk is full."""
+    seal = str(description[SEAL])
+    directory = store.directory(system.STAGE.name, seal[:32])
+    if store.manifest(directory) is None:
+        origin = description.get("origin", {})
+        source = f"{origin['kind']}:{origin['name']}" if origin else str(path)
+        entry = {"name": "system", "from": source, "sha256": seal, "licence": str(origin.get("licence", "unknown"))}
+        attempt = token_hex(4)
+        partial = partial_directory(directory, attempt)
+        try:
+            for part in ("system.json", *description["parts"]):
+                (partial / part).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path / part, partial / part)
+        except OSError as error:
+            raise unwritable(partial, error) from error
+        store.commit(
+            directory,
+            Manifest(
+                stage=system.STAGE.name,
+                version=system.STAGE.version,
+                step=f"system:{description['name']}",
+                fingerprint=seal[:32],
+                config={},
+                inputs={},
+                environment={},
+                code_digest="",
+                git_revision="",
+                run_id="",
+                attempt=attempt,
+                seconds=0.0,
+                finished=time.time(),
+                origin=[entry],
+            ),
+        )
+    return System(directory, seal[:32])
 
 
 def pinned_distillation(pin: Pinned, store: Store, training: Text) -> Text:

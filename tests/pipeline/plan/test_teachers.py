@@ -19,6 +19,7 @@ from pipeline.plan import packages
 from pipeline.plan.packages import check_packages
 from pipeline.plan.spending import spending
 from pipeline.plan.step import Plan
+from pipeline.run.origins import provenance
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
 from stages.errors import DataError
@@ -300,8 +301,12 @@ def tuned(tmp_path: Path, network: Path, vocabulary: Path, **options: object) ->
 def test_a_system_goes_on_from_a_finished_one(tmp_path: Path, finished: Path) -> None:
     plan = tuned(tmp_path, finished, finished)
     step = next(step for step in plan.steps if step.name == "train:tuned")
-    assert step.inputs.initial.path == finished
-    assert step.inputs.vocabulary.path == finished
+    kept = step.inputs.initial.path
+    assert kept.is_relative_to(tmp_path / "store/system"), "steps verify their inputs by manifests"
+    Store(tmp_path / "store").verify(kept)
+    assert (kept / "model.safetensors").read_bytes() == (finished / "model.safetensors").read_bytes()
+    assert provenance(kept).unlicensed == [str(finished)]
+    assert step.inputs.vocabulary.path == kept
     assert vocabulary_sizes(step.inputs.vocabulary) == Sizes(37, 37, True)
     assert not [step for step in plan.steps if step.stage.name == "vocabulary"]
     elsewhere = Path(shutil.copytree(finished, tmp_path / "elsewhere"))
