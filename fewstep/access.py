@@ -128,7 +128,8 @@ def named_output() -> Iterator[None]:
 
         return call
 
-    output.write, output.flush = named(output.write), named(output.flush)
+    output.write = named(output.write)
+    output.flush = named(output.flush)
     try:
         yield
     finally:

@@ -12,8 +12,10 @@ __all__ = ["MAX_RECORD_BYTES", "MAX_VOCABULARY_BYTES", "expanded", "json_value",
 
 MAX_VOCABULARY_BYTES = 16 << 20
 """Bytes of a vocabulary, of its merges or of its dictionary: a model of 256,000 pieces takes 5 MiB."""
-MAX_RATIO, MIN_BYTES = 200, 64 << 20
-"""Bytes of text for each byte of gzip, above the second number. Text compresses to a third or a fifth."""
+MAX_RATIO = 200
+"""Bytes of text for each byte of gzip. Text compresses to a third or a fifth."""
+MIN_BYTES = 64 << 20
+"""Bytes of text up to which the ratio is not checked."""
 BLOCK = 1 << 20
 MAX_JSON_VALUES = 10_000_000
 MAX_RECORD_BYTES = 256 << 20
@@ -42,12 +44,15 @@ def json_value(content: bytes) -> Any:
 def expanded(content: bytes) -> bytes:
     """Return what gzip has compressed. Raises ValueError if it holds far more than text can, EOFError or zlib.error if it is
     damaged."""
-    most, parts, size = max(MIN_BYTES, MAX_RATIO * len(content)), list[bytes](), 0
+    most = max(MIN_BYTES, MAX_RATIO * len(content))
+    parts = list[bytes]()
+    size = 0
     while content:
         stream = zlib.decompressobj(wbits=31)
         while content and not stream.eof:
             parts.append(stream.decompress(content, BLOCK))
-            content, size = stream.unconsumed_tail, size + len(parts[-1])
+            content = stream.unconsumed_tail
+            size += len(parts[-1])
             if size > most:
                 raise ValueError(f"expected at most {most:,} bytes of text, got more")
         if not stream.eof:

@@ -22,7 +22,8 @@ class MappedPieces(SentencePieceProcessor):
 
     def __init__(self, model_proto: bytes, size: int) -> None:
         super().__init__(model_proto=model_proto)
-        self.size, self.unmapped = size, super().get_piece_size() - size
+        self.size = size
+        self.unmapped = super().get_piece_size() - size
         own = [id_ for id_ in range(len(RESERVED), size) if not self.is_control(id_)]
         self._ids = dict(zip(self.id_to_piece(own), own, strict=True))
 

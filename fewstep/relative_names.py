@@ -11,8 +11,10 @@ __all__ = ["name_problem", "names_problem"]
 PLAIN = re.compile(r"(?:\w[\w.-]{0,99}/){0,9}\w[\w.-]{0,99}", re.ASCII)
 """Names that need no further look, as almost all do."""
 
-MAX_COMPONENT, MAX_NAME = 255, 4095
-"""Bytes of a file name and of a path (`NAME_MAX` and `PATH_MAX` of Linux)."""
+MAX_COMPONENT = 255
+"""Bytes of a file name (`NAME_MAX` of Linux)."""
+MAX_NAME = 4095
+"""Bytes of a path (`PATH_MAX` of Linux)."""
 
 
 def name_problem(directory: Path, name: object) -> str | None:

@@ -78,7 +78,8 @@ def stream(translate: Translate, read: int, write: int, *, batch: int = 64) -> N
     and for one that `translate` refuses with SourceTooLongError, each after the translations of the lines before it;
     BrokenPipeError when the reader of the output has closed it.
     """
-    first, decoder = 1, LineDecoder()
+    first = 1
+    decoder = LineDecoder()
     for chunk in _chunks(read, batch):
         lines, problem = _decoded(chunk, first, decoder)
         if lines:
@@ -115,7 +116,9 @@ def _chunks(read: int, max_lines: int) -> Iterator[list[bytes]]:
     more = select.poll()
     more.register(read, select.POLLIN)
     ready: list[bytes] = []
-    block, rest, number = b"-", b"", 1
+    block = b"-"
+    rest = b""
+    number = 1
     while block:
         try:
             block = os.read(read, CHUNK)
@@ -279,7 +282,8 @@ def rewrite(source: Path | None, output: Path | None, convert: Callable[[bytes],
 
 
 def _content(read: int) -> bytes:
-    parts, size = list[bytes](), 0
+    parts = list[bytes]()
+    size = 0
     try:
         while part := os.read(read, CHUNK):
             parts.append(part)
@@ -303,7 +307,8 @@ def _opened(path: Path, flags: int, stack: ExitStack) -> int:
 def _check_apart(read: int, output: Path | None) -> None:
     """Raise StreamError when the output is the input file."""
     try:
-        source, target = os.fstat(read), os.fstat(STDOUT) if output is None else output.stat()
+        source = os.fstat(read)
+        target = os.fstat(STDOUT) if output is None else output.stat()
     except OSError:
         return
     if stat.S_ISREG(target.st_mode) and os.path.samestat(source, target):

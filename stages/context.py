@@ -69,7 +69,8 @@ class Context:
 
     def progress(self, done: int, total: int, unit: str) -> None:
         """Record the progress of the step, and the first report of this attempt, for `status` and the live display."""
-        path, now = self.records("progress.json"), time.time()
+        path = self.records("progress.json")
+        now = time.time()
         first = _first_report(path, self.attempt) or {"first_done": done, "first_time": now}
         self.write_json(path, {"done": done, "total": total, "unit": unit, "time": now, "attempt": self.attempt, **first})
 

@@ -70,7 +70,8 @@ def estimators(args: argparse.Namespace, folder: Path) -> dict[str, Callable[[],
     """Return functions that run one whole process each, by name."""
 
     def ours(threads: int, kind: str) -> dict[str, float]:
-        prune, out = " ".join(map(str, args.prune)), folder / f"ours.{kind}"
+        prune = " ".join(map(str, args.prune))
+        out = folder / f"ours.{kind}"
         arguments = [str(args.text), str(args.order), str(threads), prune, kind, str(out)]
         found = measure([sys.executable, "-c", ESTIMATE, *arguments], stdout=folder / "said")
         return found | {"estimate_seconds": float((folder / "said").read_text())}

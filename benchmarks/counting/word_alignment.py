@@ -53,7 +53,8 @@ def measured(command: list[str], threads: int, output: Path) -> dict[str, float]
 
     Both programs use as many threads as they have cores.
     """
-    cores, started = sorted(os.sched_getaffinity(0)), time.perf_counter()
+    cores = sorted(os.sched_getaffinity(0))
+    started = time.perf_counter()
     with output.open("wb") as out:
         os.sched_setaffinity(0, cores[:threads])  # the process inherits it
         try:
@@ -112,8 +113,12 @@ def sharded(lines: Path, count: int, options: AlignOptions) -> dict[str, Any]:
     for aligner in aligners:
         for m, n, pairs in aligner.sizes():
             sizes[m, n] = sizes.get((m, n), 0) + pairs
-    listed, words = [(*size, sizes[size]) for size in sorted(sizes)], sum(aligner.target_words for aligner in aligners)
-    tension, t, slowest, reducing = options.tension, np.zeros(len(whole.columns)), [], []
+    listed = [(*size, sizes[size]) for size in sorted(sizes)]
+    words = sum(aligner.target_words for aligner in aligners)
+    tension = options.tension
+    t = np.zeros(len(whole.columns))
+    slowest = []
+    reducing = []
     for number in range(options.iterations - 1):
         counted, seconds = [], []
         for text, place in zip(parts, places, strict=True):

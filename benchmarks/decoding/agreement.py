@@ -25,7 +25,12 @@ from fewstep.translation import Hypothesis
 from models.bundle.directory import load_system
 from stages.shared.decoding.text import NEAR_TIE, translate
 
-IDENTICAL, SCORE, BLEU = 0.97, 1e-4, 0.1
+IDENTICAL = 0.97
+"""Smallest share of outputs that must be the same."""
+SCORE = 1e-4
+"""Largest difference of scores."""
+BLEU = 0.1
+"""Largest difference of BLEU."""
 ENGINES: dict[str, dict[str, Any]] = {
     "native": {"engine": "auto"},
     "native int8": {"precision": "int8"},

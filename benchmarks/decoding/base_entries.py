@@ -74,7 +74,8 @@ def _stepwise(size: str, tokens: int, net: Network, limits: dict[str, Any]) -> d
 
 
 def _graphs(size: str, net: Network) -> dict[str, Entry]:
-    search, depth = DagSearch(precision="int8", shortlist=SHORTLIST), full_depth(size)
+    search = DagSearch(precision="int8", shortlist=SHORTLIST)
+    depth = full_depth(size)
     shapes = [(4.0, "lookahead", depth), (4.0, "lookahead", (depth[0], 2)), (4.0, "greedy", depth)]
     shapes += [(4.0, "joint-viterbi", depth), (4.0, "beam", depth), (8.0, "lookahead", depth)]
     return {
@@ -87,7 +88,8 @@ def _graphs(size: str, net: Network) -> dict[str, Entry]:
 
 
 def _lattices(size: str, tokens: int, net: Network, batches: tuple[int, ...]) -> dict[str, Entry]:
-    found, depth = {}, full_depth(size)
+    found = {}
+    depth = full_depth(size)
     for candidates, layers in ((16, depth), (16, (depth[0], 2)), (64, depth)):
         search = LatticeSearch(candidates=candidates, normalizer="local", precision="int8")
         make = partial(by_lattice, size, batches, tokens, search, layers)
@@ -118,7 +120,8 @@ def _drafts(size: str, tokens: int, net: Network, limits: dict[str, Any]) -> dic
 
 
 def _slots(size: str, net: Network) -> dict[str, Entry]:
-    greedy, depth = ParallelSearch(precision="int8", shortlist=SHORTLIST), full_depth(size)
+    greedy = ParallelSearch(precision="int8", shortlist=SHORTLIST)
+    depth = full_depth(size)
     kinds: list[tuple[str, str, int, int]] = [("glat", "glat", 1, 1), ("ctc", "ctc-glat", 1, 2)]
     kinds += [(f"mask-predict {count}", "cmlm", count, 1) for count in (4, 10)]
     return {

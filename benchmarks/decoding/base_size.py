@@ -58,7 +58,8 @@ def main() -> None:
     kept = chosen(found, arguments.only, quick=arguments.quick)
     before = [measure_limits(count) for count in arguments.threads]
     memory = {} if arguments.quick or arguments.no_memory else _memories(kept, arguments)
-    began, depth = time.perf_counter(), depths(arguments.size)[0]
+    began = time.perf_counter()
+    depth = depths(arguments.size)[0]
     baselines = f"CTranslate2 {named(depth)}, map", next(iter(found))
     decoders = {name: entry.make() for name, entry in {baselines[1]: found[baselines[1]], **kept}.items()}
     print(f"{len(decoders)} entries made in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
@@ -76,7 +77,8 @@ def main() -> None:
 
 
 def _memories(kept: Mapping[str, Entry], arguments: argparse.Namespace) -> dict[str, float | None]:
-    began, options = time.perf_counter(), ["--size", arguments.size, "--tokens", str(arguments.tokens)]
+    began = time.perf_counter()
+    options = ["--size", arguments.size, "--tokens", str(arguments.tokens)]
     options += ["--batches", *map(str, arguments.batches), "--threads", *map(str, arguments.threads)]
     found = {name: in_process(PROGRAM, options, name) for name in kept}
     print(f"memory measured in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
@@ -87,7 +89,8 @@ def _memory(entry: Entry, arguments: argparse.Namespace) -> float:
     """Return the MiB that a system and its largest batch add to this process."""
     torch.set_num_threads(max(arguments.threads))
     settle()
-    before, decode = resident_mib("VmRSS"), entry.make()
+    before = resident_mib("VmRSS")
+    decode = entry.make()
     settle()
     decode(sentences(max(arguments.batches), arguments.tokens, VOCABULARY[arguments.size]))
     return resident_mib("VmHWM") - before
@@ -101,7 +104,9 @@ def _publish_times(
     results: list[dict[str, Any]],
 ) -> None:
     rival, own = baselines
-    found, threads, batches = medians(results), " / ".join(map(str, arguments.threads)), arguments.batches
+    found = medians(results)
+    threads = " / ".join(map(str, arguments.threads))
+    batches = arguments.batches
 
     def times(name: str, batch: int) -> str:
         return " / ".join(f"{found[name, count, batch]:.2f}" for count in arguments.threads)

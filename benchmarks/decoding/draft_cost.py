@@ -29,8 +29,11 @@ from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel
 from models.stepwise.model import StepwiseModel
 
-ROUNDS, SENTENCES, LENGTH = 5, 3, 30
-"""Rounds, and the sentences of each with their numbers of source and output tokens."""
+ROUNDS = 5
+SENTENCES = 3
+"""Sentences of each round."""
+LENGTH = 30
+"""Source tokens and output tokens of a sentence."""
 LIMITS = OutputLimits(min_tokens=LENGTH, max_tokens=LENGTH)
 SHORT = {"draft_shortlist": Shortlist(tokens=300, links=16)}
 

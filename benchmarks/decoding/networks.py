@@ -49,7 +49,8 @@ def zipf(vocabulary: int) -> list[float]:
 
 def sentences(count: int, tokens: int, vocabulary: int) -> list[list[int]]:
     """Return sentences of random tokens, frequent ones first in the vocabulary."""
-    draw, ids = random.Random(count), range(len(RESERVED), vocabulary)
+    draw = random.Random(count)
+    ids = range(len(RESERVED), vocabulary)
     return [draw.choices(ids, cum_weights=zipf(vocabulary), k=tokens) for _ in range(count)]
 
 
@@ -78,7 +79,8 @@ def slot_network(size: str, objective: Any) -> ParallelModel:
 
 def candidates_for(sources: list[list[int]], vocabulary: int) -> CandidateTables:
     """Return tables counted from translations of the sources: adjacent tokens swapped at times, 24 translations of each token."""
-    draw, pairs = random.Random(2), []
+    draw = random.Random(2)
+    pairs = []
     for source in sources * 64:
         order = sorted(range(len(source)), key=lambda place: place + 1.6 * draw.random())
         pairs.append((source, [7 + (24 * source[place] + draw.randrange(24)) % (vocabulary - 7) for place in order], order))

@@ -50,7 +50,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="Write the table to this file.")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    rows, symbols = [], {}
+    rows = []
+    symbols = {}
     for name, entry in chosen(entries(arguments.size, arguments.tokens, tuple(arguments.batches)), arguments.only).items():
         decode = entry.make()
         for batch in arguments.batches:

@@ -53,7 +53,9 @@ def full_depth(size: str) -> Layers:
 @cache
 def lexicon(size: str) -> Lexicon:
     """Return frequent tokens and random links, in the form that candidate tables give them."""
-    count, draw, weights = VOCABULARY[size], np.random.default_rng(3), np.array(zipf(VOCABULARY[size]))
+    count = VOCABULARY[size]
+    draw = np.random.default_rng(3)
+    weights = np.array(zipf(VOCABULARY[size]))
     linked = len(RESERVED) + np.searchsorted(weights, draw.random((count, SHORTLIST.links)) * weights[-1])
     return Lexicon(np.arange(min(MAX_SHORTLIST_TOKENS, count)), np.sort(linked, 1))
 

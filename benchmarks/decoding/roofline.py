@@ -80,7 +80,8 @@ def decoder(net: Network, layers: int, passes: float, rows: float, keys: float, 
 
 def output(net: Network, passes: float, rows: float, *, name: str = "output") -> Phase:
     """Return the ranking of tokens; rows of a shortlist are a sentence's own, the whole vocabulary is shared."""
-    weights, shared = net.shortlist * net.width, net.shortlist == net.vocabulary
+    weights = net.shortlist * net.width
+    shared = net.shortlist == net.vocabulary
     read = weights * net.weight_bytes
     return Phase(name, passes, read * shared, read * (not shared), passes * rows * weights)
 
@@ -124,7 +125,8 @@ def drafts(
     """Return the cost of drafts of `width` tokens that are all accepted, or of three blocks of which none is, and of the greedy
     search that follows them."""
     blocks = math.ceil(tokens / (width + 1)) if accepted else 3
-    verified, alone = blocks, 0 if accepted else tokens - blocks
+    verified = blocks
+    alone = 0 if accepted else tokens - blocks
     passes, rows = (blocks * width, 1) if one_by_one else (blocks, width)
     return [
         encoder(net, layers[0] + drafter[0]),

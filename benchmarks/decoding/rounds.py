@@ -32,7 +32,8 @@ class Turn(NamedTuple):
 def milliseconds(decode: Decode, sources: list[list[int]], threads: int) -> float:
     """Return the mean time of a sentence."""
     torch.set_num_threads(threads)
-    began, count = time.perf_counter(), 0
+    began = time.perf_counter()
+    count = 0
     while (passed := time.perf_counter() - began) < SECONDS or not count:
         decode(sources)
         count += 1

@@ -35,7 +35,8 @@ def rounded(weights: npt.NDArray[np.float32], group: int) -> npt.NDArray[np.floa
     rows, columns = weights.shape
     groups = weights.reshape(rows, columns // group, group)
     largest = np.maximum(np.abs(groups).max(-1, keepdims=True), 1e-12)
-    best, least = groups, np.full_like(largest, np.inf)
+    best = groups
+    least = np.full_like(largest, np.inf)
     for share in SHARES:
         scale = largest * share / LARGEST
         found = np.clip(np.rint(groups / scale), -LARGEST - 1, LARGEST) * scale

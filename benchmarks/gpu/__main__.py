@@ -149,7 +149,8 @@ def tasks(arguments: argparse.Namespace) -> Iterator[Task]:
 
 def run(task: Task, worker: Worker, seconds: float) -> Row:
     """Return the result of a task in a run of `seconds`."""
-    deadline, now = BEGAN + PARTS[task.part] * seconds, time.monotonic()
+    deadline = BEGAN + PARTS[task.part] * seconds
+    now = time.monotonic()
     if out_of_time(deadline):
         return {"error": "TimeoutError: no time was left"}
     function = partial(task.function, deadline=deadline) if task.timed else task.function

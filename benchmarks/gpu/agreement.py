@@ -74,7 +74,8 @@ def lattice_search(device: str, size: str) -> float:
 
 def stepwise_search(device: str, size: str) -> float:
     """Return the share of outputs of greedy and beam search that differ from those of the CPU."""
-    model, rows = network(size, (1, 1)), sentences(8, 12, VOCABULARY[size])
+    model = network(size, (1, 1))
+    rows = sentences(8, 12, VOCABULARY[size])
     searches = [StepwiseSearch(engine="torch", output_limits=OutputLimits(max_tokens=20))]
     searches.append(replace(searches[0], strategy="beam"))
     expected = [_ids(StepwiseDecoder(model), rows, search) for search in searches]
@@ -84,8 +85,10 @@ def stepwise_search(device: str, size: str) -> float:
 
 def coupled_slots(device: str, size: str) -> float:
     """Return the share of outputs of searches that couple the slots of a step by bigrams that differ from those of the CPU."""
-    model, rows = network(size, (1, 1), "interleaved-sa"), sentences(8, 12, VOCABULARY[size])
-    pieces, draw = [str(piece) for piece in range(VOCABULARY[size])], random.Random(1)
+    model = network(size, (1, 1), "interleaved-sa")
+    rows = sentences(8, 12, VOCABULARY[size])
+    pieces = [str(piece) for piece in range(VOCABULARY[size])]
+    draw = random.Random(1)
     text = [[pieces[int(len(pieces) * draw.random() ** 2)] for _ in range(12)] for _ in range(2000)]
     ngram = NgramModel.estimate(text, order=2, discount_fallback=(0.5, 1.0, 1.5)).for_vocabulary(pieces)
     searches = [StepwiseSearch(engine="torch", ngram_weight=0.5, output_limits=OutputLimits(max_tokens=20))]
@@ -109,7 +112,8 @@ def graph_search(device: str, size: str) -> float:
 
 def drafts(device: str, size: str) -> float:
     """Return the share of outputs of chains and trees of drafts that differ from those of the CPU."""
-    verifier, rows = network(size, (1, 1)), sentences(8, 12, VOCABULARY[size])
+    verifier = network(size, (1, 1))
+    rows = sentences(8, 12, VOCABULARY[size])
     drafter = drafter_of(verifier, size, "k15 separate", accepted=True)
     limits = OutputLimits(max_tokens=20)
     searches = [AggressiveSearch(tree_nodes=nodes, output_limits=limits) for nodes in (0, 8)]
@@ -120,7 +124,8 @@ def drafts(device: str, size: str) -> float:
 
 def slot_search(device: str, size: str) -> float:
     """Return the share of outputs of one-shot decoding, Mask-Predict and CTC that differ from those of the CPU."""
-    rows, greedy = sentences(8, 12, VOCABULARY[size]), ParallelSearch(engine="torch")
+    rows = sentences(8, 12, VOCABULARY[size])
+    greedy = ParallelSearch(engine="torch")
     searches = {
         "glat": greedy,
         "cmlm": replace(greedy, strategy="mask-predict", iterations=4, length_candidates=3),
@@ -139,7 +144,8 @@ def update(device: str, size: str) -> float:
     device would draw other numbers."""
     worst = 0.0
     for family, options in {"stepwise": {}, "dag": {"glancing": "none"}}.items():
-        model, batch = train_network(family, size, dropout=0.0, **options), batch_of(size, 4, 12)
+        model = train_network(family, size, dropout=0.0, **options)
+        batch = batch_of(size, 4, 12)
         expected = _gradient(model, family, batch)
         model.zero_grad(set_to_none=True)
         found = _gradient(model.to(device), family, batch.to(device))

@@ -28,7 +28,10 @@ from models.training.loop import updates
 from models.training.optimizer import Optimizer
 from models.training.worker import TrainingWorker
 
-SIZE, FAMILY, NUM_SHARES, UPDATES = "tiny", "stepwise", 2, 5
+SIZE = "tiny"
+FAMILY = "stepwise"
+NUM_SHARES = 2
+UPDATES = 5
 RECIPE = TrainingConfig(updates=UPDATES, learning_rate=0.01, warmup_updates=1, adam_epsilon=1e-3, batch_tokens=256)
 SECONDS = 120
 """Time in which a worker must end, and wait for the other one."""

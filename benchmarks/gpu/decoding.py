@@ -173,7 +173,9 @@ class Setting:
 
 def entries(setting: Setting) -> dict[str, Entry]:
     """Return the entries by name, those that matter most first. A new family adds its decoders here."""
-    deep, shallow, one = setting.deep, setting.layers(2), setting.layers(1)
+    deep = setting.deep
+    shallow = setting.layers(2)
+    one = setting.layers(1)
     return dict(
         [
             setting.written("autoregressive", deep, "greedy"),
@@ -210,7 +212,8 @@ def _named(layers: Layers, search: StepwiseSearch) -> str:
 
 def milliseconds(decode: Decode, sources: list[list[int]], device: str) -> float:
     """Return the mean time of a batch, from lists of ids to lists of ids."""
-    began, count = time.perf_counter(), 0
+    began = time.perf_counter()
+    count = 0
     while time.perf_counter() - began < MIN_SECONDS or not count:
         decode(sources)
         synchronize(device)
@@ -223,7 +226,8 @@ def measure(
 ) -> dict[str, Any]:
     """Return the times of an entry by batch size, and the memory that programs and the batch add to weights and earlier programs.
     Batches that would begin after `deadline` are left out."""
-    decode, row = make(), dict[str, Any]()
+    decode = make()
+    row = dict[str, Any]()
     for batch in batches:
         if row and out_of_time(deadline):
             return {**row, "error": f"TimeoutError: no time was left for batch {batch}"}

@@ -47,7 +47,8 @@ def launched(count: int, device: str) -> float:
 
 def replayed(count: int, device: str) -> float:
     """Return the time of a small operation of many in a captured graph."""
-    values, graph = torch.zeros(32, device=device), torch.cuda.CUDAGraph()
+    values = torch.zeros(32, device=device)
+    graph = torch.cuda.CUDAGraph()
     add(values, 1)
     with torch.cuda.graph(graph):
         add(values, count)

@@ -32,7 +32,8 @@ def transformers(size: str, layers: Layers, search: StepwiseSearch, device: str)
     from transformers import GenerationConfig
 
     model = marian(size, layers, search.precision, device)
-    tokens, beam = search.output_limits.max_tokens or 1, search.beam_size if search.strategy == "beam" else 1
+    tokens = search.output_limits.max_tokens or 1
+    beam = search.beam_size if search.strategy == "beam" else 1
     options = GenerationConfig(  # type: ignore[no-untyped-call]
         max_new_tokens=tokens,
         min_new_tokens=tokens,

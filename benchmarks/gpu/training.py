@@ -77,7 +77,8 @@ def measure(
 ) -> dict[str, Any]:
     """Return target tokens a second of both sides, in turns: after a first one, as many rounds as there is time for until
     `deadline`, but one at least."""
-    loss, batch = family_loss(family), batch_of(size, max(1, tokens // LENGTH))
+    loss = family_loss(family)
+    batch = batch_of(size, max(1, tokens // LENGTH))
     recipe = replace(TrainingConfig(), updates=10**6, precision=precision)  # type: ignore[arg-type]
     made = {side.__name__: side(train_network(family, size, 0.1).to(device), loss, batch, recipe, device) for side in (bare, ours)}
     speeds: dict[str, list[float]] = {name: [] for name in made}

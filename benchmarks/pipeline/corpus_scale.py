@@ -120,7 +120,8 @@ def _descendants(root: int) -> set[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has just ended
             children.setdefault(int(path.read_text().rsplit(")", 1)[1].split()[1]), []).append(int(path.parent.name))
-    found, waiting = {root}, [root]
+    found = {root}
+    waiting = [root]
     while waiting:
         new = children.get(waiting.pop(), [])
         found.update(new)

@@ -151,7 +151,8 @@ def killed(run: Distillation, shards: int, kills: int, draw: random.Random) -> d
 
 def check(run: Distillation, undisturbed: Distillation, before: dict[str, int], kills: int) -> dict[str, Any]:
     """Return the checks of a killed run. A kill may fall between a shard and its line in the log."""
-    decoded, shards = run.decoded(), run.shards()
+    decoded = run.decoded()
+    shards = run.shards()
     return {
         "same_bytes": run.files() == undisturbed.files(),
         "decoded": sum(decoded.values()),

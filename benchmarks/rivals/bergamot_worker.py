@@ -39,7 +39,8 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         options = bergamot.ResponseOptions()
-        began, count = time.perf_counter(), 0
+        began = time.perf_counter()
+        count = 0
         while (passed := time.perf_counter() - began) < request["seconds"] or not count:
             found = service.translate(model, bergamot.VectorString(request["texts"]), options)  # a call empties its texts
             count += 1

@@ -103,7 +103,9 @@ class Model:
     """A converted network of random weights with the vocabulary map of the shortlists, in `folder`."""
 
     def __init__(self, folder: Path, size: str, layers: Layers) -> None:
-        self.folder, self.size, self.layers = folder, size, layers
+        self.folder = folder
+        self.size = size
+        self.layers = layers
         self.names = [RESERVED[id_] if id_ < len(RESERVED) else str(id_) for id_ in range(VOCABULARY[size])]
 
     @cached_property
@@ -113,7 +115,8 @@ class Model:
         for precision in ("int8", "float32"):
             made[precision] = directory = self.folder / f"{self.layers[0]}-{self.layers[1]}-{precision}"
             if not (directory / MAP).exists():
-                found, pieces = network(self.size, self.layers), {"source_pieces": self.names, "target_pieces": self.names}
+                found = network(self.size, self.layers)
+                pieces = {"source_pieces": self.names, "target_pieces": self.names}
                 write_model(found, directory, precision=precision, **pieces)
                 (directory / MAP).write_text(vocabulary_map(SHORTLIST, lexicon(self.size), **pieces), encoding="utf-8")
         return made
@@ -171,7 +174,8 @@ def try_settings(
 def _tried(
     model: Model, setting: Setting, sources: Mapping[int, Sequence[Sequence[int]]], maps: Sequence[bool], before: Sequence[Trial]
 ) -> Iterator[Trial]:
-    process, least = model.process(setting), min(sources)
+    process = model.process(setting)
+    least = min(sources)
     for use_map in maps:
         best: dict[int, float] = {}
         for one in before:

@@ -21,7 +21,9 @@ class CTranslate2:
     """CTranslate2 with networks of random weights, by the settings that were the fastest in trials."""
 
     def __init__(self, folder: Path, size: str, tokens: int, trials: Sequence[Trial]) -> None:
-        self._size, self._tokens, self._trials = size, tokens, trials
+        self._size = size
+        self._tokens = tokens
+        self._trials = trials
         self._model = cache(lambda layers: Model(folder, size, layers))
         self._process: Callable[[Layers, Setting], Process] = cache(lambda layers, setting: self._model(layers).process(setting))
         self.mebibytes: dict[str, float] = {}

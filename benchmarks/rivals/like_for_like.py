@@ -33,7 +33,10 @@ from benchmarks.rivals.transformers_entry import Transformers
 from fewstep.config.options import OutputLimits
 from fewstep.families.stepwise.config import StepwiseSearch
 
-CTRANSLATE2, MARIAN, TRANSFORMERS, OWN = "CTranslate2", "Marian (bergamot)", "transformers", "fewstep"
+CTRANSLATE2 = "CTranslate2"
+MARIAN = "Marian (bergamot)"
+TRANSFORMERS = "transformers"
+OWN = "fewstep"
 
 
 class Group(NamedTuple):
@@ -64,7 +67,10 @@ def main() -> None:
 
 
 def _turns(arguments: argparse.Namespace, groups: Sequence[Group], folder: Path) -> Iterator[Turn]:
-    size, tokens, batches, threads = arguments.size, arguments.tokens, arguments.batches, arguments.threads
+    size = arguments.size
+    tokens = arguments.tokens
+    batches = arguments.batches
+    threads = arguments.threads
     rival = CTranslate2(folder, size, tokens, trials(arguments, folder, [group.layers for group in groups]))
     for group in groups:
         yield from rival.turns(group.entry(CTRANSLATE2), group.layers, group.short, batches, threads)
@@ -101,7 +107,8 @@ def own(size: str, group: Group, tokens: int) -> Decode:
 def publish_results(
     arguments: argparse.Namespace, groups: Sequence[Group], entries: Sequence[str], results: list[dict[str, Any]]
 ) -> None:
-    found, threads = medians(results), " / ".join(map(str, arguments.threads))
+    found = medians(results)
+    threads = " / ".join(map(str, arguments.threads))
 
     def times(entry: str, batch: int) -> str:
         return " / ".join(f"{found[entry, count, batch]:.2f}" for count in arguments.threads)

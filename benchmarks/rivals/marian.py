@@ -112,8 +112,12 @@ def _write_vocabulary(path: Path, size: int) -> None:
         kind = {MARIAN_EOS: kinds.CONTROL, MARIAN_UNK: kinds.UNKNOWN}.get(token, kinds.NORMAL)
         model.pieces.add(piece=name, score=-1.0, type=kind)
     trainer = model.trainer_spec
-    trainer.model_type, trainer.vocab_size = proto.TrainerSpec.UNIGRAM, size
-    trainer.eos_id, trainer.unk_id, trainer.bos_id, trainer.pad_id = MARIAN_EOS, MARIAN_UNK, -1, -1
+    trainer.model_type = proto.TrainerSpec.UNIGRAM
+    trainer.vocab_size = size
+    trainer.eos_id = MARIAN_EOS
+    trainer.unk_id = MARIAN_UNK
+    trainer.bos_id = -1
+    trainer.pad_id = -1
     model.normalizer_spec.name = "identity"
     path.write_bytes(model.SerializeToString())
 
@@ -204,9 +208,12 @@ class Bergamot:
             raise RuntimeError(
                 f"--bergamot: expected an interpreter with the package bergamot, found {python}: {tried.stderr[-200:]}"
             )
-        shape, links = SIZES[size], lexicon(size).linked_tokens
+        shape = SIZES[size]
+        links = lexicon(size).linked_tokens
         assert links is not None
-        self._python, self._words, self._batch = python, tokens + 1, batch
+        self._python = python
+        self._words = tokens + 1
+        self._batch = batch
         self._files = write(
             folder / f"marian-{layers[0]}-{layers[1]}",
             layers=layers,

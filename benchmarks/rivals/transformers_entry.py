@@ -20,7 +20,8 @@ class Transformers:
     """Networks of a size in processes of the interpreter `python`, which has torch and transformers."""
 
     def __init__(self, python: str, size: str, tokens: int) -> None:
-        self._size, self._tokens = size, tokens
+        self._size = size
+        self._tokens = tokens
         self._process: Callable[[Layers, str, int], Process] = cache(
             lambda layers, precision, threads: Process([python, str(WORKER), self._settings(layers, precision, threads)], {})
         )

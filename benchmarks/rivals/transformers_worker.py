@@ -35,13 +35,15 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     torch.set_num_threads(settings["threads"])
-    model, tokens = network(settings["config"], settings["precision"]), settings["tokens"]
+    model = network(settings["config"], settings["precision"])
+    tokens = settings["tokens"]
     options = GenerationConfig(num_beams=1, do_sample=False, use_cache=True, min_new_tokens=tokens, max_new_tokens=tokens)  # type: ignore[no-untyped-call]
     options.pad_token_id = options.decoder_start_token_id = PAD
     options.eos_token_id = EOS
     for line in sys.stdin:
         request = json.loads(line)
-        began, count = time.perf_counter(), 0
+        began = time.perf_counter()
+        count = 0
         while (passed := time.perf_counter() - began) < request["seconds"] or not count:
             rows = torch.tensor(request["batch"])
             found = model.generate(rows, attention_mask=torch.ones_like(rows), generation_config=options)

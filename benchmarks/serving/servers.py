@@ -86,7 +86,8 @@ def mlflow_server(directory: Path) -> Iterator[str]:
     from pipeline.tracking.models import save
 
     with TemporaryDirectory(prefix="fewstep-") as folder:
-        model, port = Path(folder) / "model", free_port()
+        model = Path(folder) / "model"
+        port = free_port()
         save(model, directory.absolute(), "a")
         words = ["models", "serve", "-m", str(model), "-p", str(port), "-h", "127.0.0.1", "--env-manager", "local"]
         with started([sys.executable, "-m", "mlflow", *words], port, "/health"):

@@ -118,7 +118,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Soak, print and publish. Return 1 for unexpected answers."""
     arguments = parse(argv)
     with fewstep_server(arguments.systems, arguments.threads) as (url, process):
-        lines, seconds = lines_of(arguments.text), 60 * arguments.minutes
+        lines = lines_of(arguments.text)
+        seconds = 60 * arguments.minutes
         readings, answers = asyncio.run(soak(url, process, lines, arguments.clients, seconds))
     wrong = {kind: count for kind, count in answers.items() if kind.startswith("wrong")}
     memory = [megabytes for _, megabytes in readings]

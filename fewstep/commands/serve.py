@@ -81,7 +81,8 @@ def serve(places: Sequence[Place], values: Mapping[str, Any], load: Load = load)
 
 
 def _serve(places: Sequence[Place], values: Mapping[str, Any], load: Load) -> None:
-    settings, server = _settings(values), _part("server", "serve")
+    settings = _settings(values)
+    server = _part("server", "serve")
     bound = server.bind(settings)
     if values["ray"]:
         address = stay_on_loopback()

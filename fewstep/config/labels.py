@@ -64,7 +64,8 @@ def parse_label(text: str, kind: type[T]) -> T | None:
     match = _pattern(known).fullmatch(text)
     if match is None:
         return None
-    shared, values = _shared_words(known), {}
+    shared = _shared_words(known)
+    values = {}
     for number, option in enumerate(_options(known)):
         if (part := match[f"o{number}"]) is not None:
             values[option.path] = _read(option, part, shared)
@@ -78,7 +79,8 @@ def _options(kind: type, above: tuple[str, ...] = ()) -> tuple[_Option, ...]:
     hints = get_type_hints(kind)
     found: list[_Option] = []
     for field in fields(kind):
-        hint, default = _bare(hints[field.name]), _default(field)
+        hint = _bare(hints[field.name])
+        default = _default(field)
         if is_dataclass(hint) and isinstance(hint, type) and default is not None:
             found += _options(hint, (*above, field.name))
         else:
@@ -220,14 +222,16 @@ def _read(option: _Option, text: str, shared: frozenset[str]) -> Any:
 
 def _read_parts(kind: Any, text: str) -> Any:
     """Return the option type whose values are in `text`."""
-    match, hints = re.fullmatch(_parts_pattern(kind, named=True), text), get_type_hints(kind)
+    match = re.fullmatch(_parts_pattern(kind, named=True), text)
+    hints = get_type_hints(kind)
     assert match is not None  # the whole label has matched
     return kind(**{name: _bare(hints[name])(part) for name, part in match.groupdict().items() if part is not None})
 
 
 def _build(kind: type[T], values: dict[tuple[str, ...], Any]) -> T:
     """Return the search with these options, given by their paths. Missing options have their defaults."""
-    hints, chosen = get_type_hints(kind), {}
+    hints = get_type_hints(kind)
+    chosen = {}
     for name in dict.fromkeys(path[0] for path in values):
         if (name,) in values:
             chosen[name] = values[name,]

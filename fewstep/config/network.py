@@ -17,8 +17,10 @@ SIZES: dict[str, dict[str, Any]] = {
 """Values of the five sizes that a config does not state. `tiny` is the model of Wu et al. 2021 for Multi30k."""
 
 
-MAX_LAYERS, MAX_WIDTH = 256, 1 << 16
-"""Most layers of a stack, and most units of a layer."""
+MAX_LAYERS = 256
+"""Most layers of a stack."""
+MAX_WIDTH = 1 << 16
+"""Most units of a layer."""
 TYPICAL_LENGTH = 25
 """Tokens of a target, where an estimate needs a length."""
 

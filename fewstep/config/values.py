@@ -75,7 +75,8 @@ def _option_value(hint: Any, value: object) -> Any:
 
 def _problems(path: KeyPath, hint: Any, value: Any) -> Iterator[Problem]:
     """Yield the problems of one value."""
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    arguments = get_args(hint)
     if origin is Annotated:
         yield from _problems(path, arguments[0], value)
         bounds = [bound for bound in arguments[1:] if isinstance(bound, Bound)]

@@ -64,7 +64,8 @@ class Segment:
 
 def edited(data: bytes, edits: Iterable[Edit]) -> bytes:
     """Return a document with all edits made. Equal edits are made once; others may not overlap."""
-    parts, position = list[bytes](), 0
+    parts = list[bytes]()
+    position = 0
     for edit in sorted(dict.fromkeys(edits), key=lambda one: (one.start, one.stop, one.order)):
         if edit.start < position:
             raise ValueError(f"expected edits that do not overlap, got one at byte {edit.start} after one that ends at {position}")
@@ -83,7 +84,8 @@ def indentation(data: bytes, position: int) -> bytes:
 
 def lines_of(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
     """Yield the lines of a text, each with its line feed. Raises DocumentError for a line of more than `MAX_UNIT_BYTES`."""
-    rest, number = b"", 0
+    rest = b""
+    number = 0
     for block in blocks:
         *lines, rest = (rest + block).split(b"\n")
         for line in lines:

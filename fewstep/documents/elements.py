@@ -56,7 +56,8 @@ def encoding_of(data: bytes, name: str) -> str:
 def as_utf8(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
     """Yield a document in UTF-8. Raises DocumentError for bytes that its encoding does not have, with their line."""
     decoder: codecs.IncrementalDecoder | None = None
-    line, begin = 1, b""
+    line = 1
+    begin = b""
     for part in blocks:
         block = begin + part
         if decoder is None and len(block) < FIRST_BYTES:
@@ -95,8 +96,10 @@ class Elements:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._found, self._depth = list[Element](), 0
-        self._buffer, self._base = bytearray(), 0
+        self._found = list[Element]()
+        self._depth = 0
+        self._buffer = bytearray()
+        self._base = 0
         self._kept: int | None = None
         parser = self._parser = expat.ParserCreate("utf-8")
         parser.StartElementHandler = self._begun

@@ -25,8 +25,10 @@ CODES = frozenset(["code", "kbd", "samp", "var"])
 """Elements within a sentence whose content stays."""
 SKIPPED = frozenset(["canvas", "iframe", "math", "noscript", "object", "pre", "script", "style", "svg", "template", "textarea"])
 """Elements whose content stays."""
-MAX_ENDLESS, MAX_TAG = 16, 10_000
-"""Comments and tags that do not end, and characters of a tag."""
+MAX_ENDLESS = 16
+"""Comments and tags that do not end, each of which Python's reader looks for up to the end of the document."""
+MAX_TAG = 10_000
+"""Characters of a tag."""
 _TAG_BEGIN = re.compile("<[A-Za-z/!?]")
 _LETTER = re.compile(r"[^\W\d_]")
 
@@ -127,7 +129,9 @@ def _endless(text: str) -> str:
 
 def _runs(text: str) -> Iterator[list[_Part]]:
     """Yield texts with inline tags, without tags of blocks between them."""
-    run, kept, depth = list[_Part](), "", 0
+    run = list[_Part]()
+    kept = ""
+    depth = 0
     for token, after in pairwise(_Tokens(text).found):
         part = _Part(text[token.start : after.start], token.kind != "text", token.line, token.start)
         if depth:  # in an element whose content stays
@@ -140,7 +144,8 @@ def _runs(text: str) -> Iterator[list[_Part]]:
             yield run
             run = []
         if token.kind == "start" and token.kept and token.name not in VOID:
-            kept, depth = token.name, 1
+            kept = token.name
+            depth = 1
         if inline or (token.kind == "other" and run):
             run.append(part)
     yield run
@@ -150,7 +155,9 @@ def _trimmed(run: list[_Part]) -> list[_Part]:
     """Return a run without the tags around all of it; empty for one without letters."""
     if not any(not part.is_tag and _LETTER.search(html.unescape(part.raw)) for part in run):
         return []
-    start, stop, ends = 0, len(run), _ends(run)
+    start = 0
+    stop = len(run)
+    ends = _ends(run)
     while True:
         while start < stop and _is_blank(run[start]):
             start += 1
@@ -158,7 +165,8 @@ def _trimmed(run: list[_Part]) -> list[_Part]:
             stop -= 1
         if not (start < stop - 1 and ends.get(start) == stop - 1):
             return run[start:stop]
-        start, stop = start + 1, stop - 1
+        start += 1
+        stop -= 1
 
 
 def _is_blank(part: _Part) -> bool:
@@ -167,7 +175,8 @@ def _is_blank(part: _Part) -> bool:
 
 def _ends(run: list[_Part]) -> dict[int, int]:
     """Return the number of the tag that closes each tag that opens an element."""
-    found, opened = dict[int, int](), list[int]()
+    found = dict[int, int]()
+    opened = list[int]()
     for number, part in enumerate(run):
         tag = re.match(r"<(/?)([A-Za-z][^\s/>]*)", part.raw) if part.is_tag else None
         if not tag or tag[2].lower() in VOID or tag[2].lower() in CODES or part.raw.endswith("/>"):
@@ -180,7 +189,9 @@ def _ends(run: list[_Part]) -> dict[int, int]:
 
 
 def _segment(run: list[_Part], offsets: dict[int, int]) -> Segment:
-    parts, tags, length = list[str](), list[tuple[int, int]](), 0
+    parts = list[str]()
+    tags = list[tuple[int, int]]()
+    length = 0
     for part in run:
         text = part.raw if part.is_tag else html.unescape(part.raw)
         if part.is_tag:
@@ -198,7 +209,9 @@ def _segment(run: list[_Part], offsets: dict[int, int]) -> Segment:
 
 def _byte_offsets(text: str, places: list[int]) -> dict[int, int]:
     """Return the byte of each character in UTF-8."""
-    found, position, offset = dict[int, int](), 0, 0
+    found = dict[int, int]()
+    position = 0
+    offset = 0
     for place in sorted(set(places)):
         offset += len(text[position:place].encode())
         found[place] = offset

@@ -31,7 +31,8 @@ def segments(data: bytes, name: str, languages: Languages) -> list[Segment]:
     _check_marks(text, name)
     lines = text.splitlines(keepends=True) if "\r" not in text else re.findall(r"[^\n]*\n|[^\n]+", text)
     starts = [0, *accumulate(len(line.encode()) for line in lines)]
-    found, cursor = list[Segment](), (0, 0)
+    found = list[Segment]()
+    cursor = (0, 0)
     for (first, last), content in _texts(text):
         if cursor[0] != first:
             cursor = first, 0
@@ -81,7 +82,8 @@ def _segment(lines: list[str], starts: list[int], first: int, places: list[tuple
     text = "\n".join(parts)
     prefix = lines[first + 1][: places[1][0]] if len(places) > 1 else ""
     newline = "\r\n" if lines[first].endswith("\r\n") else "\n"
-    begin, last = starts[first] + len(lines[first][: places[0][0]].encode()), first + len(places) - 1
+    begin = starts[first] + len(lines[first][: places[0][0]].encode())
+    last = first + len(places) - 1
     end = starts[last] + len(lines[last][: places[-1][1]].encode())
 
     def write(translation: str, problem: str) -> list[Edit]:

@@ -40,7 +40,9 @@ def read_inline(raw: str, dropped: Sequence[str] = ()) -> Inline:
     """Return the text of well-formed content. Tags of elements named `dropped` are left out, their content stays."""
     if "<" not in raw and "&" not in raw:
         return Inline(raw, ())
-    parts, tags, length = list[str](), list[tuple[int, int]](), 0
+    parts = list[str]()
+    tags = list[tuple[int, int]]()
+    length = 0
     for part, is_tag in _parts(raw, dropped):
         if is_tag:
             tags.append((length, length + len(part)))
@@ -54,7 +56,8 @@ def _parts(raw: str, dropped: Sequence[str]) -> Iterator[tuple[str, bool]]:
     position, depth, begun = 0, 0, 0  # inside an element of codes: its depth, and where it began
     while found := _TOKEN.match(raw, position):
         position = found.end()
-        name, starts = found["name"], not found["end"] and not found["empty"]
+        name = found["name"]
+        starts = not found["end"] and not found["empty"]
         if depth or (name in CODES and starts):
             begun = begun if depth else found.start()
             depth += 0 if name is None or found["empty"] else -1 if found["end"] else 1
@@ -91,7 +94,9 @@ def restored(translation: str, source: Inline) -> str:
     raw = {flat(tag): tag for start, stop in reversed(source.tags) if (tag := source.text[start:stop])}
     if not raw:
         return escaped_text(translation)
-    real, parts, position = dict[str, list[bool]](), list[tuple[str, bool]](), 0
+    real = dict[str, list[bool]]()
+    parts = list[tuple[str, bool]]()
+    position = 0
     for start, stop in occurrences(source.text, raw):
         real.setdefault(flat(source.text[start:stop]), []).append((start, stop) in source.tags)
     for start, stop in occurrences(translation, raw):
@@ -120,7 +125,8 @@ def occurrences(text: str, tags: Iterable[str]) -> Iterator[tuple[int, int]]:
 
 def _unbalanced(tags: Sequence[str]) -> set[int]:
     """Return the numbers of the tags that have no partner in their order."""
-    opened, wrong = list[tuple[str, int]](), set[int]()
+    opened = list[tuple[str, int]]()
+    wrong = set[int]()
     for number, tag in enumerate(tags):
         found = _TAG_NAME.match(tag)
         if not found or tag.count("<") > 1 or tag.endswith("/>") or found[2].lower() in VOID or found[2][0] in "!?":

@@ -13,7 +13,9 @@ _LINE = re.compile(rb"[^\r\n]+")
 
 def segments(data: bytes, name: str, languages: Languages) -> list[Segment]:
     """Return the lines of a text in UTF-8 that are not blank."""
-    found, line, position = list[Segment](), 1, 0
+    found = list[Segment]()
+    line = 1
+    position = 0
     for match in _LINE.finditer(data):
         if not match[0].strip():
             continue

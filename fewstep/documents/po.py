@@ -103,9 +103,15 @@ class _Parser:
     """Collects the lines of a file into entries."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._line, self._start = name, 0, 0
+        self._name = name
+        self._line = 0
+        self._start = 0
         self._entry = Entry()
-        self._keyword, self._begin, self._first_line, self._parts, self._stop = "", 0, 0, list[bytes](), 0
+        self._keyword = ""
+        self._begin = 0
+        self._first_line = 0
+        self._parts = list[bytes]()
+        self._stop = 0
 
     def entries(self, lines: Iterable[bytes]) -> Iterator[Entry]:
         for line in lines:
@@ -161,7 +167,10 @@ class _Parser:
             self._finish_string()
             if keyword in self._entry.strings:
                 self._fail("each keyword once in an entry", f"{keyword} again")
-            self._keyword, self._begin, self._first_line, self._parts = keyword, begin, self._line, []
+            self._keyword = keyword
+            self._begin = begin
+            self._first_line = self._line
+            self._parts = []
             self._entry.obsolete |= obsolete
         self._parts.append(found[2])
         self._stop = begin + len(text.rstrip())
@@ -176,7 +185,8 @@ class _Parser:
                     "UTF-8", f"the byte 0x{error.object[error.start]:02x} in {self._keyword}; convert it (msgconv -t UTF-8 FILE)"
                 )
             self._entry.strings[self._keyword] = String(text, self._first_line, self._begin, self._stop)
-        self._keyword, self._parts = "", []
+        self._keyword = ""
+        self._parts = []
 
     def _ended(self) -> Iterator[Entry]:
         """Yield the entry that has ended, if it has strings, and expect another one."""
@@ -225,7 +235,8 @@ def units(blocks: Iterable[bytes], name: str, languages: Languages | None) -> It
     The language of the header may be that of the source, too: the sides are exchanged then. Without `languages` it is not compared.
     Raises DocumentError for a file that is no PO file, in another encoding, or in other languages.
     """
-    seen, swapped = set[int](), False
+    seen = set[int]()
+    swapped = False
     for entry in _Parser(name).entries(lines_of(blocks, name)):
         if entry.is_header:
             swapped = languages is not None and _is_swapped(entry, name, languages)
@@ -263,7 +274,8 @@ def languages_of(blocks: Iterable[bytes], name: str) -> list[str]:
 
 def segments(data: bytes, name: str, languages: Languages) -> list[Segment]:
     """Return the messages of a file. Raises DocumentError as `units` does, and for a file of the opposite direction."""
-    found, newline = list[Segment](), b"\r\n" if b"\r\n" in data else b"\n"
+    found = list[Segment]()
+    newline = b"\r\n" if b"\r\n" in data else b"\n"
     for entry in _Parser(name).entries(lines_of([data], name)):
         if entry.is_header:
             if _is_swapped(entry, name, languages):

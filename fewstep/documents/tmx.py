@@ -56,7 +56,8 @@ class _Parser:
     """Collects the elements of a memory into its units."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.elements = name, Elements(name)
+        self.name = name
+        self.elements = Elements(name)
         self._unit: _TranslationUnit | None = None
         self._path = list[str]()
         self._variant: tuple[str, str, int] = "", "", 0
@@ -87,7 +88,8 @@ class _Parser:
             tag = "xml:lang" if "xml:lang" in element.attributes else "lang"
             if not element.attributes.get(tag):
                 self._fail(element, "a tuv with xml:lang", "one without; add its language")
-            self._variant, self._seg = (element.attributes[tag], tag, element.start), None
+            self._variant = (element.attributes[tag], tag, element.start)
+            self._seg = None
         elif element.name == "seg" and self._path[-1] == "tuv":
             self._seg = element.start, element.start, ""
 
@@ -114,7 +116,8 @@ def units(blocks: Iterable[bytes], name: str, languages: Languages | None) -> It
     Without `languages`, a pair is the first two variants. Raises DocumentError for a document that is no memory or cannot be read,
     and at its end for one without a unit in both languages.
     """
-    both, other = False, dict[str, None]()
+    both = False
+    other = dict[str, None]()
     for unit in _Parser(name).units(as_utf8(blocks, name)):
         if languages is None:
             source, target = [*unit.variants, None, None][:2]

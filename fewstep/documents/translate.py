@@ -149,7 +149,8 @@ def translate_document(
     ]
     translator = _Translator(system, search, threads, refuse_long)
     found = (one for start in range(0, len(sentences), batch) for one in translator.translate(sentences[start : start + batch]))
-    edits, marked = list[Edit](), 0
+    edits = list[Edit]()
+    marked = 0
     for segment, part in zip(chosen, parts, strict=True):
         given = part.sentences.sentences
         outputs = [(text, "") if kept is None else next(found) for text, kept in zip(given, part.kept, strict=True)]
@@ -181,7 +182,10 @@ def _parts(segment: Segment, system: System) -> _Parts:
     whole = "".join(masked)
     found = split(whole, system.source_language) if system.task == "translation" else unsplit(whole.strip())
     position = len(text) - len(text.lstrip())
-    head, sentences, gaps, kept = segment.text[:position], list[str](), list[str](), list[Counter[str] | None]()
+    head = segment.text[:position]
+    sentences = list[str]()
+    gaps = list[str]()
+    kept = list[Counter[str] | None]()
     for sentence, gap in zip(found.sentences, [*found.gaps, ""], strict=True):
         end = position + len(sentence)
         inside = [(start, stop) for start, stop in fixed if position <= start and stop <= end]
@@ -213,7 +217,8 @@ class _Translator:
     """Translates sentences, and those that lose a placeholder again."""
 
     def __init__(self, system: System, search: SearchConfig | str | None, threads: int | None, refuse_long: bool) -> None:
-        self._system, self._search = system, system.chosen_search(search)
+        self._system = system
+        self._search = system.chosen_search(search)
         self._options: dict[str, Any] = {"threads": threads, "one_sentence_per_line": True, "refuse_long": refuse_long}
         self._wider = next(self._wider_searches(), None)
 

@@ -102,12 +102,16 @@ class _Parser:
     """Collects the elements of a file into what is translated in it."""
 
     def __init__(self, name: str, languages: Languages | None) -> None:
-        self._name, self._languages, self.elements = name, languages, Elements(name)
+        self._name = name
+        self._languages = languages
+        self.elements = Elements(name)
         self._path = list[tuple[str, bool]]()
         """The open elements, each with whether it is to be translated."""
-        self._version, self._prefix = 1, ""
+        self._version = 1
+        self._prefix = ""
         self._default: tuple[str | None, str | None] = None, None
-        self._swapped, self._ids = False, set[int]()
+        self._swapped = False
+        self._ids = set[int]()
         self._unit: _Unit | None = None
         self._found: _Translatable | None = None
         self._content: tuple[int, Mapping[str, str]] = 0, {}
@@ -278,7 +282,8 @@ def _target(data: bytes, found: _Translatable, source: _Content, content: str, p
     review = {"state": "needs-review-translation"} if found.version == 1 and problem else {}
     end = f"</{prefix}target>"
     if found.target is None:
-        position, gap = found.seg_source or source.stop, indentation(data, source.start).decode()
+        position = found.seg_source or source.stop
+        gap = indentation(data, source.start).decode()
         return Edit(position, position, f"{gap}{_with(f'<{prefix}target>', review)}{content}{end}".encode())
     if found.version == 1 and not problem and found.state != "" and found.skipped:
         review = {"state": "translated"}
@@ -308,7 +313,8 @@ def _with(tag: str, attributes: Mapping[str, str]) -> str:
 
 def _note(data: bytes, found: _Translatable, source: _Content, problem: str) -> list[Edit]:
     """Return the edit that states why a translation is to be reviewed: a note behind the target (1.2), or on the unit (2.x)."""
-    prefix, text = _prefix(data, source), escaped_text(problem)
+    prefix = _prefix(data, source)
+    text = escaped_text(problem)
     if found.version == 1:
         position = found.target.stop if found.target else found.seg_source or source.stop
         gap = indentation(data, source.start).decode()
@@ -318,7 +324,8 @@ def _note(data: bytes, found: _Translatable, source: _Content, problem: str) -> 
     note = Edit(position, position, f'<{prefix}note category="fewstep">{text}</{prefix}note>{gap * has_notes}'.encode(), 1)
     if has_notes:
         return [note]
-    begin, end = f"<{prefix}notes>", f"</{prefix}notes>{gap}"
+    begin = f"<{prefix}notes>"
+    end = f"</{prefix}notes>{gap}"
     return [Edit(position, position, begin.encode()), note, Edit(position, position, end.encode(), 2)]
 
 

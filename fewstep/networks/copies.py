@@ -18,7 +18,9 @@ class Copies(Generic[N]):
     """Networks by precision. A copy is made when its precision is first used; several threads may ask at the same time."""
 
     def __init__(self, build: Callable[[fewstep.networks.arrays.Precision], N]) -> None:
-        self._build, self._made, self._lock = build, dict[Precision, N](), Lock()
+        self._build = build
+        self._made = dict[Precision, N]()
+        self._lock = Lock()
 
     def __getitem__(self, precision: Precision) -> N:
         """Return the copy with this precision. Raises ValueError for float16, which native code does not support."""

@@ -129,7 +129,8 @@ class DagNetwork:
             sources, lengths, graph_lengths, tokens=tokens, **_arguments(rules), threads=threads
         )
         size = int(vertices.max(initial=0))
-        cells, graphs = (len(vertices), size, tokens), (len(vertices), size, transitions.size // max(1, len(vertices) * size))
+        cells = (len(vertices), size, tokens)
+        graphs = (len(vertices), size, transitions.size // max(1, len(vertices) * size))
         return DagScores(transitions.reshape(graphs), log_probs.reshape(cells), ids.reshape(cells), vertices)
 
 

@@ -39,7 +39,9 @@ class Access:
     def __init__(
         self, application: Application, opened: Application, settings: Settings, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._application, self._opened, self._settings = application, opened, settings
+        self._application = application
+        self._opened = opened
+        self._settings = settings
         self._token = None if settings.token is None else settings.token.encode()
         rate = settings.requests_per_second
         self._rates = None if rate is None else Rates(rate, settings.burst, clock)
@@ -154,7 +156,9 @@ class Rates:
     """A token bucket for each client address: `burst` requests at once, `rate` per second in the long run."""
 
     def __init__(self, rate: float, burst: int, clock: Callable[[], float]) -> None:
-        self._rate, self._burst, self._clock = rate, burst, clock
+        self._rate = rate
+        self._burst = burst
+        self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, client: str) -> float:

@@ -91,7 +91,9 @@ class Server:
     """The state behind the paths of an application: systems, queues and metrics."""
 
     def __init__(self, systems: Mapping[str, System], settings: Settings) -> None:
-        self.systems, self.settings, self.metrics = dict(systems), settings, Metrics()
+        self.systems = dict(systems)
+        self.settings = settings
+        self.metrics = Metrics()
         # One batch is decoded at a time, with all threads, so that the times of systems do not contain each other.
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="decode")
         self._backlog = Backlog(settings.max_waiting, self.metrics)
@@ -127,7 +129,8 @@ class Server:
         work.check_size([request.sentence], self.settings)
         name = request.system or next(iter(self.systems))
         chosen = work.options(self.systems, name, request.search, 1, self.settings)
-        system, threads = self.systems[name], self.settings.threads
+        system = self.systems[name]
+        threads = self.settings.threads
 
         def explained() -> Explanation | None:
             first = next(iter(system.split(request.sentence).sentences), "")

@@ -124,8 +124,12 @@ class Batcher:
     def __init__(
         self, name: str, translate: Translate, executor: Executor, backlog: Backlog, metrics: Metrics, max_batch: int
     ) -> None:
-        self._name, self._translate, self._executor = name, translate, executor
-        self._backlog, self._metrics, self._max_batch = backlog, metrics, max_batch
+        self._name = name
+        self._translate = translate
+        self._executor = executor
+        self._backlog = backlog
+        self._metrics = metrics
+        self._max_batch = max_batch
         self._jobs: deque[Job] = deque()
         self._wake = asyncio.Event()
 
@@ -165,7 +169,8 @@ class Batcher:
         self._jobs = deque(job for job in self._jobs if not job.finished)
         if not self._jobs:
             return []
-        now, options = time.perf_counter(), self._jobs[0].options
+        now = time.perf_counter()
+        options = self._jobs[0].options
         turns = deque(job for job in self._jobs if job.options == options)
         batch: list[tuple[Job, int]] = []
         while turns and len(batch) < self._max_batch:
@@ -191,7 +196,8 @@ class Batcher:
                 await self._decode([entry for entry in batch if entry[0] is job])
 
     async def _decode_together(self, batch: list[tuple[Job, int]]) -> None:
-        lines, options = [job.lines[index] for job, index in batch], batch[0][0].options
+        lines = [job.lines[index] for job, index in batch]
+        options = batch[0][0].options
         outputs, seconds = await asyncio.get_running_loop().run_in_executor(self._executor, self._timed, lines, options)
         self._metrics.batch(self._name, options.search, len(lines), seconds)
         shares: dict[Job, dict[int, list[Translation]]] = {}

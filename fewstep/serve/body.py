@@ -14,8 +14,10 @@ from fewstep.serve.settings import Settings
 
 MAX_DROPPED = 256 << 20
 """Bytes of a body that is too large that are read and dropped before the answer."""
-GRACE_SECONDS, MIN_BYTES_PER_SECOND = 5.0, 1000
-"""Seconds after which the rate of a body counts, and the rate."""
+GRACE_SECONDS = 5.0
+"""Seconds after which the rate of a body counts."""
+MIN_BYTES_PER_SECOND = 1000
+"""Lowest rate at which a body may arrive."""
 CLOSE = [(b"connection", b"close")]
 
 
@@ -31,7 +33,8 @@ class BodyLimit:
     """An ASGI application that passes requests with acceptable bodies to another one."""
 
     def __init__(self, application: Application, settings: Settings) -> None:
-        self._application, self._settings = application, settings
+        self._application = application
+        self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 400, 408 or 413, or let the application answer."""
@@ -44,7 +47,8 @@ class BodyLimit:
         except HungUpError:
             return
         except TimeoutError:
-            seconds, rate = self._settings.body_seconds, MIN_BYTES_PER_SECOND
+            seconds = self._settings.body_seconds
+            rate = MIN_BYTES_PER_SECOND
             detail = f"body: expected it within {seconds:g} s and at least {rate} bytes/s, got a part; send it faster"
             await send_error(scope, send, 408, detail, CLOSE)
         except TooLargeError:
@@ -58,10 +62,14 @@ class BodyLimit:
             await self._application(scope, replay(body, receive), send)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
-        limit, parts, size = self._settings.max_request_bytes, [], 0
+        limit = self._settings.max_request_bytes
+        parts = []
+        size = 0
         if _announced(scope) > limit and header(scope, b"expect") is not None:
             raise TooLargeError  # the client has not begun to send
-        more, start, clock = True, asyncio.get_running_loop().time(), self._settings.body_seconds
+        more = True
+        start = asyncio.get_running_loop().time()
+        clock = self._settings.body_seconds
         while more and size <= MAX_DROPPED:
             async with asyncio.timeout_at(start + min(clock, GRACE_SECONDS + size / MIN_BYTES_PER_SECOND)):
                 message = await receive()

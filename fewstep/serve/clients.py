@@ -59,7 +59,8 @@ async def libre_translate(server: Serving, request: LibreRequest) -> LibreAnswer
     """Return the answer to a client of LibreTranslate. Raises HTTPException."""
     texts = _texts(server, request.q)
     chosen = await _choose(server, texts, request.source, request.target, "source", "target")
-    html, wanted = request.format == "html", 1 + (request.alternatives or 0)
+    html = request.format == "html"
+    wanted = 1 + (request.alternatives or 0)
     if wanted > server.settings.max_n_best:
         raise InvalidError(f"alternatives: expected at most {server.settings.max_n_best - 1}, got {request.alternatives}")
     found = await _translate(server, chosen.name, texts, html, 1 if html else _possible(server.systems[chosen.name], wanted))

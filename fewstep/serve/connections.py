@@ -21,8 +21,10 @@ SPARE = 16
 """Connections beyond the limit on which the page and the probe are answered, while all others have a request in progress."""
 HEAD_SECONDS = 30.0
 """Time from the opening of a connection, or the end of an answer, until the head of the next request is complete."""
-MAX_PARTS, PART_BYTES = 4096, 64
-"""Parts of a body beyond which they must have this size on average: chunks of a byte cost the server 20 microseconds each."""
+MAX_PARTS = 4096
+"""Parts of a body of any size: chunks of a byte cost the server 20 microseconds each."""
+PART_BYTES = 64
+"""Bytes that parts beyond this number must have on average."""
 
 
 def max_connections() -> int:

@@ -45,7 +45,8 @@ def pieces(document: str) -> list[Piece]:
     """
     if any(document.count(begin, document.rfind(end) + 1) > MAX_ENDLESS for begin, end in ENDS.items()):
         return [Piece(document, "", "")]
-    found, kept = list[Piece](), ""
+    found = list[Piece]()
+    kept = ""
     for part, translated in _parts(document):
         match = _TEXT.fullmatch(part)
         text = _SPACES.sub(" ", unescape(match["body"])) if translated and match else ""
@@ -65,16 +66,20 @@ def filled(found: Sequence[Piece], outputs: Sequence[str]) -> str:
 
 def _parts(document: str) -> Iterator[tuple[str, bool]]:
     """Yield the tags and texts of a document, each with whether it is to be translated."""
-    position, kept, depth = 0, "", 0
+    position = 0
+    kept = ""
+    depth = 0
     while match := _TAG.search(document, position):
         yield document[position : match.start()], not depth
         yield match.group(), False
-        position, name = match.end(), (match["name"] or "").lower()
+        position = match.end()
+        name = (match["name"] or "").lower()
         if match["end"]:
             depth -= name == kept and depth > 0
         elif name and not match["rest"].endswith("/") and name not in VOID:
             if not depth and (name in KEPT or _NOT_TRANSLATED.search(match["rest"])):
-                kept, depth = name, 1
+                kept = name
+                depth = 1
             elif depth and name == kept:
                 depth += 1
             if name in RAW and (end := re.compile(rf"</{name}\b", re.IGNORECASE).search(document, position)):

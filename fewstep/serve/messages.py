@@ -33,8 +33,10 @@ async def send_error(scope: Scope, send: Send, status: int, detail: str, headers
     await send({"type": "http.response.body", "body": body, "more_body": not last})
 
 
-LINGER_BYTES, LINGER_SECONDS = 64 << 10, 1.0
-"""Bytes of a body, and seconds, that are read and dropped after a refusal."""
+LINGER_BYTES = 64 << 10
+"""Bytes of a body that are read and dropped after a refusal."""
+LINGER_SECONDS = 1.0
+"""Seconds in which they may arrive."""
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send, status: int, detail: str, headers: Headers = ()) -> None:
@@ -55,7 +57,8 @@ async def refuse(scope: Scope, receive: Receive, send: Send, status: int, detail
 
 
 async def _drop(receive: Receive) -> None:
-    size, more = 0, True
+    size = 0
+    more = True
     while more and size <= LINGER_BYTES:
         message = await receive()
         size += len(message.get("body", b""))

@@ -41,7 +41,9 @@ class Metrics:
         )
         self._steps = Counter("fewstep_steps", "Decoder calls, summed over sentences.", ("system", "search"), registry=registry)
         self._cut = Counter("fewstep_cut_sentences", "Sentences that were cut, being too long.", ("system",), registry=registry)
-        self._clock, self._unreported, self._reported = clock, Counts[str](), -math.inf
+        self._clock = clock
+        self._unreported = Counts[str]()
+        self._reported = -math.inf
         self.waiting = Gauge("fewstep_waiting_sentences", "Sentences that wait or are being decoded.", registry=registry)
         self.hung_up = Counter("fewstep_hung_up", "Requests whose client closed the connection early.", registry=registry)
         self.draining = Gauge("fewstep_draining", "1 while the server shuts down.", registry=registry)

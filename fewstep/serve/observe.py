@@ -29,7 +29,8 @@ class Observer:
     """An ASGI application that counts the answers of another one."""
 
     def __init__(self, application: Application, metrics: Metrics) -> None:
-        self._application, self._metrics = application, metrics
+        self._application = application
+        self._metrics = metrics
         self.draining = False
 
     def drain(self) -> None:
@@ -42,7 +43,8 @@ class Observer:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        start, status = time.perf_counter(), 0
+        start = time.perf_counter()
+        status = 0
 
         async def counted(message: Message) -> None:
             nonlocal status

@@ -80,7 +80,8 @@ class Graceful(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, app: Observer, settings: Settings) -> None:
         super().__init__(config)
-        self._app, self._settings = app, settings
+        self._app = app
+        self._settings = settings
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -102,7 +103,8 @@ class Graceful(uvicorn.Server):
         waiting = [connection for bound in sockets or () for connection in _waiting(bound)]
         for server in self.servers:
             server.close()
-        loop, config = asyncio.get_running_loop(), self.config
+        loop = asyncio.get_running_loop()
+        config = self.config
         for connection in waiting:
             await loop.connect_accepted_socket(
                 lambda: config.http_protocol_class(  # type: ignore[call-arg]

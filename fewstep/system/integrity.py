@@ -43,7 +43,8 @@ def seal(description: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_description(path: Path, description: Mapping[str, Any]) -> None:
     """Compare the description that was read from `path` with its own digest. Raises BundleError when they differ."""
-    expected, got = description.get(SEAL), _digest(description)
+    expected = description.get(SEAL)
+    got = _digest(description)
     if expected != got:
         raise BundleError(f"{path}: expected content of {SEAL} {expected}, got {got}; {REMEDY}")
 

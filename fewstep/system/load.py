@@ -59,10 +59,8 @@ def open_system(
     if any(token >= sizes.source for token in prefix):
         raise BundleError(f"{directory / 'system.json'}: source_prefix: expected ids below {sizes.source}, got {list(prefix)}")
     decoder = load_decoder(directory, description, searches[default])
-    longest, cut = (
-        description["network"]["max_positions"] - 1 - bool(description["network"].get("source_bos")),
-        description.get("max_source_tokens"),
-    )
+    longest = description["network"]["max_positions"] - 1 - bool(description["network"].get("source_bos"))
+    cut = description.get("max_source_tokens")
     return System(
         name=description["name"],
         family=description["family"],

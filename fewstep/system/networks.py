@@ -143,7 +143,8 @@ def check_weights(path: Path, config: NetworkConfig, sizes: Sizes) -> None:
     header = read_header(path)
     if header.trained is not None:
         check_trained(path, network_of(path, {"network": header.trained}, type(config)), config)
-    given, needed = sum(map(math.prod, header.shapes.values())), config.fewest_weights(sizes)
+    given = sum(map(math.prod, header.shapes.values()))
+    needed = config.fewest_weights(sizes)
     if given < needed:
         raise BundleError(
             f"{path}: weights do not fit the described network: expected at least {needed} numbers, got {given}; {MISFIT}"

@@ -168,7 +168,8 @@ class System:
         """
         if batch < 1:
             raise ValueError(f"batch: expected at least 1 line, got {batch}")
-        chosen, remaining = self.chosen_search(search), iter(texts)
+        chosen = self.chosen_search(search)
+        remaining = iter(texts)
 
         def translated() -> Iterator[str]:
             first = 1
@@ -224,7 +225,8 @@ class System:
 
     def _report_cuts(self, sources: Sequence[Source], numbers: Sequence[int], refuse: bool) -> None:
         """Log which sources are cut. Raises SourceTooLongError for the first one if such sources are to be refused."""
-        limit, cut = self.max_source_tokens, [one for one in zip(numbers, sources, strict=True) if one[1].cut]
+        limit = self.max_source_tokens
+        cut = [one for one in zip(numbers, sources, strict=True) if one[1].cut]
         if cut and refuse:
             number, source = cut[0]
             raise SourceTooLongError(number, source.text, limit, limit + source.cut)

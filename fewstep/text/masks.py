@@ -69,9 +69,12 @@ def mask(text: str, kinds: Collection[str], only: Collection[str] | None = None,
     if not kinds:
         return Masked(text, {})
     values = {literal: literal for literal in _SYMBOL.findall(text + beside)}
-    chosen, parts, position = dict[str, str](), list[str](), 0
+    chosen = dict[str, str]()
+    parts = list[str]()
+    position = 0
     for one in _found(text, kinds):
-        kind, placeholder = str(one.lastgroup), one[0]
+        kind = str(one.lastgroup)
+        placeholder = one[0]
         if only is not None and placeholder not in only:
             continue
         if placeholder not in chosen:
@@ -95,7 +98,8 @@ def mask_pair(source: str, target: str, kinds: Collection[str]) -> tuple[Masked,
     counts = [Counter(one[0] for one in _found(side, kinds)) for side in (source, target)]
     masked = mask(source, kinds, [text for text, count in counts[0].items() if counts[1][text] == count], target)
     names = {placeholder: name for name, placeholder in masked.values.items()}
-    parts, position = list[str](), 0
+    parts = list[str]()
+    position = 0
     for one in _found(target, kinds):
         if one[0] in names:
             parts += [target[position : one.start()], names[one[0]]]

@@ -49,7 +49,8 @@ def nfc(text: str) -> str:
 
 
 def _stream_safe(found: re.Match[str]) -> str:
-    parts, marks = list[str](), 0
+    parts = list[str]()
+    marks = 0
     for character in found[0]:
         marks = marks + 1 if unicodedata.combining(character) else 0
         if marks > MAX_MARKS:

@@ -54,7 +54,9 @@ def split(text: str, language: str) -> Sentences:
     White space at the ends of the text is left out; the rest of the text is the sentences and the gaps in turn. A blank text has no
     sentences.
     """
-    found, gaps, gap = list[str](), list[str](), ""
+    found = list[str]()
+    gaps = list[str]()
+    gap = ""
     for line in text.splitlines(keepends=True):
         if not line.strip():
             gap += line
@@ -105,7 +107,8 @@ def _segmented(text: str, language: str) -> list[str]:
 
 def _joined(pieces: list[str], language: str) -> Iterator[str]:
     """Yield pieces, those that do not end a sentence together with the next one."""
-    no_end, held = _NO_END.get(language), ""
+    no_end = _NO_END.get(language)
+    held = ""
     for piece in pieces:
         held += piece
         if not (no_end and no_end.search(piece)):

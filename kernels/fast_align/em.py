@@ -95,7 +95,8 @@ def fit_tension(summary: Pass, tension: float, sizes: Sequence[tuple[int, int, i
     """Return the pass with the tension that follows from it. `sizes` are (target words, source words, pairs of that size)."""
     from fewstep.native import fewstep_native as native
 
-    tensions, features = [tension], []
+    tensions = [tension]
+    features = []
     for _ in range(TENSION_STEPS):
         features.append(native.model_feature(sizes, summary.target_words, tensions[-1], options.compatible, options.threads))
         tensions.append(native.step_tension(tensions[-1], summary.feature, features[-1]))

@@ -109,7 +109,8 @@ def maximise(whole_starts: U64, parts: Sequence[Part], options: AlignOptions, t:
 
 def row_ranges(starts: U64, cells: int) -> Iterator[tuple[int, int]]:
     """Yield ranges [first, last) of rows of at most `cells` cells, or of one row that has more."""
-    first, rows = 0, len(starts) - 1
+    first = 0
+    rows = len(starts) - 1
     while first < rows:
         last = int(np.searchsorted(starts, int(starts[first]) + cells, side="right")) - 1
         last = min(max(last, first + 1), rows)

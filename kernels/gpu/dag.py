@@ -20,11 +20,18 @@ try:
 except ImportError as error:
     raise ImportError("kernels.gpu.dag: expected the package triton, got none; install it with `pip install triton`") from error
 
-TILE, BEFORE, STEPS = {torch.float32: 64, torch.float64: 32}, 32, 16
-"""The vertices of a tile, whose own transitions the registers of a program hold; the vertices of earlier tiles and the tokens that
-are multiplied together."""
-ROWS, COLUMNS, CELLS = 32, 64, 1024
-"""A tile of transitions, and the cells of a program without tiles."""
+TILE = {torch.float32: 64, torch.float64: 32}
+"""The vertices of a tile, whose own transitions the registers of a program hold."""
+BEFORE = 32
+"""The vertices of earlier tiles that are multiplied together."""
+STEPS = 16
+"""The tokens that are multiplied together."""
+ROWS = 32
+"""The rows of a tile of transitions."""
+COLUMNS = 64
+"""The columns of a tile of transitions."""
+CELLS = 1024
+"""The cells of a program without tiles."""
 WARPS = 8
 """The warps of a program; with fewer, tiles do not fit into registers."""
 TINY = {torch.float32: 1e-28, torch.float64: 1e-280}
@@ -44,7 +51,8 @@ def best_alignment(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, 
     """Return vertices [B,M] and scores [B], as `kernels.dag_best_alignment`."""
     tokens, transitions = tokens.detach().contiguous(), transitions.detach().contiguous()
     batch, most, size = tokens.shape
-    best, scores = torch.full_like(tokens, -torch.inf), tokens.new_full((batch,), -torch.inf)
+    best = torch.full_like(tokens, -torch.inf)
+    scores = tokens.new_full((batch,), -torch.inf)
     predecessors = torch.zeros(tokens.shape, dtype=torch.int32, device=tokens.device)
     vertices = torch.full((batch, most), -1, device=tokens.device)
     if scores.numel():
@@ -59,11 +67,15 @@ class _LogLikelihood(torch.autograd.Function):
     def forward(
         ctx: Any, tokens: Tensor, transitions: Tensor, target_lengths: Tensor, graph_lengths: Tensor, with_gradient: bool
     ) -> Tensor:
-        (batch, most, size), band, many = tokens.shape, transitions.size(2), TILE[tokens.dtype]
+        (batch, most, size) = tokens.shape
+        band = transitions.size(2)
+        many = TILE[tokens.dtype]
         sides = 1 + with_gradient
         values, found = tokens.new_full((sides, batch, most, size), -torch.inf), tokens.new_full((batch,), -torch.inf)
-        highest, scaled = tokens.new_empty(batch, size), torch.empty_like(transitions)
-        lengths, sizes = (target_lengths, graph_lengths), (most, size, band)
+        highest = tokens.new_empty(batch, size)
+        scaled = torch.empty_like(transitions)
+        lengths = (target_lengths, graph_lengths)
+        sizes = (most, size, band)
         if transitions.numel():
             grid = (batch, triton.cdiv(size, ROWS))
             dag_kernels.exponentials[grid](transitions, *lengths, highest, scaled, found, *sizes, rows=ROWS, columns=COLUMNS)
@@ -80,7 +92,9 @@ class _LogLikelihood(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         tokens, transitions, highest, scaled, target_lengths, graph_lengths, values, found = ctx.saved_tensors
-        (batch, most, size), band, given = tokens.shape, transitions.size(2), upstream[0].contiguous()
+        (batch, most, size) = tokens.shape
+        band = transitions.size(2)
+        given = upstream[0].contiguous()
         of_tokens, of_transitions = torch.empty_like(tokens), torch.empty_like(transitions)
         if of_tokens.numel():
             grid = (batch, triton.cdiv(most * size, CELLS))

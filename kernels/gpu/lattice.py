@@ -34,7 +34,8 @@ def viterbi(start: Tensor, edges: Tensor, exits: Tensor, min_lengths: Tensor, ma
     lengths = torch.zeros(sentences, dtype=torch.int64, device=exits.device)
     scores = exits.new_full((sentences,), -torch.inf)
     if exits.numel():
-        alpha, origins = torch.empty_like(exits), torch.empty(exits.shape, dtype=torch.int32, device=exits.device)
+        alpha = torch.empty_like(exits)
+        origins = torch.empty(exits.shape, dtype=torch.int32, device=exits.device)
         many = max(16, triton.next_power_of_2(candidates))
         arrays = start, edges, exits, min_lengths.contiguous(), max_lengths.contiguous(), alpha, origins, path, lengths, scores
         lattice_kernels.best_paths[(sentences,)](*arrays, slots, candidates, many=many, few=min(many, max(1, TILE // many)))

@@ -17,8 +17,12 @@ except ImportError as error:
         "kernels.gpu.token_scores: expected the package triton, got none; install it with `pip install triton`"
     ) from error
 
-BLOCK, MANY, WARPS = 2048, 64, 8
-"""The most logits and tokens that a program processes together, and its warps."""
+BLOCK = 2048
+"""The most logits that a program processes together."""
+MANY = 64
+"""The most tokens that a program processes together."""
+WARPS = 8
+"""The warps of a program."""
 
 
 def token_scores_(
@@ -47,7 +51,8 @@ def token_gradients_(
     """Replace logits by their gradient, as `kernels.token_gradients_`."""
     if len(logits):
         _check_contiguous(logits=logits, targets=targets, rows=rows, upstream=upstream, normalisers=normalisers)
-        arrays, sizes = (logits, targets, rows, upstream, normalisers), (logits.size(1), *upstream.shape[1:], smoothing, penalty)
+        arrays = (logits, targets, rows, upstream, normalisers)
+        sizes = (logits.size(1), *upstream.shape[1:], smoothing, penalty)
         many = triton.next_power_of_2(max(1, targets.size(1)))
         token_score_kernels.gradients[(len(logits),)](*arrays, *sizes, **_blocks(logits), many=many)
 

@@ -52,8 +52,10 @@ def aggressive(
 ) -> DraftOutcome:
     """Decode one source with drafts that are looked up (`proposals` lookup or nothing); arguments as for
     `fewstep.AggressiveTransformer`."""
-    encoded, state = verifier.encode(source), _Sentence(drafts.width)
-    state.proposed_at, state.accepted_at = [0] * drafts.width, [0] * drafts.width
+    encoded = verifier.encode(source)
+    state = _Sentence(drafts.width)
+    state.proposed_at = [0] * drafts.width
+    state.accepted_at = [0] * drafts.width
     while not state.ended and len(state.tokens) < limit:
         draft = _draft(state, hint, limit, options, rules, drafts)
         rows = [_row(verifier, encoded, [*state.tokens, *draft[:count]], options, rules) for count in range(len(draft) + 1)]
@@ -120,7 +122,8 @@ def _accept(
     drafts: DraftOptions,
 ) -> None:
     """Write the accepted tokens, and the verifier's own behind them."""
-    before, accepted = len(state.tokens), 0
+    before = len(state.tokens)
+    accepted = 0
     for place, row in enumerate(rows):
         if state.ended or len(state.tokens) >= limit:
             break

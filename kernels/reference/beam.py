@@ -80,10 +80,12 @@ class BeamSearch:
     """The search of `fewstep.Beam` for one sentence, ranking exactly."""
 
     def __init__(self, options: BeamOptions, limit: int) -> None:
-        self.options, self.limit = options, limit
+        self.options = options
+        self.limit = limit
         self.live = [Hypothesis(0.0, ())]
         self.finished: list[Hypothesis] = []
-        self.count, self.steps = 0, 0
+        self.count = 0
+        self.steps = 0
         self.best = -math.inf
         """Highest log-probability of the finished hypotheses."""
         self.done = False
@@ -148,7 +150,8 @@ def choose(
             log_probs[row, direction::directions], tokens[row, direction::directions] = zip(*chain, strict=True)
         end = first_end(ends[row], scores[row, :, 0], step.end_threshold)
         if end is not None:
-            tokens[row, end], log_probs[row, end] = eos, ends[row, end]
+            tokens[row, end] = eos
+            log_probs[row, end] = ends[row, end]
     return tokens, log_probs
 
 

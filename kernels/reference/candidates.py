@@ -76,7 +76,9 @@ class ReferenceTables:
 
     def line(self) -> tuple[float, float]:
         """Return slope and intercept, by the normal equations in integers."""
-        n, x, y = len(self.lengths), sum(s for s, _ in self.lengths), sum(t for _, t in self.lengths)
+        n = len(self.lengths)
+        x = sum(s for s, _ in self.lengths)
+        y = sum(t for _, t in self.lengths)
         xx, xy = sum(s * s for s, _ in self.lengths), sum(s * t for s, t in self.lengths)
         if n == 0:
             return 1.0, 0.0

@@ -94,7 +94,8 @@ class _Model:
     """The part of a score that depends on the text alone, computed once for each prefix."""
 
     def __init__(self, ngram: Scorer | None, options: CtcBeamOptions) -> None:
-        self.ngram, self.options = ngram, options
+        self.ngram = ngram
+        self.options = options
         self._known: dict[Prefix, tuple[float, int]] = {(): (0.0, ngram.begin if ngram else 0)}
 
     def score(self, prefix: Prefix) -> float:

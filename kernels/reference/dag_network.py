@@ -32,7 +32,9 @@ class DagReference(Reference):
 
     def transitions(self, states: Array) -> Array:
         """Return [L,L], log E(i -> j) = log sum_h gate_h(i) softmax_j(q_ih k_jh / sqrt(d)) for j > i."""
-        size, heads, width = len(states), self.shape.heads, self.shape.width
+        size = len(states)
+        heads = self.shape.heads
+        width = self.shape.width
         links = states @ self.arrays["links"].T + self.arrays["link_codes"][:size]
         queries, keys, gates = np.split(links, [width, 2 * width], axis=1)
         later = np.arange(size) > np.arange(size)[:, None]
@@ -59,9 +61,12 @@ class DagReference(Reference):
         """Follow the best transition and token from vertex to vertex; also return the smallest gap on the path between the best and
         the second step or token."""
         states = self.states(source, vertices, rules)
-        tokens, transitions = self.token_log_probs(states, rules), self.transitions(states)
+        tokens = self.token_log_probs(states, rules)
+        transitions = self.transitions(states)
         steps = transitions + token_weight * tokens.max(1) if token_weight else transitions
-        path, score, margin = [0], 0.0, math.inf
+        path = [0]
+        score = 0.0
+        margin = math.inf
         while True:
             margin = min(margin, _gap(tokens[path[-1]]))
             score += float(tokens[path[-1]].max())

@@ -67,7 +67,8 @@ def ngram_log_prob(ngram: Scorer | None, tokens: Prefix, end: int | None) -> flo
     """Return log P_ngram of tokens from the beginning of a sentence; `end` is the piece `</s>`, or None for a prefix."""
     if ngram is None:
         return 0.0
-    total, state = 0.0, ngram.begin
+    total = 0.0
+    state = ngram.begin
     for token in (*tokens, *([] if end is None else [end])):
         log_prob, state = ngram.step(state, token)
         total += log_prob
@@ -94,7 +95,8 @@ def repeats(tokens: Prefix, token: int, no_repeat_ngram: int, no_consecutive_rep
     """Return whether `token` completes an n-gram that `tokens` has, or repeats the previous 1 to k tokens."""
     if token == END:
         return False
-    whole, n = (*tokens, token), no_repeat_ngram
+    whole = (*tokens, token)
+    n = no_repeat_ngram
     if n and whole[-n:] in [whole[i : i + n] for i in range(len(whole) - n)]:
         return True
     return any(whole[-k:] == whole[-2 * k : -k] for k in range(1, no_consecutive_repeat + 1))
@@ -202,7 +204,8 @@ def uniform(seed: int, index: int) -> float:
 
 def walk(graph: CandidateGraph, options: DagWalkOptions, seed: int | None = None) -> Walk:
     """Run the walk of `fewstep.dag_lookahead`, or with a seed that of `fewstep.dag_sample`."""
-    found, vertex = Walk([0], [END], 0.0), 0
+    found = Walk([0], [END], 0.0)
+    vertex = 0
     tokens: Prefix = ()
     while vertex < len(graph) - 1 and graph[vertex]:
         candidates = graph[vertex][: options.candidates]

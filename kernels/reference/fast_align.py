@@ -56,7 +56,9 @@ def fit(pairs: Sequence[Pair], options: AlignOptions) -> tuple[list[list[tuple[i
         for e in source:
             t.setdefault(e, {}).update(dict.fromkeys(target, 1e-9))
     sizes = Counter((len(target), len(source)) for source, target in usable)
-    words, tension, likelihoods = sum(len(target) for _, target in usable), options.tension, []
+    words = sum(len(target) for _, target in usable)
+    tension = options.tension
+    likelihoods = []
     for number in range(options.iterations - 1):
         counts, log_likelihood, features = expect(usable, t, tension, options)
         likelihoods.append(log_likelihood)
@@ -76,7 +78,9 @@ def fit(pairs: Sequence[Pair], options: AlignOptions) -> tuple[list[list[tuple[i
 
 def joint(source: Sequence[str], target: Sequence[str], j: int, t: Table, tension: float, options: AlignOptions) -> list[float]:
     """Return P(f_j, a_j = i) for null (0 without one) and then every source position; j from 0."""
-    n, m, f = len(source), len(target), target[j]
+    n = len(source)
+    m = len(target)
+    f = target[j]
     if not options.favor_diagonal:
         prior = 1 / (n + options.null_word)
         return [t[None][f] * prior if options.null_word else 0.0, *(t[e][f] * prior for e in source)]

@@ -44,7 +44,8 @@ def viterbi(start: Array, edges: Array, exits: Array, min_length: int, max_lengt
     """Return the best path by alpha_p(j) = max_i alpha_{p-1}(i) + edges[p-1,i,j], with exits where a path may end; (-inf, ()) if
     none does."""
     start, edges, exits = (np.where(np.isnan(x) | (x == np.inf), -np.inf, x) for x in (start, edges, exits))
-    alpha, best = start, (-math.inf, tuple[int, ...]())
+    alpha = start
+    best = (-math.inf, tuple[int, ...]())
     ways: list[list[tuple[int, ...]]] = [[(k,) for k in range(len(start))]]
     for slot in range(max_length):
         if slot:
@@ -66,7 +67,8 @@ def viterbi_with_pads(start: Array, edges: Array, exits: Array, min_length: int,
     PAD only.
     """
     count = len(start)
-    eos, pad = count, count + 1
+    eos = count
+    pad = count + 1
     alpha = np.full(count + 2, -np.inf)
     alpha[:count] = start
     for slot in range(1, max_length + 1):

@@ -31,7 +31,8 @@ class Reference:
     counts."""
 
     def __init__(self, arrays: Mapping[str, Array], *, shape: TransformerShape) -> None:
-        self.transformer, self.shape = Transformer(arrays, shape=shape), shape
+        self.transformer = Transformer(arrays, shape=shape)
+        self.shape = shape
         self.embedding: Array = self.transformer.arrays["target_embedding"]
 
     def encode(self, source: Sequence[int]) -> Array:
@@ -64,7 +65,9 @@ class Reference:
 
         `behind` are the candidates of the slot behind the last one, which compete with EOS if the normaliser is `local`.
         """
-        encoded, slots, width = self.encode(source), len(candidates), max(len(slot) for slot in candidates)
+        encoded = self.encode(source)
+        slots = len(candidates)
+        width = max(len(slot) for slot in candidates)
         start, edges, exits = (np.full(shape, -np.inf) for shape in ((width,), (slots - 1, width, width), (slots, width)))
         for slot in range(slots + 1):
             before = [options.bos] if slot == 0 else candidates[slot - 1]

@@ -76,7 +76,8 @@ def attention(queries: Floats, keys: Floats, values: Floats, seen: Mask, causal:
     mixed = np.zeros(queries.shape)
     for sentence, head, slot in np.ndindex(*queries.shape[:3]):
         allowed = seen[sentence] & ((np.arange(keys.shape[2]) <= slot) | (not causal))
-        at, here = (sentence, head), (sentence, head, slot)
+        at = (sentence, head)
+        here = (sentence, head, slot)
         mixed[here] = (factors[here] * weights(queries[here], keys[at], allowed)) @ values[at]
     return mixed
 
@@ -88,7 +89,8 @@ def gradients(
     found = np.zeros(queries.shape), np.zeros(keys.shape), np.zeros(values.shape)
     scale = queries.shape[3] ** -0.5
     for sentence, head, slot in np.ndindex(*queries.shape[:3]):
-        at, here = (sentence, head), (sentence, head, slot)
+        at = (sentence, head)
+        here = (sentence, head, slot)
         allowed = seen[sentence] & ((np.arange(keys.shape[2]) <= slot) | (not causal))
         share = weights(queries[here], keys[at], allowed)
         by_share = factors[here] * (values[at] @ upstream[here])

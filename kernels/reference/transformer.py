@@ -24,7 +24,8 @@ class Reference:
     it does not. The margin of a search that is not exact (`selection`) knows nothing of such tokens."""
 
     def __init__(self, arrays: Mapping[str, Array], *, shape: TransformerShape) -> None:
-        self.arrays, self.shape = {name: values.astype(np.float64) for name, values in arrays.items()}, shape
+        self.arrays = {name: values.astype(np.float64) for name, values in arrays.items()}
+        self.shape = shape
 
     def encode(self, source: Sequence[int]) -> Array:
         """Return the states [S,D] of a source."""
@@ -57,7 +58,11 @@ class Reference:
     def greedy(self, source: Sequence[int], limit: int, *, options: BeamOptions, rules: SlotRules) -> Outcome:
         """Decode with the most probable token in each slot; slots up to the first EOS are scored, or all slots of a step
         (`per_direction`)."""
-        encoded, flat, score, margin, steps = self.encode(source), list[int](), 0.0, math.inf, 0
+        encoded = self.encode(source)
+        flat = list[int]()
+        score = 0.0
+        margin = math.inf
+        steps = 0
         written: list[int] = []
         ended = False
         while not ended and len(flat) < limit:
@@ -81,8 +86,11 @@ class Reference:
 
     def beam_search(self, source: Sequence[int], limit: int, *, options: BeamOptions, rules: SlotRules) -> Outcome:
         """Rank the tokens of every slot by sorting; the search itself is `fewstep.Beam`."""
-        encoded, beam, prefixes = self.encode(source), Beam([limit], options), [list[int]()]
-        width, self.unranked_gap = options.num_candidates, math.inf
+        encoded = self.encode(source)
+        beam = Beam([limit], options)
+        prefixes = [list[int]()]
+        width = options.num_candidates
+        self.unranked_gap = math.inf
         while prefixes:
             tables = [self.log_probs(encoded, prefix, rules, options.step_size) for prefix in prefixes]
             tables = [self.allowed(table, len(prefixes[0]), options, rules) for table in tables]

@@ -96,10 +96,12 @@ class AggressiveDecoder:
         """`draft_system` is the decoder and the search of another system whose outputs are drafts; `lexicon` provides shortlists.
         With `frozen` the weights must not change any more; engines may then copy them. `native` is the runtime's decoder of the
         same networks, if it was loaded. Raises ValueError for networks that do not fit each other."""
-        self.model, self.verifier = model, as_verifier(verifier)
+        self.model = model
+        self.verifier = as_verifier(verifier)
         if model.config.train_verifier:
             take_trained_weights(self.verifier, model)
-        self.draft_system, self.lexicon = draft_system, lexicon
+        self.draft_system = draft_system
+        self.lexicon = lexicon
         self.record = DraftRecord()
         check_pair(model, self.verifier)
         if frozen:

@@ -52,11 +52,13 @@ class DraftOnly:
 
     def step(self) -> None:
         """Write a block of every sentence that has not ended."""
-        state, going = self.state, self.state.going()
+        state = self.state
+        going = self.state.going()
         lengths = torch.where(going, state.lengths, 0)
         widths = torch.minimum(state.widths, state.limits - state.lengths).masked_fill(~going, 0)
         scores = self.drafter.log_probs(state.tokens, lengths, widths)
-        best, written = scores.topk(2).values, scores.argmax(2)
+        best = scores.topk(2).values
+        written = scores.argmax(2)
         ends = written == EOS
         inside = (torch.arange(written.size(1), device=written.device) < widths[:, None]) & up_to_eos(ends)
         # A slot with one possible token has no second best.

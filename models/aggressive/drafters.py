@@ -61,7 +61,9 @@ class NetworkDrafter(ABC):
 
     def __init__(self, search: AggressiveSearch, size: Size, width: int) -> None:
         """`width` is the largest width of a block."""
-        self.search, self.slots, self.width = search, size.slots, width
+        self.search = search
+        self.slots = size.slots
+        self.width = width
         self.excluded: Tensor | None = None
         """True at the tokens [B,V] that may not be drafted; None: all may."""
 
@@ -178,7 +180,8 @@ class HeadDrafter(NetworkDrafter):
     def propose(self, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
         """Propose token after token until EOS or until the block is too uncertain; see `Drafter`."""
         written = F.pad(tokens, (0, self.width), value=PAD)
-        going, probability = widths > 0, torch.ones(len(lengths), device=lengths.device)
+        going = widths > 0
+        probability = torch.ones(len(lengths), device=lengths.device)
         ids, distributions = [], []
         for position in range(self.width):
             going = going & (widths > position)
@@ -220,7 +223,8 @@ class LookupDrafter:
     hints: Tensor
 
     def __init__(self, max_ngram: int, width: int) -> None:
-        self.max_ngram, self.width = max_ngram, width
+        self.max_ngram = max_ngram
+        self.width = width
 
     def start(self, inputs: Inputs) -> None:
         """Read the hints of a batch."""

@@ -31,7 +31,8 @@ class Blocks(NamedTuple):
 def draw(config: AggressiveConfig, batch: Batch, *, training: bool) -> Blocks:
     """Draw a prefix for each target of m tokens with EOS, uniformly from 0 to m - 1 tokens. Outside training its length is a
     function of the pair's id."""
-    device, count = batch.target.device, len(batch.ids)
+    device = batch.target.device
+    count = len(batch.ids)
     low, high = config.widths
     if training:
         share = torch.rand(count, device=device)

@@ -69,7 +69,8 @@ def _in_best_three(network: MedusaHeads, states: Tensor, target: Tensor, real: T
 
 def _accepted(network: MedusaHeads, drafting: Tensor, target: Tensor, real: Tensor) -> Tensor:
     """Return the number of heads of all slots that are right together with all heads before them."""
-    before, count = real, torch.zeros((), dtype=torch.int64, device=real.device)
+    before = real
+    count = torch.zeros((), dtype=torch.int64, device=real.device)
     for head in range(1, network.config.draft_width + 1):
         labelled = real[:, head:]
         before = before[:, : labelled.size(1)] & labelled

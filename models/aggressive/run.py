@@ -40,8 +40,10 @@ class TorchDecoder:
     def __init__(self, model: Network, verifier: Backbone | None, lexicon: Lexicon | None, *, frozen: bool = False) -> None:
         """`frozen` states that the weights do not change any more, so that there may be copies in half precision. Without a
         verifier all searches are those of the drafter alone."""
-        self._pair, self._lexicon = Pair(model, verifier, frozen=frozen), lexicon
-        self._config, self._tokens = model.config, model.sizes.target
+        self._pair = Pair(model, verifier, frozen=frozen)
+        self._lexicon = lexicon
+        self._config = model.config
+        self._tokens = model.sizes.target
         self._device = model.target_embedding.weight.device
         self._runners: RunnerCache[tuple[AggressiveSearch, Size, int], SearchRunner] = RunnerCache(self._runner, self._device)
 
@@ -55,8 +57,10 @@ class TorchDecoder:
         """Return the hypothesis of each source. `limits` [B] are maximum output lengths in tokens with EOS; `hints` are texts in
         which n-grams are looked up, if the search does so. Torch has its own number of threads."""
         search = search.with_fallback(self._config)
-        model, verifier = self._pair.drafter(search), self._pair.verifier(search)
-        max_length, positions = int(limits.max()), self._config.max_positions
+        model = self._pair.drafter(search)
+        verifier = self._pair.verifier(search)
+        max_length = int(limits.max())
+        positions = self._config.max_positions
         with inference_mode(model) as device, inference_mode(verifier or model):
             size = size_for(prepared, max_length, device, max_source=positions, max_slots=positions)
             longest = max(map(len, hints), default=0)
@@ -102,7 +106,8 @@ class TorchDecoder:
         return SearchRunner(self._search(search, size), inputs, self._device)
 
     def _search(self, search: AggressiveSearch, size: Size) -> BufferedSearch:
-        model, verifier = self._pair.drafter(search), self._pair.verifier(search)
+        model = self._pair.drafter(search)
+        verifier = self._pair.verifier(search)
         if verifier is None or search.strategy == "draft":
             return DraftOnly(model, search, size)
         width = block_width(search, self._config)

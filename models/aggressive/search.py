@@ -63,7 +63,10 @@ class DraftAndVerify:
     ) -> None:
         """Allocate the buffers. `width` is the largest number of tokens in a block; without a drafter every pass writes one
         token."""
-        self.verifier, self.drafter, self.search, self.width = verifier, drafter, search, width
+        self.verifier = verifier
+        self.drafter = drafter
+        self.search = search
+        self.width = width
         self.state = DraftState(size, width, device)
         self.needed = torch.zeros_like(self.state.lengths)
         self.numbers: Tensor | None = None
@@ -88,7 +91,8 @@ class DraftAndVerify:
     def draft_and_verify(self) -> None:
         """Draft and verify a block of every sentence that has not ended."""
         assert self.drafter is not None
-        state, widths = self.state, self._widths()
+        state = self.state
+        widths = self._widths()
         draft = self.drafter.propose(state.tokens, state.lengths, widths, self._drafting_numbers())
         if draft.parents is None:
             chain = Draft(writable_prefix(draft.ids, self.search), draft.log_probs)
@@ -165,7 +169,8 @@ class DraftAndVerify:
 
         `drafted` [B] are the numbers of verified tokens: `counts`, or the size of a tree that the drafts are a path of.
         """
-        state, going = self.state, self.state.going()
+        state = self.state
+        going = self.state.going()
         offsets = torch.arange(ids.size(1), device=ids.device)
         accepted = verification.accepted.long().cumprod(1).bool()
         inside = (offsets <= accepted.sum(1)[:, None]) & going[:, None]

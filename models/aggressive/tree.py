@@ -86,7 +86,8 @@ def depths(tree: DraftTree) -> Tensor:
 
 def ancestors(tree: DraftTree) -> Tensor:
     """Return [B,Q,Q], True where the node of the column is the node of the row or above it."""
-    rows, size = torch.arange(len(tree.ids), device=tree.ids.device), tree.ids.size(1) + 1
+    rows = torch.arange(len(tree.ids), device=tree.ids.device)
+    size = tree.ids.size(1) + 1
     seen = torch.eye(size, dtype=torch.bool, device=tree.ids.device).repeat(len(rows), 1, 1)
     for node in range(1, size):
         seen[:, node] |= seen[rows, tree.parents[:, node - 1]]

@@ -49,7 +49,8 @@ class _LayerCache:
     """The part of the cache that belongs to one layer."""
 
     def __init__(self, state: CachedVerifier, layer: int) -> None:
-        self.state, self.layer = state, layer
+        self.state = state
+        self.layer = layer
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write keys and values [B,H,Q,D/H] at their slots; return those of the whole cache."""
@@ -74,7 +75,8 @@ class CachedVerifier:
         """Allocate the buffers; `tree_nodes` is the largest number of tokens of a draft tree, which may need entries behind the
         last slot."""
         self._stepwise = cast(Autoregressive, network)
-        config, table = self._stepwise.config, network.target_embedding.weight
+        config = self._stepwise.config
+        table = network.target_embedding.weight
         self.network = network
         self.excluded: Tensor | None = None
         """True at the tokens [B,1,V] outside the shortlists; None: all tokens may be written."""
@@ -136,7 +138,8 @@ class CachedVerifier:
 
     def keep(self, lengths: Tensor, nodes: Tensor) -> None:
         """Move the keys and values of a path of nodes [B,P], from the root on, to the slots behind `lengths` [B] tokens."""
-        first, offsets = (self.front + lengths)[:, None], torch.arange(nodes.size(1), device=nodes.device)
+        first = (self.front + lengths)[:, None]
+        offsets = torch.arange(nodes.size(1), device=nodes.device)
         source, target = (
             (first + part)[None, None, :, None, :, None].expand(*self.cache.shape[:2], -1, self.cache.size(3), -1, 1)
             for part in (nodes, offsets)

@@ -137,7 +137,8 @@ def write_system(
 
 def _copy_parts(directory: Path, parts: Mapping[str, Path], companions: Mapping[str, Path]) -> dict[str, Any]:
     """Copy files and companions, and return their sizes and checksums by their names in the directory."""
-    origins, measured = dict(parts), {file: measure(origin) for file, origin in parts.items()}
+    origins = dict(parts)
+    measured = {file: measure(origin) for file, origin in parts.items()}
     for companion, origin in companions.items():
         files = {"system.json": measure(origin / "system.json"), **read_description(origin)["parts"]}
         measured |= {f"{companion}/{file}": values for file, values in files.items()}

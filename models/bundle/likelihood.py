@@ -32,7 +32,8 @@ def encode_pairs(
     """Return the source and target ids of each pair of lines without EOS, uncut."""
     if system.masks:
         masked = [mask_pair(*pair, system.masks) for pair in zip(sources, targets, strict=True)]
-        sources, targets = [source.text for source, _ in masked], [target for _, target in masked]
+        sources = [source.text for source, _ in masked]
+        targets = [target for _, target in masked]
     encoded = (encode_lines(system.source_pieces, sources, first_line), encode_lines(system.target_pieces, targets, first_line))
     return list(zip(*encoded, strict=True))
 

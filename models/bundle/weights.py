@@ -38,7 +38,8 @@ def make_model(directory: Path, description: Mapping[str, Any], device: str, wei
         family = family_named(description["family"])
     except ValueError as error:
         raise BundleError(f"{directory}: {error}") from error
-    config, sizes = network_of(directory, description, family.network), sizes_of(directory, description)
+    config = network_of(directory, description, family.network)
+    sizes = sizes_of(directory, description)
     check_weights(where, config, sizes)
     try:
         model = family.functions.build(config, sizes)
@@ -96,7 +97,8 @@ def load_matching_weights(path: Path, model: nn.Module) -> int:
     Returns the number of weights that were loaded. Raises ValueError if no tensor matches, BundleError for a missing or damaged
     file.
     """
-    state, given = model.state_dict(), _read_weights(path)
+    state = model.state_dict()
+    given = _read_weights(path)
     init_aliases = model.init_aliases() if isinstance(model, Backbone) else {}
     named = {name: given[other] for name in state if (other := init_aliases.get(name, name)) in given}
     found = {name: tensor for name, tensor in named.items() if tensor.shape == state[name].shape}

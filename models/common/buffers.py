@@ -15,8 +15,10 @@ from torch import Tensor
 from fewstep.sources import Ints, Sources
 from fewstep.vocabulary import EOS, PAD
 
-SOURCE_BLOCK, SLOT_BLOCK = 16, 32
-"""Multiples to which sizes of sources and outputs are rounded up on a GPU."""
+SOURCE_BLOCK = 16
+"""Multiple to which sizes of sources are rounded up on a GPU."""
+SLOT_BLOCK = 32
+"""Multiple to which sizes of outputs are rounded up on a GPU."""
 
 
 def captures(device: torch.device) -> bool:

@@ -22,7 +22,8 @@ MEMORY_ERRORS = (torch.OutOfMemoryError, MemoryError)
 @contextmanager
 def inference_mode(network: nn.Module) -> Iterator[torch.device]:
     """Enter evaluation mode with float32 and without gradients, and yield the network's device. Restores the mode on exit."""
-    device, training = next(network.parameters()).device, network.training
+    device = next(network.parameters()).device
+    training = network.training
     if training:  # a change visits every module
         network.eval()
     try:

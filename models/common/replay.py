@@ -31,7 +31,9 @@ class Replay:
     """
 
     def __init__(self, function: Callable[[], None], device: torch.device, restore: Callable[[], None]) -> None:
-        self._function, self._device, self._restore = function, device, restore
+        self._function = function
+        self._device = device
+        self._restore = restore
         self._captured: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:

@@ -46,7 +46,8 @@ class SearchRunner:
 
     def __init__(self, search: BufferedSearch, inputs: Inputs, device: torch.device) -> None:
         """`inputs` are the buffers that `search` reads."""
-        self.search, self.inputs = search, inputs
+        self.search = search
+        self.inputs = inputs
         self.begin = Replay(lambda: search.start(inputs), device, lambda: None)
         self.passes = [Replay(one, device, self.begin) for one in search.passes]
         # Reading `needed` makes the host wait for a GPU; on a CPU it costs nothing and saves the passes after the end.

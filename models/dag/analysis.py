@@ -42,7 +42,8 @@ def inspect(model: DagModel, batch: Batch, num_tokens: int) -> list[View]:
     """Return the graphs that decoding would compute for a batch, each with the best `num_tokens` tokens per vertex."""
     with inference_mode(model) as device:
         found = decoded_graphs(model, batch.to(device))
-        lengths, best = found.target.graph_lengths, found.graphs.best
+        lengths = found.target.graph_lengths
+        best = found.graphs.best
         assert best is not None
         top = top_k_tokens(found.states, lengths, model.target_embedding, num_tokens, allow_unknown=True)
     # Tensors created in inference mode cannot take part in a gradient; their copies can.

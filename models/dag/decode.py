@@ -50,7 +50,9 @@ class DagDecoder:
         the weights do not change any more, so that engines may copy them. `native` is the runtime's decoder of the same network, if
         it was loaded.
         """
-        self.model, self.ngram, self.lexicon = model, ngram, lexicon
+        self.model = model
+        self.ngram = ngram
+        self.lexicon = lexicon
         if frozen:
             pack(model)
         self.engines = engines_of(
@@ -112,5 +114,6 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig, 
     if device == "cpu":
         native = runtime.load(directory, description, search)
         return DagDecoder(model, native.ngram, native.lexicon, frozen=True, native=native)
-    ngram, lexicon = load_ngram(directory, description, model.sizes), load_lexicon(directory, description, model.sizes)
+    ngram = load_ngram(directory, description, model.sizes)
+    lexicon = load_lexicon(directory, description, model.sizes)
     return DagDecoder(model, ngram, lexicon, frozen=True)

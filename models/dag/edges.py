@@ -43,7 +43,8 @@ class Edges(NamedTuple):
         given = padded.view(*values.shape[:2], count, rows).transpose(1, 2)
         found = given @ self.blocks
         # A block leads to the vertices after its first one: as many as it has, and some of the next block.
-        near, far = found[..., :rows], F.pad(found[..., rows:], (0, rows - max(width - rows, 0)))
+        near = found[..., :rows]
+        far = F.pad(found[..., rows:], (0, rows - max(width - rows, 0)))
         near = F.pad(near, (0, rows - near.size(-1)))
         total = F.pad(near, (0, 0, 0, 0, 0, 1)) + F.pad(far, (0, 0, 0, 0, 1, 0))
         return F.pad(total.transpose(1, 2).flatten(2), (1, 0))[..., : self.vertices]

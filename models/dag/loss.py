@@ -147,7 +147,8 @@ def decoded_graphs(model: DagModel, batch: Batch) -> DecodedGraphs:
 
 def targets(config: DagConfig, batch: Batch, *, training: bool) -> Targets:
     """Return the targets of a batch with BOS. Factors of graphs are drawn at random in training, else `decoding_factor` is used."""
-    ids, lengths = F.pad(batch.target, (1, 0), value=BOS), batch.target_lengths + 1
+    ids = F.pad(batch.target, (1, 0), value=BOS)
+    lengths = batch.target_lengths + 1
     if config.segments:
         segments = segments_of(config, ids, lengths, training=training)
         return Targets(ids, lengths, segments.graph_lengths, segments)

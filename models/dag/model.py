@@ -47,8 +47,10 @@ class DagModel(Backbone):
     def codes(self) -> dict[str, Tensor]:
         """Return the tensors that native code reads in addition to the weights: codes of vertices, their contribution to
         transitions, and the sizes of graphs."""
-        vertices, links = torch.arange(self.config.max_vertices), self.links
-        codes, width = links.positions(vertices), self.config.width
+        vertices = torch.arange(self.config.max_vertices)
+        links = self.links
+        codes = links.positions(vertices)
+        width = self.config.width
         parts = [codes @ part.weight[:, width:].t() + part.bias for part in (links.queries, links.keys, links.gates)]
         return {
             **super().codes(),
@@ -65,7 +67,8 @@ class DagModel(Backbone):
     def read(self, source: Tensor, source_lengths: Tensor) -> Source:
         """Encode sources [B,S] with EOS."""
         if self.config.source_bos:
-            source, source_lengths = F.pad(source, (1, 0), value=BOS), source_lengths + 1
+            source = F.pad(source, (1, 0), value=BOS)
+            source_lengths = source_lengths + 1
         states, mask = self.encoded(source, source_lengths)
         memories = self.decoder.memories(states, mask)
         if self.length is None:
@@ -95,7 +98,8 @@ class Links(nn.Module):
 
     def __init__(self, config: DagConfig) -> None:
         super().__init__()
-        self.heads, self.max_length = config.heads, config.max_transition_length
+        self.heads = config.heads
+        self.max_length = config.max_transition_length
         self.positions = Positions.of(config, config.max_vertices)
         self.queries = Linear(2 * config.width, config.width)
         self.keys = Linear(2 * config.width, config.width)

@@ -53,7 +53,10 @@ class GraphRunner:
     def __init__(self, model: DagModel, search: DagSearch, size: Size, length_rank: int, whole: bool) -> None:
         """`length_rank` is the rank of the target length among the predicted ones; with `whole` the graphs are the result of any
         search."""
-        self._model, self._search, self._length_rank, self._whole = model, search, length_rank, whole
+        self._model = model
+        self._search = search
+        self._length_rank = length_rank
+        self._whole = whole
         self._device = model.target_embedding.weight.device
         self.inputs = empty_inputs(size, model.sizes.target, self._device, shortlists=search.shortlist is not None)
         self.read: Read | None = None
@@ -102,7 +105,8 @@ class GraphRunner:
 
     def _top_tokens(self, states: Tensor, vertices: Tensor, count: int) -> VertexTokens:
         allowed = None if self.inputs.excluded is None else ~self.inputs.excluded[:, 0]
-        table, allow_unknown = self._model.target_embedding, self._search.allow_unknown
+        table = self._model.target_embedding
+        allow_unknown = self._search.allow_unknown
         return top_k_tokens(states, vertices, table, count, allow_unknown=allow_unknown, allowed=allowed)
 
     def _weighted(self, graph: GraphTensors) -> Tensor:
@@ -144,7 +148,9 @@ class TorchDecoder:
 
     def __init__(self, model: DagModel, ngram: NgramScorer | None, lexicon: Lexicon | None, *, frozen: bool = False) -> None:
         """`frozen` states that the weights do not change any more, so that there may be copies in half precision."""
-        self._models, self._ngram, self._lexicon = Precisions(model, frozen=frozen), ngram, lexicon
+        self._models = Precisions(model, frozen=frozen)
+        self._ngram = ngram
+        self._lexicon = lexicon
         self._runners: RunnerCache[tuple[DagSearch, Size, int, bool], GraphRunner] = RunnerCache(
             lambda key: GraphRunner(self._models[key[0].precision], *key), model.target_embedding.weight.device
         )
@@ -174,7 +180,8 @@ class TorchDecoder:
 
     def _found(self, prepared: Sources, search: DagSearch, length_rank: int, *, whole: bool = False) -> Found:
         model = self._models[search.precision]
-        config, (source, lengths) = model.config, source_tensors(prepared, "cpu")
+        config = model.config
+        (source, lengths) = source_tensors(prepared, "cpu")
         with inference_mode(model) as device:
             known = vertices_for(config, search, lengths, torch.zeros_like(lengths))
             # The number of vertices is no part of the size: it may be predicted.

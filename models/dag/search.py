@@ -132,7 +132,8 @@ def _margin(best: Tensor) -> Tensor:
 
 def _followed(path: Path, transitions: Tensor, tokens: VertexTokens) -> FollowedPaths:
     """Return the best of tokens [B,P,W] on paths."""
-    real, vertices = path.vertices >= 0, path.vertices.clamp(min=0)
+    real = path.vertices >= 0
+    vertices = path.vertices.clamp(min=0)
     rows = torch.arange(len(vertices), device=vertices.device)[:, None]
     offsets = (vertices[:, 1:] - vertices[:, :-1] - 1).clamp(min=0)
     steps = transitions[rows, vertices[:, :-1], offsets]
@@ -147,9 +148,11 @@ def _tempered(graph: GraphTensors, search: DagSearch) -> GraphTensors:
     By the conventions of the paper these are P(vertex) P(token | vertex) of equation 9, raised to 1 / temperature and normalised
     for each vertex; tokens that are not ranked count together as one. By those of v2 only transitions are raised.
     """
-    temperature, weight = search.sampling.temperature, search.token_weight
+    temperature = search.sampling.temperature
+    weight = search.token_weight
     # In float64, so that the width of a band, which decides the order of sums on some CPUs, does not change a score.
-    links, tokens = graph.transitions.double() / temperature, graph.tokens.scores.double()
+    links = graph.transitions.double() / temperature
+    tokens = graph.tokens.scores.double()
     if search.conventions == "v2" or temperature == 1.0:
         scaled = links.log_softmax(2)
     else:

@@ -30,7 +30,8 @@ def top_k_tokens(
     The first vertex can emit only BOS and the last one only EOS. The others can emit all tokens except reserved ones, restricted to
     the `allowed` [B,V] tokens if these are given.
     """
-    flat, size = states.flatten(0, 1), table.num_embeddings
+    flat = states.flatten(0, 1)
+    size = table.num_embeddings
     count = min(count, size)
     never = banned_mask(size, flat.device, allow_unknown=allow_unknown)
     scores, ends = (flat.new_empty(len(flat), width, dtype=torch.float32) for width in (count, 2))
@@ -56,7 +57,8 @@ def banned_mask(size: int, device: torch.device, *, allow_unknown: bool) -> Tens
 def _set_ends(top: VertexTokens, ends: Tensor, lengths: Tensor) -> None:
     """Make BOS the only token of first vertices and EOS that of last ones, scored by their log-probabilities `ends` [B,L,2]."""
     vertices = torch.arange(top.ids.size(1), device=lengths.device)
-    first, last = (vertices == 0).expand(len(lengths), -1), vertices == lengths[:, None] - 1
+    first = (vertices == 0).expand(len(lengths), -1)
+    last = vertices == lengths[:, None] - 1
     for is_end, end, token in (first, 0, BOS), (last, 1, EOS):
         top.scores.masked_fill_(is_end[:, :, None], -torch.inf)
         top.scores[:, :, 0] = torch.where(is_end, ends[:, :, end], top.scores[:, :, 0])

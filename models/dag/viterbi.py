@@ -48,7 +48,8 @@ def best_paths(transitions: Tensor, tokens: Tensor, ids: Tensor, lengths: Tensor
     all levels at once by pointer jumping.
     """
     size = tokens.size(1)
-    last, vertex = lengths[:, None] - 1, torch.arange(size, device=tokens.device)
+    last = lengths[:, None] - 1
+    vertex = torch.arange(size, device=tokens.device)
     # NaN, as native code reads it, is no score: a maximum over it would be NaN.
     edges = _possible(dense_transitions(transitions))
     scores = _possible(tokens).double()

@@ -89,7 +89,8 @@ def _check_merges(pieces: bytes, merges: bytes) -> None:
 
 def _weights(tensors: ForeignTensors, config: StepwiseConfig, order: PieceOrder) -> dict[str, Tensor]:
     prefix = "model." if f"model.{SHARED}" in tensors else ""  # a network without the language-modelling head has none
-    old, width = sum(row is not None for row in order.rows), config.width
+    old = sum(row is not None for row in order.rows)
+    width = config.width
     table = tensors.take(f"{prefix}{SHARED}", (old, width))
     for alias in (f"{prefix}encoder.embed_tokens.weight", f"{prefix}decoder.embed_tokens.weight", "lm_head.weight"):
         tensors.check_alias(alias, f"{prefix}{SHARED}", table, "tie_word_embeddings")

@@ -26,12 +26,16 @@ from models.imports.tensors import PARTS, ForeignTensors, layer_weights
 RESERVED_PIECES = {PAD: "<pad>", BOS: "<s>", EOS: "</s>", UNK: "<unk>"}
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 """Symbols of the first rows, which dictionaries do not list."""
-END_ROW, FIRST_POSITION = 2, 2
-"""Row of `</s>`, which is also the first input of the decoder, and index of the first position."""
+END_ROW = 2
+"""Row of `</s>`, which is also the first input of the decoder."""
+FIRST_POSITION = 2
+"""Index of the first position."""
 SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 OUTPUT = ("decoder.output_projection.weight", "decoder.embed_out")
-VERSION, MIN_PRE_NORM_VERSION = "{}.version", 3
-"""A tensor of each side, and the version since which a norm closes stacks whose layers begin with norms."""
+VERSION = "{}.version"
+"""A tensor of each side."""
+MIN_PRE_NORM_VERSION = 3
+"""The version since which a norm closes stacks whose layers begin with norms."""
 CONSTANTS = ("version", "embed_positions._float_tensor", "embed_positions.weights")
 
 
@@ -96,7 +100,8 @@ def read_fairseq(
 def _order(dictionary: Dictionary, tensors: Mapping[str, Tensor], table: str) -> PieceOrder:
     if table not in tensors:
         raise ForeignModelError(f"{table}: expected a tensor, got none; the checkpoint is not one of a Transformer")
-    rows, listed = tensors[table].size(0), len(dictionary.symbols)
+    rows = tensors[table].size(0)
+    listed = len(dictionary.symbols)
     if listed + len(SPECIAL) != rows:
         raise ForeignModelError(
             f"{dictionary.file}: expected {rows - len(SPECIAL)} symbols for {rows} rows, got {listed}; use the dictionary of this "

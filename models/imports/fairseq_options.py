@@ -57,7 +57,8 @@ class Options:
 
     def __init__(self, stated: Mapping[str, Any], file: str) -> None:
         """Raises ForeignModelError for another architecture."""
-        self.file, self._stated = file, {key: value for key, value in stated.items() if value is not None}
+        self.file = file
+        self._stated = {key: value for key, value in stated.items() if value is not None}
         self.architecture = shown(stated.get("arch") or stated.get("_name"))
         if not self.architecture.startswith("transformer") or self.architecture.startswith(NOT_LISTED):
             raise ForeignModelError(f"{file}: arch: expected transformer or one of its sizes, got {self.architecture}")

@@ -130,7 +130,8 @@ def search_of(values: Mapping[str, Any], front: int) -> StepwiseSearch:
 
     Raises ForeignModelError for options of other types or out of bounds.
     """
-    usual, limits = StepwiseSearch(strategy="beam"), OutputLimits()
+    usual = StepwiseSearch(strategy="beam")
+    limits = OutputLimits()
     longest, shortest = (whole(values, key, 0, least=0) - front for key in ("max_length", "min_length"))
     if longest > 0:
         limits = replace(limits, max_tokens=longest)

@@ -15,10 +15,14 @@ from typing import IO, Any
 
 from models.imports.files import ForeignModelError
 
-MAX_BYTES, MAX_OPERATIONS = 1 << 26, 5_000_000
-"""Largest pickle without its tensors, and most operations in it."""
-MAX_VALUES, MAX_DEPTH = 10_000_000, 200
-"""Most values with repeated ones written out, and most levels of nesting."""
+MAX_BYTES = 1 << 26
+"""Largest pickle without its tensors."""
+MAX_OPERATIONS = 5_000_000
+"""Most operations in a pickle."""
+MAX_VALUES = 10_000_000
+"""Most values with repeated ones written out."""
+MAX_DEPTH = 200
+"""Most levels of nesting."""
 MAX_TEXT = 1 << 16
 """Longest text that is encoded as bytes."""
 ARCHIVE = b"PK\x03\x04"

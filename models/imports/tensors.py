@@ -31,7 +31,8 @@ class ForeignTensors:
 
     def __init__(self, tensors: Mapping[str, Tensor], described_by: str) -> None:
         """`described_by` names the file that the shapes follow from."""
-        self._tensors, self._described_by = dict(tensors), described_by
+        self._tensors = dict(tensors)
+        self._described_by = described_by
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
@@ -84,7 +85,8 @@ def layer_weights(tensors: ForeignTensors, prefix: str, config: NetworkConfig) -
     found: dict[str, Tensor] = {}
     for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         for layer in range(layers):
-            foreign, own = f"{prefix}{stack}.layers.{layer}.", f"{stack}.layers.{layer}."
+            foreign = f"{prefix}{stack}.layers.{layer}."
+            own = f"{stack}.layers.{layer}."
             found |= _blocks(tensors, foreign, own, config, decoder=stack == "decoder")
     return found
 

@@ -49,7 +49,9 @@ class LatticeDecoder:
         engines may copy them. `bigrams` are precomputed from such weights; `native` is the runtime's decoder of the same network,
         if it was loaded.
         """
-        self.model, self.tables, self.bigrams = model, tables, bigrams
+        self.model = model
+        self.tables = tables
+        self.bigrams = bigrams
         self.engines = engines_of(
             TorchDecoder(model, tables, bigrams),
             model,

@@ -50,7 +50,10 @@ class LatticeRunner:
 
     def __init__(self, model: LatticeModel, tables: BigramTables, search: LatticeSearch, shape: Shape) -> None:
         device = model.target_embedding.weight.device
-        self._model, self._tables, self._search, self._slots = model, tables, search, shape.size.slots
+        self._model = model
+        self._tables = tables
+        self._search = search
+        self._slots = shape.size.slots
         self.inputs = empty_inputs(shape.size, 0, device, shortlists=False)
         self.slots = slot_tensors(_padded(None, search, shape), device)
         self.scores: LatticeScores | None = None
@@ -68,7 +71,8 @@ class LatticeRunner:
             buffer.copy_(torch.from_numpy(part))
         self._replay()
         assert self.scores is not None
-        sentences, size = len(slots.max_lengths), int(slots.max_lengths.max())
+        sentences = len(slots.max_lengths)
+        size = int(slots.max_lengths.max())
         start, edges, exits = (part[:sentences] for part in self.scores)
         return LatticeScores(start, edges[:, : size - 1], exits[:, :size])
 
@@ -78,7 +82,8 @@ class TorchDecoder:
 
     def __init__(self, model: LatticeModel, tables: CandidateTables | None, bigrams: BigramTables | None) -> None:
         """Hold a network. `bigrams` are tables of weights that do not change any more; None computes from the weights each time."""
-        self._scorers, self._tables = Scorers(model, bigrams), tables
+        self._scorers = Scorers(model, bigrams)
+        self._tables = tables
         self._runners: RunnerCache[tuple[LatticeSearch, Shape], LatticeRunner] = RunnerCache(
             self._runner, model.target_embedding.weight.device
         )
@@ -119,7 +124,8 @@ class TorchDecoder:
         return fixed and buffers.captures(device) and slots.token_ids.size <= MAX_ROWS
 
     def _fixed(self, ids: Ints, lengths: Ints, slots: Slots, search: LatticeSearch, device: torch.device) -> LatticeScores:
-        sources, max_length = Sources((), ids, lengths), int(slots.max_lengths.max())
+        sources = Sources((), ids, lengths)
+        max_length = int(slots.max_lengths.max())
         positions = self._scorers[search.precision][0].config.max_positions
         size = size_for(sources, max_length, device, max_source=positions, max_slots=max_length)
         rounded = min(round_up(max_length, SLOT_BLOCK), positions - 1)

@@ -54,7 +54,8 @@ class BigramTables(NamedTuple):
 def bigram_tables(model: LatticeModel) -> BigramTables:
     """Return the tables of a network whose weights do not change any more."""
     vocabulary = torch.arange(model.sizes.target, device=model.target_embedding.weight.device)
-    tokens, positions = embed(vocabulary, model.target_embedding), model.position_codes(model.config.max_positions)
+    tokens = embed(vocabulary, model.target_embedding)
+    positions = model.position_codes(model.config.max_positions)
     layer = model.scorer[0]
     norm = layer.attention_residual.norm
     matrix, constant = _own_values(layer.attention)

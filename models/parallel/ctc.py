@@ -87,10 +87,12 @@ def ctc_best_alignment(scores: Tensor, targets: Tensor, target_lengths: Tensor, 
     for slot in range(1, scores.size(2)):
         one = F.pad(best, (1, 0), value=-torch.inf)[:, :-1]
         two = F.pad(best, (2, 0), value=-torch.inf)[:, :-2].where(skips, -torch.inf)
-        before, move = best, torch.zeros_like(moves[..., 0])
+        before = best
+        move = torch.zeros_like(moves[..., 0])
         for number, other in ((1, one), (2, two)):
             better = other > before
-            before, move = torch.where(better, other, before), move.masked_fill(better, number)
+            before = torch.where(better, other, before)
+            move = move.masked_fill(better, number)
         running = (slot < lengths)[:, None]
         best = torch.where(running, before + emissions[..., slot], best)
         moves[..., slot] = move * running

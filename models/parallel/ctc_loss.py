@@ -62,7 +62,8 @@ def ctc_loss(model: ParallelModel, batch: Batch, update: int, label_smoothing: f
 
 def log_probability(model: ParallelModel, batch: Batch) -> Tensor:
     """Return log P(target | source) [B] over all alignments; minus infinity where the slots do not suffice."""
-    source, target = model.read(batch.source, batch.source_lengths), targets_of(model, batch)
+    source = model.read(batch.source, batch.source_lengths)
+    target = targets_of(model, batch)
     states = model.states(model.inputs(source, target.slots, target.size), target.slots, source)
     return ctc_log_likelihood(target_scores(model, states, target).log_probs, target.ids, target.lengths, target.slots)
 

@@ -53,7 +53,10 @@ class ParallelDecoder:
         outputs of several lengths. `frozen` states that the weights do not change any more, so that engines may copy them. `native`
         is the runtime's decoder of the same network, if it was loaded.
         """
-        self.model, self.ngram, self.lexicon, self.rescorer = model, ngram, lexicon, rescorer
+        self.model = model
+        self.ngram = ngram
+        self.lexicon = lexicon
+        self.rescorer = rescorer
         if frozen:
             pack(model)
         self.engines = engines_of(
@@ -114,5 +117,6 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig, 
     if device == "cpu":
         native = runtime.load(directory, description, search)
         return ParallelDecoder(model, native.ngram, native.lexicon, rescorer=rescorer, frozen=True, native=native)
-    ngram, lexicon = load_ngram(directory, description, model.sizes), load_lexicon(directory, description, model.sizes)
+    ngram = load_ngram(directory, description, model.sizes)
+    lexicon = load_lexicon(directory, description, model.sizes)
     return ParallelDecoder(model, ngram, lexicon, rescorer=rescorer, frozen=True)

@@ -45,7 +45,8 @@ def fill(
         torch.zeros(real.shape, device=lengths.device),
         torch.full(lengths.shape, torch.inf, device=lengths.device),
     )
-    inputs, hidden = model.inputs(source, lengths, slots), real
+    inputs = model.inputs(source, lengths, slots)
+    hidden = real
     for iteration in range(iterations):
         if iteration:
             hidden = _least_certain(found, real, (lengths * (iterations - iteration) // iterations).clamp(min=1))

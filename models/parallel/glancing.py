@@ -18,7 +18,8 @@ def shown_slots(config: ParallelConfig, update: int, wrong: Tensor, real: Tensor
     `poisson` shows a random number with this mean; `bernoulli` shows each of T real slots with probability p d / T. One slot is
     never shown by the first two.
     """
-    share, distance = ratio(config, update), (wrong & real).sum(1)
+    share = ratio(config, update)
+    distance = (wrong & real).sum(1)
     noise = uniform_noise(ids, real.size(1) + 1, training=True)
     slots = real.sum(1)
     if config.glancing_count == "bernoulli":

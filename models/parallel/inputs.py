@@ -36,7 +36,8 @@ def copied(config: ParallelConfig, source_lengths: Tensor, lengths: Tensor, slot
     else:
         intervals = (lengths[:, None] - 1).clamp(min=1)
         # In integers, since a quotient of floats may fall on the other side of a half.
-        whole, rest = slots * last // intervals, slots * last % intervals
+        whole = slots * last // intervals
+        rest = slots * last % intervals
         tokens = whole + ((2 * rest > intervals) | ((2 * rest == intervals) & (whole % 2 == 1)))
     return tokens.minimum(last)
 

@@ -35,7 +35,8 @@ def ngram_loss(model: ParallelModel, batch: Batch, update: int, label_smoothing:
     Statistics: `precision` and `recall` of expected bigrams, and targets that are `impossible` to write in their slots, which are
     trained on all the same. No token is shown.
     """
-    source, target = model.read(batch.source, batch.source_lengths), targets_of(model, batch)
+    source = model.read(batch.source, batch.source_lengths)
+    target = targets_of(model, batch)
     states = model.states(model.inputs(source, target.slots, target.size), target.slots, source)
     scores = target_scores(model, states, target).log_probs
     with torch.autocast(scores.device.type, enabled=False):

@@ -18,7 +18,9 @@ class Ranking:
     def __init__(self, model: ParallelModel, allowed: Tensor | None, *, allow_unknown: bool) -> None:
         """Take shortlists `allowed` [B,V], which probabilities are normalised over (None: all tokens). The unknown token takes part
         in the normalisation even if it is not written."""
-        self._model, self._allowed, self._allow_unknown = model, allowed, allow_unknown
+        self._model = model
+        self._allowed = allowed
+        self._allow_unknown = allow_unknown
         self._never = impossible(model.config)
         if allowed is not None:
             allowed[:, separator(model.config)] = True
@@ -28,7 +30,8 @@ class Ranking:
         best first and the lower id first among equal ones, and the log-probabilities [R] of the token `without`, which is then not
         among them."""
         size = self._model.target_embedding.num_embeddings
-        tokens, count = torch.arange(size, device=states.device), min(count, size)
+        tokens = torch.arange(size, device=states.device)
+        count = min(count, size)
         barred = torch.zeros(size, dtype=torch.bool, device=states.device)
         for token in (without, None if self._allow_unknown else UNK):
             if token is not None:

@@ -65,7 +65,8 @@ class FillingRunner:
     """
 
     def __init__(self, model: ParallelModel, search: ParallelSearch, size: Size) -> None:
-        self._model, self._search = model, search
+        self._model = model
+        self._search = search
         self._device = model.target_embedding.weight.device
         self.inputs = empty_inputs(size, model.sizes.target, self._device, shortlists=search.shortlist is not None)
         self.found: Read | None = None
@@ -107,7 +108,8 @@ class FillingRunner:
             self._filling[slots] = Replay(lambda: self.fill(slots), self._device, lambda: None)
         self._filling[slots]()
         ids, log_probs, of_targets = (part[: lengths.numel()].cpu() for part in self.filled[slots])
-        of_sentences, kept = distinct.nonzero()[:, 0], distinct.flatten()
+        of_sentences = distinct.nonzero()[:, 0]
+        kept = distinct.flatten()
         least = torch.minimum(of_targets[kept], margins[of_sentences])
         arrays = (of_sentences, lengths[distinct], ids[kept], log_probs[kept], least)
         return FilledSlots(*(part.numpy() for part in arrays))
@@ -118,14 +120,17 @@ class RankingRunner:
 
     def __init__(self, model: ParallelModel, search: ParallelSearch, size: Size) -> None:
         device = model.target_embedding.weight.device
-        self._model, self._search, self._size = model, search, size
+        self._model = model
+        self._search = search
+        self._size = size
         self.inputs = empty_inputs(size, model.sizes.target, device, shortlists=search.shortlist is not None)
         self.found: tuple[Tensor, ...] | None = None
         self._replay = Replay(self.rank, device, lambda: None)
 
     def rank(self) -> None:
         """Rank the tokens of all slots of the sources in the buffers."""
-        slots, shape = self.inputs.slots, (self._size.sentences, self._size.slots)
+        slots = self.inputs.slots
+        shape = (self._size.sentences, self._size.slots)
         read = self._model.read(self.inputs.source, self.inputs.lengths)
         states = self._model.states(self._model.inputs(read, slots, shape[1]), slots, read)
         ranking = _ranking(self._model, self._search, self.inputs)
@@ -151,7 +156,9 @@ class TorchDecoder:
 
     def __init__(self, model: ParallelModel, ngram: NgramScorer | None, lexicon: Lexicon | None, *, frozen: bool = False) -> None:
         """`frozen` states that the weights do not change any more, so that there may be copies in half precision."""
-        self._models, self._ngram, self._lexicon = Precisions(model, frozen=frozen), ngram, lexicon
+        self._models = Precisions(model, frozen=frozen)
+        self._ngram = ngram
+        self._lexicon = lexicon
         device = model.target_embedding.weight.device
         self._filling: RunnerCache[tuple[ParallelSearch, Size], FillingRunner] = RunnerCache(
             lambda key: FillingRunner(self._models[key[0].precision], *key), device

@@ -39,8 +39,10 @@ def _fold(index: Tensor, length: Tensor) -> Tensor:
 def _segments(flat: Tensor, length: Tensor, segments: int) -> Tensor:
     """Return the positions if folded segments alternate; the first `length mod segments` have one token more, so that no turn is
     empty."""
-    segment, index = flat % segments, flat // segments
-    shorter, longer = length // segments, length % segments
+    segment = flat % segments
+    index = flat // segments
+    shorter = length // segments
+    longer = length % segments
     return segment * shorter + torch.minimum(segment, longer) + _fold(index, shorter + (segment < longer))
 
 

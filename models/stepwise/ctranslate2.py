@@ -31,14 +31,16 @@ class CTranslate2Engine:
     """Copies of a finished network, one for each precision and shortlist that was used."""
 
     def __init__(self, model: nn.Module, lexicon: Lexicon | None = None) -> None:
-        self._model, self._lexicon = model, lexicon
+        self._model = model
+        self._lexicon = lexicon
         self._searches: dict[tuple[str, Shortlist | None], CTranslate2Search] = {}
 
     def search(self, prepared: Sources, search: StepwiseSearch, limits: Ints, threads: int) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first. Raises EngineError and ValueError as `CTranslate2Search` does."""
         key = search.precision, search.shortlist
         if key not in self._searches:
-            device, short = next(self._model.parameters()).device.type, search.shortlist
+            device = next(self._model.parameters()).device.type
+            short = search.shortlist
             mapped = (short, self._lexicon) if short and short.tokens and self._lexicon else None
             self._searches[key] = CTranslate2Search(self._model, precision=search.precision, device=device, shortlist=mapped)
         return self._searches[key](prepared.rows, search, limits.tolist(), threads)
@@ -68,7 +70,9 @@ class CTranslate2Search:
         sizes = (model.sizes.source, model.sizes.target)
         self._pieces = [_pieces(size) for size in sizes]
         self._ids = {piece: id_ for id_, piece in enumerate(self._pieces[1])}
-        self._package, self._precision, self._device = package, precision, device
+        self._package = package
+        self._precision = precision
+        self._device = device
         self._mapped = shortlist is not None
         if device == "cpu" and may_saturate(precision):
             warn_of_saturation()

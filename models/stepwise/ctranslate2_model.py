@@ -112,7 +112,8 @@ def specification(network: nn.Module) -> Any:
     """Return the network's `TransformerSpec`. Position codes of any kind become tables, and the input of the first slot becomes the
     embedding of BOS, which no text contains."""
     model = convertible(network)
-    config, specs = model.config, ctranslate2().specs
+    config = model.config
+    specs = ctranslate2().specs
     spec = specs.TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
         config.heads,
@@ -159,11 +160,13 @@ def _array(tensor: torch.Tensor) -> NDArray[Any]:
 
 
 def _linear(spec: Any, layer: nn.Linear) -> None:
-    spec.weight, spec.bias = _array(layer.weight), _array(layer.bias)
+    spec.weight = _array(layer.weight)
+    spec.bias = _array(layer.bias)
 
 
 def _norm(spec: Any, layer: nn.LayerNorm) -> None:
-    spec.gamma, spec.beta = _array(layer.weight), _array(layer.bias)
+    spec.gamma = _array(layer.weight)
+    spec.beta = _array(layer.bias)
 
 
 def _self_attention(spec: Any, layer: SelfAttention, norm: nn.LayerNorm) -> None:

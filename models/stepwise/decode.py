@@ -49,7 +49,9 @@ class StepwiseDecoder:
         """`ngram` is a scorer over target ids for searches with an `ngram_weight`; `lexicon` provides shortlists. With `frozen` the
         weights must not change any more; engines may then copy them. `native` is the runtime's decoder of the same network, if it
         was loaded."""
-        self.model, self.ngram, self.lexicon = model, ngram, lexicon
+        self.model = model
+        self.ngram = ngram
+        self.lexicon = lexicon
         if frozen:
             pack(model)
         self.engines: dict[str, TorchDecoder | runtime.NativeDecoder | CTranslate2Engine] = dict(
@@ -121,5 +123,6 @@ def load(directory: Path, description: Mapping[str, Any], search: StepwiseSearch
     if device == "cpu" and not model.config.needs_torch:
         native = runtime.load(directory, description, search)
         return StepwiseDecoder(model, native.ngram, native.lexicon, frozen=True, native=native)
-    ngram, lexicon = load_ngram(directory, description, model.sizes), load_lexicon(directory, description, model.sizes)
+    ngram = load_ngram(directory, description, model.sizes)
+    lexicon = load_lexicon(directory, description, model.sizes)
     return StepwiseDecoder(model, ngram, lexicon, frozen=True)

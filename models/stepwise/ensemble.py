@@ -27,7 +27,9 @@ class Ensemble(nn.Module):
                 if expected != got:
                     raise ValueError(f"member {number}: expected the {name} of the first ({expected}), got {got}")
         self.members = nn.ModuleList(members)
-        self.config, self.order, self.sizes = first.config, first.order, first.sizes
+        self.config = first.config
+        self.order = first.order
+        self.sizes = first.sizes
 
 
 def mean(log_probs: Sequence[Tensor]) -> Tensor:

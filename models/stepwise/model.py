@@ -43,7 +43,8 @@ class StepwiseModel(Backbone):
     def __init__(self, config: StepwiseConfig, sizes: Sizes, order: GenerationOrder) -> None:
         """Create the network. Raises ValueError if the width is not an even multiple of the number of heads."""
         super().__init__(config, sizes)
-        self.config, self.order = config, order
+        self.config = config
+        self.order = order
         self.max_slots = config.max_positions + -config.max_positions % order.step_size
         self.target_positions = SlotCodes(order, config, self.max_slots)
         self.start = None if order.start == "zero" else StartVectors(order, config.width)
@@ -90,7 +91,8 @@ class StepwiseModel(Backbone):
 
     def hidden(self, flat: Tensor, memories: list[Memory]) -> Tensor:
         """Return teacher-forced decoder states [B,T,D] of flat targets [B,T], where T is a multiple of the step size."""
-        slots, step = flat.size(1), self.order.step_size
+        slots = flat.size(1)
+        step = self.order.step_size
         begin = self.begin_inputs(len(flat))
         embedded = self.embed_slots(flat[:, :-step], self.slot_codes(slots))
         inputs = self.dropout(embedded if self.begin is None else torch.cat((begin.to(embedded.dtype), embedded), 1))

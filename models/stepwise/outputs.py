@@ -55,7 +55,8 @@ class Outputs(NamedTuple):
             flat = flat.gather(1, dropped.to(torch.int8).argsort(dim=1, stable=True))
         else:
             dropped = (ends.cumsum(1) > 0) | ~inside
-        counts, ended = (~dropped).sum(1), ends.any(1).long()
+        counts = (~dropped).sum(1)
+        ended = ends.any(1).long()
         return cls(restore(order, flat, counts), counts + ended, ended)
 
 

@@ -73,7 +73,8 @@ class Ragged(NamedTuple):
 
     def padded(self, rows: Ints) -> tuple[Tensor, Tensor]:
         """Return padded rows without a loop over rows."""
-        starts, lengths = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
+        starts = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - self.offsets[rows]
         columns = np.arange(int(lengths.max(initial=0)) + 1)
         real = columns < lengths[:, None]
         matrix = np.full(real.shape, PAD, dtype=np.int64)
@@ -119,7 +120,8 @@ def cut(longest: Ints, budget: int) -> list[slice]:
 
     The padded lengths `longest` (with EOS) of the rows must rise; no row may be longer than the budget.
     """
-    slices, start = [], 0
+    slices = []
+    start = 0
     while start < len(longest):
         window = longest[start : start + budget // int(longest[start])]
         size = int(np.searchsorted(window * np.arange(1, len(window) + 1), budget, side="right"))

@@ -117,7 +117,8 @@ def accumulate(
     """Add `scale` x the gradient of the summed losses of a share to the model's gradient; return the sums of losses, counts and
     statistics."""
     sums: dict[str, Tensor] = {}
-    kind, precision = torch.device(worker.device).type, arithmetic(config.precision, worker.device)
+    kind = torch.device(worker.device).type
+    precision = arithmetic(config.precision, worker.device)
     for batch in share.slices:
         with torch.autocast(kind, TYPES[precision], enabled=precision != "float32"):
             result = loss(model, batch.to(worker.device), update, config.label_smoothing)

@@ -16,8 +16,10 @@ MAX_SKIPPED = 5
 """Number of consecutive updates with a gradient that is not finite after which training fails."""
 MAX_SKIPPED_FLOAT16 = 20
 """The same number with float16, where the loss scale is halved after each of them."""
-FIRST_SCALE, STEADY_UPDATES = 256.0, 2000
-"""The initial loss scale of float16, and the number of updates without overflow after which it is doubled."""
+FIRST_SCALE = 256.0
+"""The initial loss scale of float16."""
+STEADY_UPDATES = 2000
+"""The number of updates without overflow after which the loss scale is doubled."""
 ALIGNMENT = 16
 """Alignment of weights in the flat vector, in elements, as if each had been allocated separately."""
 

@@ -179,7 +179,8 @@ def _token() -> Check:
     """Look for a token for Ray's authentication, without showing it."""
     from pipeline.run.ray_cluster.connection import token_source
 
-    source, mode = token_source(), os.environ.get("RAY_AUTH_MODE", "not set")
+    source = token_source()
+    mode = os.environ.get("RAY_AUTH_MODE", "not set")
     if source:
         return Check("ray token", "ok", f"found in {source}; RAY_AUTH_MODE is {mode}")
     remedy = "a local cluster creates one; for another cluster, see ray get-auth-token --generate"

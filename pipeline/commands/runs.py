@@ -30,7 +30,8 @@ def runs(store: StorePath = STORE, as_json: Json = False) -> None:
 
 
 def _summary(run: Run) -> dict[str, Any]:
-    state, spec = run.state(), run.spec
+    state = run.state()
+    spec = run.spec
     return {
         "run": run.path.name, "name": spec["name"], "status": "interrupted" if run.driver_gone(state) else state.status,
         "steps": len(state.steps), "done": sum(step.status in ("done", "hit") for step in state.steps.values()),

@@ -32,8 +32,10 @@ STOPPED = 130
 """Exit code of a stopped job, the same as that of an interrupted run."""
 POLL_SECONDS = 1.0
 LIST_SECONDS = 10
-STARTING, STARTING_SECONDS = "No available agent", 60.0
-"""The error of a head that is still starting, and the seconds for which it is waited out."""
+STARTING = "No available agent"
+"""The error of a head that is still starting."""
+STARTING_SECONDS = 60.0
+"""Seconds for which a head may be starting."""
 
 
 def submit(
@@ -220,7 +222,8 @@ async def _print_logs(client: Any, job: str) -> None:
     """Print the job's output as it arrives, each part once, until it ends. A lost connection is opened again."""
     shown = 0
     while True:
-        ended, seen = client.get_job_status(job).value in ENDED, 0
+        ended = client.get_job_status(job).value in ENDED
+        seen = 0
         try:
             async for text in client.tail_job_logs(job):
                 print(escaped(text[max(0, shown - seen) :]), end="", flush=True)

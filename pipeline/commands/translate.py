@@ -122,7 +122,8 @@ def search_named(directory: Path, text: str) -> SearchConfig:
         description = read_json(directory / "system.json", "a system")
     except BundleError:
         description = {}
-    family, searches = str(description.get("family", TEACHER_FAMILY)), description.get("searches")
+    family = str(description.get("family", TEACHER_FAMILY))
+    searches = description.get("searches")
     labels = searches if isinstance(searches, dict) else {}
     if text in labels and family in FAMILIES:
         try:

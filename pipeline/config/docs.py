@@ -310,7 +310,8 @@ def _words(hint: Any) -> str:
 
 def _word(hint: Any) -> str:
     bare = strip(hint)
-    origin, inner = get_origin(bare), get_args(bare)
+    origin = get_origin(bare)
+    inner = get_args(bare)
     if is_dataclass(bare):
         return "map"
     if origin is Literal:

@@ -48,7 +48,8 @@ def complaints(errors: Iterable[Mapping[str, Any]], whole: type) -> list[Complai
 
 
 def _complaint(error: Mapping[str, Any], whole: type) -> Complaint:
-    loc, kind = tuple(error["loc"]), error["type"]
+    loc = tuple(error["loc"])
+    kind = error["type"]
     if kind == "unexpected_keyword_argument":
         return _wrong_key(*_followed(whole, loc))
     path, _ = _followed(whole, loc[:-1] if loc[-1:] == ("[key]",) else loc)

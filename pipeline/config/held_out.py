@@ -62,7 +62,8 @@ def take_files(counts: Mapping[str, int], names: Sequence[str]) -> dict[str, lis
     rest = sorted((name for name, pairs in counts.items() if pairs), key=lambda name: hashlib.sha256(name.encode()).digest())
     found = dict[str, list[str]]()
     for text in names:
-        taken, pairs = list[str](), 0
+        taken = list[str]()
+        pairs = 0
         for name in rest:
             if pairs + counts[name] <= quota:
                 taken.append(name)

@@ -65,11 +65,14 @@ def write_starter(
     wanted = [name for name, given in (("validation", validation), ("test", test)) if given is None]
     texts = {name: _pair_entry(given) for name, given in (("validation", validation), ("test", test)) if given is not None}
     if isinstance(text, UnitText) and len(text.pairs) > len(wanted):
-        taken, files, way = take_files(text.pairs, wanted), dict[str, str](), "in whole files"
+        taken = take_files(text.pairs, wanted)
+        files = dict[str, str]()
+        way = "in whole files"
         texts |= {name: text.entry(found) for name, found in taken.items()}
         held_out = {name: sum(map(text.pairs.__getitem__, found)) for name, found in taken.items()}
     else:
-        blocks, way = take_blocks(text.rows, str(text), codes, count, wanted), "in blocks that pass the filters"
+        blocks = take_blocks(text.rows, str(text), codes, count, wanted)
+        way = "in blocks that pass the filters"
         made = {name: Pair(*(directory.absolute() / f"{name}.{code}" for code in codes)) for name in wanted}
         sides = [(path, side, blocks[name]) for name in wanted for side, path in enumerate(made[name])]
         files = {path.name: "".join(f"{pair[side]}\n" for pair in pairs) for path, side, pairs in sides}

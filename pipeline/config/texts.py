@@ -189,7 +189,8 @@ class _Pattern:
     """The search for the files of one pattern, which counts what it looks at: `glob` would walk a whole disk."""
 
     def __init__(self, pattern: Path) -> None:
-        self._pattern, self._visited = pattern, 0
+        self._pattern = pattern
+        self._visited = 0
 
     def matches(self, folder: Path, parts: tuple[str, ...]) -> Iterator[Path]:
         """Yield what matches the parts of a pattern in a folder, in the way of `glob.glob`. `**` does not follow links."""

@@ -23,7 +23,8 @@ def extract(request: dict[str, Any]) -> dict[str, Any]:
     kind = getattr(import_module(request["module"]), request["kind"])
     dataset = kind(request["name"], data=request["data"], langpairs=request["langpairs"], **request["options"])
     pair, directory = request["pair"], request["directory"]
-    dataset._outdir, dataset._rawdir = directory, os.path.join(directory, "raw")
+    dataset._outdir = directory
+    dataset._rawdir = os.path.join(directory, "raw")
     os.makedirs(dataset._rawdir)
     for url, archive in zip(dataset.data, request["archives"], strict=True):
         own = os.path.join(dataset._rawdir, dataset._get_tarball_filename(url))  # sacrebleu finds it there and downloads nothing

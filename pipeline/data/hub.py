@@ -52,7 +52,8 @@ def _resolve(name: HubName) -> dict[str, Any]:
     about_repository = f"{endpoint()}/api/datasets/{name.repository}"
     try:
         (found,) = read_json_pages(f"{about_repository}/revision/{quote(name.revision, safe='')}")
-        commit, licence = str(found["sha"]), stated((found.get("cardData") or {}).get("license"))
+        commit = str(found["sha"])
+        licence = stated((found.get("cardData") or {}).get("license"))
         pages = read_json_pages(f"{about_repository}/tree/{commit}?recursive=true")
         listed = {
             entry["path"]: (entry.get("lfs") or {}).get("oid", "")

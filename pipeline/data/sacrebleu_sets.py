@@ -34,7 +34,8 @@ def sacrebleu_text(text: SacrebleuText, access: DataAccess) -> TextConfig:
 
 def extracted(text: SacrebleuText, access: DataAccess) -> dict[str, Any]:
     """Return the record of a test set: {archives, files}, the digests of what was downloaded and of source and references."""
-    dataset, pair = _dataset(text.name, access.languages), "-".join(access.languages)
+    dataset = _dataset(text.name, access.languages)
+    pair = "-".join(access.languages)
     pins = tuple(map(sha256_digits, text.sha256))
     if pins and len(pins) != len(dataset.data):
         raise DataError(f"{text.name}: expected {len(dataset.data)} values of sha256, got {len(pins)}; run fewstep data pin CONFIG")
@@ -56,7 +57,8 @@ def _dataset(name: str, languages: Sequence[str]) -> Any:
     if name not in DATASETS:
         known = ", ".join(sorted(DATASETS)[:8])
         raise DataError(f"{name}: expected a name of `sacrebleu --list` ({known}, ...), got {name!r}{suggestion(name, DATASETS)}")
-    dataset, pair = DATASETS[name], "-".join(languages)
+    dataset = DATASETS[name]
+    pair = "-".join(languages)
     if pair not in dataset.langpairs:
         raise DataError(f"{name}: expected languages {', '.join(sorted(dataset.langpairs))}, got {pair}; choose another test set")
     return dataset

@@ -49,7 +49,8 @@ def count_shortlist(flow: Flow, name: str, tokens: Tokens, encoded: Encoded) -> 
 
 def estimate_language_model(flow: Flow, encoded: Encoded) -> Ngram | None:
     """Estimate the n-gram language model, unless the config pins one. None if it asks for neither."""
-    config, texts = flow.config.ngram, encoded.texts
+    config = flow.config.ngram
+    texts = encoded.texts
     if config is None:
         return None
     if isinstance(config, Pinned):

@@ -90,7 +90,8 @@ def _lines(path: Path) -> int:
 
 def flops(network: NetworkConfig, training: TrainingConfig, vocabulary: int) -> float:
     """Return the floating-point operations of a training."""
-    block, square = 2 * network.width * network.feed_forward, network.width**2
+    block = 2 * network.width * network.feed_forward
+    square = network.width**2
     encoder = network.encoder_layers * (4 * square + block)
     decoder = network.decoder_layers * (8 * square + block) + vocabulary * network.width
     return training.updates * training.batch_tokens * 6 * (encoder + network.training_rows * decoder)

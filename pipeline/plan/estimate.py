@@ -95,7 +95,8 @@ def _scaled(
     if basis is None:
         return Estimate(step, False, None, None, None, f"no earlier {step.stage.name} in the store")
     directory = known[basis["fingerprint"]]
-    before, rows_before = _amount_before(basis, known), _rows(directory)
+    before = _amount_before(basis, known)
+    rows_before = _rows(directory)
     scale = amount / before if amount and before else 1.0
     rows = None if rows_before is None else round(rows_before * scale)
     speed = _speed_up(request, basis["environment"]) if step.stage.distributes else 1.0

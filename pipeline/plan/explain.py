@@ -95,7 +95,8 @@ def _differences(step: Step, manifest: dict[str, Any], names: dict[str, str], mi
     if manifest["version"] != step.stage.version:
         found.append(f"version {manifest['version']} -> {step.stage.version}")
     found += _changes(manifest["config"], canonical(step.config, keep_defaults=True), canonical(step.config))
-    old, new = manifest["inputs"], input_fingerprints(step.inputs)
+    old = manifest["inputs"]
+    new = input_fingerprints(step.inputs)
     of_name = {name: artifact.fingerprint for name, artifact in artifacts(step.inputs)}
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key):

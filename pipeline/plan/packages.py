@@ -52,7 +52,8 @@ def _tokenizers(config: RunConfig) -> Iterator[str]:
 
 
 def _filters(config: RunConfig) -> Iterator[str]:
-    filters, languages = config.corpus.filters, config.languages
+    filters = config.corpus.filters
+    languages = config.languages
     if filters.max_similarity < 1:
         from stages.corpus.similarity import similarity_problem  # imported here, since it loads pyarrow
 

@@ -39,5 +39,6 @@ def _sources(step: Step) -> tuple[int, list[str]]:
         return 0, []
     from pipeline.store.files import read_json
 
-    rows, shards = int(read_json(text / "text.json")["rows"]), shard_paths(text)
+    rows = int(read_json(text / "text.json")["rows"])
+    shards = shard_paths(text)
     return rows, read_shard(shards[0]).slice(0, SAMPLE)["source"].to_pylist() if shards else []

@@ -97,7 +97,8 @@ def train_config(config: RunConfig, settings: StepwiseTeacher | TrainedSystem) -
 def pretraining_config(config: RunConfig, settings: TrainedSystem) -> TrainConfig:
     """Return the pre-training of a system, of a config that has the section."""
     assert config.pretraining is not None
-    recipe, infilling = config.pretraining.recipe(settings.training), part(config.pretraining, Infilling)
+    recipe = config.pretraining.recipe(settings.training)
+    infilling = part(config.pretraining, Infilling)
     plain = replace(train_config(config, settings), training=recipe, infilling=infilling)
     if isinstance(plain.network, DagConfig) and infilling.target == "segments":
         return replace(plain, network=replace(plain.network, segments=True))

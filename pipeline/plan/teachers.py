@@ -56,7 +56,8 @@ def _uses_distilled_text(config: RunConfig) -> bool:
 
 
 def _distilled_texts(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[str, Text]:
-    config, training = flow.config.distillation, encoded.texts.training
+    config = flow.config.distillation
+    training = encoded.texts.training
     if isinstance(config, Pinned):
         return {"train": pinned_distillation(config, flow.store, training)}
     if isinstance(config, DistilledText):

@@ -86,7 +86,8 @@ def fairseq_files(teacher: FairseqTeacher, store: Store) -> dict[str, ExternalFi
             key = "fairseq" if part == "checkpoint" else part
             raise DataError(f"teacher.{key}: expected a file, got {path}; copy it from where the network was trained")
         files[part] = local_file(path, store)
-    source, target = files["source_dictionary"], files.get("target_dictionary")
+    source = files["source_dictionary"]
+    target = files.get("target_dictionary")
     distinct = None if target is None or target.digest == source.digest else target
     imported_models(PieceFiles(files["source_pieces"], files.get("target_pieces"), source, distinct))
     return files

@@ -50,11 +50,17 @@ def import_teacher(flow: Flow) -> System | None:
     teacher, languages = flow.config.teacher, flow.config.languages
     kind: Literal["marian", "bart", "fairseq"]
     if isinstance(teacher, MarianTeacher):
-        kind, path, files = "marian", teacher.marian, directory_files("marian", teacher.marian, flow.store)
+        kind = "marian"
+        path = teacher.marian
+        files = directory_files("marian", teacher.marian, flow.store)
     elif isinstance(teacher, BartTeacher):
-        kind, path, files = "bart", teacher.bart, directory_files("bart", teacher.bart, flow.store)
+        kind = "bart"
+        path = teacher.bart
+        files = directory_files("bart", teacher.bart, flow.store)
     elif isinstance(teacher, FairseqTeacher):
-        kind, path, files = "fairseq", teacher.fairseq, fairseq_files(teacher, flow.store)
+        kind = "fairseq"
+        path = teacher.fairseq
+        files = fairseq_files(teacher, flow.store)
     else:
         return None
     config = import_network.ImportConfig(

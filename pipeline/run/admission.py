@@ -76,7 +76,8 @@ def allocate(stage: Stage[Any, Any, Any], requested: Resources, nodes: Sequence[
     """
     if stage.exclusive and free != total(nodes):
         return None
-    worker, gang = _worker(stage, requested, nodes), _gang(stage, requested)
+    worker = _worker(stage, requested, nodes)
+    gang = _gang(stage, requested)
     capacity = sum(_copies(worker, node) for node in nodes)
     if capacity < gang:
         have = "; ".join(filter(None, map(_describe_node, nodes))) or "nothing: no machine is left"

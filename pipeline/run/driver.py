@@ -49,10 +49,14 @@ class Driver:
     ) -> None:
         """`todo`: the steps to execute, in order. `id` identifies the driver in leases and attempts. `refused`: steps that fail
         because their copies in the mirror are damaged, with the errors. `forced`: steps to rerun."""
-        self.id, self.record = id, record
+        self.id = id
+        self.record = record
         self.failed: dict[str, FewstepError] = {}
         self.done: list[str] = []
-        self._config, self._store, self._record, self._uploads = config, store, record, uploads
+        self._config = config
+        self._store = store
+        self._record = record
+        self._uploads = uploads
         self._host = store.host
         self._requests: dict[str, Resources] = {str(name): request for name, request in config.cluster.resources.items()}
         self._pending = {step.name: step for step in todo}
@@ -219,7 +223,8 @@ class Driver:
 
         After the configured time, a training goes on with fewer workers if it may, and any other step fails.
         """
-        now, limit = self._host.monotonic(), self._config.cluster.node_wait_seconds
+        now = self._host.monotonic()
+        limit = self._config.cluster.node_wait_seconds
         if step.name not in self._waiting_for_nodes:
             self._waiting_for_nodes[step.name] = now
             reason = f"machines are gone, up to {limit:g} s for others (cluster.node_wait_seconds): {error}"
@@ -299,7 +304,8 @@ class Driver:
         machines.start(attempt)
 
     def _new_attempt(self, step: Step, admitted: admission.Admission, id: str, max_threads: int | None) -> StepAttempt:
-        cluster, earlier = self._config.cluster, self._store.manifest(step.directory)
+        cluster = self._config.cluster
+        earlier = self._store.manifest(step.directory)
         return StepAttempt(
             step=step,
             store=self._store.root,

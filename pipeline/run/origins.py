@@ -72,7 +72,8 @@ def provenance(directory: Path) -> Provenance:
 
 def _manifests(directory: Path) -> Iterator[dict[str, Any] | None]:
     """Yield the manifest of an artifact, and of each one that it was made from; None for one that cannot be read."""
-    store, left = directory.absolute().parent.parent, [directory]
+    store = directory.absolute().parent.parent
+    left = [directory]
     seen: set[str] = set()
     while left:
         manifest = _manifest(left.pop())

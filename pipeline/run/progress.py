@@ -65,7 +65,8 @@ def show_status(run_dir: Path, *, once: bool = True) -> None:
     """Print the progress of a run. With `once=False` update the table until the run ends or its driver is gone."""
     from rich.live import Live
 
-    run, console = Run(Path(run_dir).resolve()), make_console()
+    run = Run(Path(run_dir).resolve())
+    console = make_console()
     found, state, gone = rows(run)
     if once:
         console.print(_table(found))

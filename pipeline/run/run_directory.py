@@ -207,15 +207,21 @@ def _fold(state: RunState, event: dict[str, Any]) -> None:
     state.deaths += event.get("deaths", 0)
     state.lost_seconds += event.get("lost_seconds", 0.0)
     if kind == "run_started":
-        state.attempt, state.status, state.until = state.attempt + 1, "running", event.get("until")
-        state.started, state.finished = event["time"], None
+        state.attempt = state.attempt + 1
+        state.status = "running"
+        state.until = event.get("until")
+        state.started = event["time"]
+        state.finished = None
         for step in state.steps.values():
             if step.status in ("running", "waiting", "failed", "skipped"):
                 step.status = "pending"
     elif kind == "run_taken_over":
-        state.status, state.finished, state.until = "running", None, event.get("until")
+        state.status = "running"
+        state.finished = None
+        state.until = event.get("until")
     elif kind == "run_finished":
-        state.status, state.finished = event["status"], event["time"]
+        state.status = event["status"]
+        state.finished = event["time"]
     elif kind in _STATUS and event["step"] in state.steps:
         step = state.steps[event["step"]]
         if not _is_outdated(step, event):
@@ -239,6 +245,9 @@ def _fold_step(step: StepState, status: Status, event: dict[str, Any]) -> None:
     step.origin = event.get("origin", step.origin)
     if status == "running":
         step.attempts.append(event["step_attempt"])
-        step.started, step.finished, step.seconds = event["time"], None, None
+        step.started = event["time"]
+        step.finished = None
+        step.seconds = None
     elif status in ("done", "failed"):
-        step.finished, step.seconds = event["time"], event.get("seconds")
+        step.finished = event["time"]
+        step.seconds = event.get("seconds")

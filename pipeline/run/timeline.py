@@ -27,9 +27,11 @@ def spans(events: Iterable[Mapping[str, Any]], now: float) -> tuple[StepSpan, ..
     attempts: dict[str, str] = {}
     last = now
     for event in events:
-        kind, step = event["event"], event.get("step", "")
+        kind = event["event"]
+        step = event.get("step", "")
         if kind == "run_started" and event.get("first", True):
-            lost, ended = event.get("lost") or {}, max(last, event.get("ended") or last)
+            lost = event.get("lost") or {}
+            ended = max(last, event.get("ended") or last)
             for name, begun in started.items():
                 found += _ended(name, begun, ended, lost.get(name))
             started = {}

@@ -43,7 +43,8 @@ def fetch(plan: Plan, store: Store, mirror: Mirror, record: Run) -> tuple[list[s
 
     Raises StageError as `Mirror.pull` does.
     """
-    fetched, damaged = list[str](), dict[str, FewstepError]()
+    fetched = list[str]()
+    damaged = dict[str, FewstepError]()
     for step in fetchable(plan, store, mirror):
         try:
             found = mirror.pull(step.directory)
@@ -62,7 +63,8 @@ class Uploads:
     def __init__(self, mirror: Mirror, record: Run) -> None:
         self.failed: dict[str, FewstepError] = {}
         """The errors of artifacts that were not uploaded, by step."""
-        self._mirror, self._record = mirror, record
+        self._mirror = mirror
+        self._record = record
         self._finished: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
         self._trainings: dict[str, tuple[Step, Path, Lease]] = {}
         """The directory and the lease of each running attempt at a training, by step."""

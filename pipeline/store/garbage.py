@@ -128,7 +128,8 @@ class _OwnTree:
     """The files of a store that lie in it: what is behind a link, or was mounted in it, may belong to another store."""
 
     def __init__(self, store: Store) -> None:
-        self._root, self._mounts = store.root, store.host.disk.mounts()
+        self._root = store.root
+        self._mounts = store.host.disk.mounts()
         self._real_root = os.path.realpath(store.root) if self._mounts else ""
         self._named: set[Path] = set()
 
@@ -189,7 +190,8 @@ def _artifacts(store: Store, references: _References) -> Iterator[tuple[Path, st
         found = DIRECTORY.fullmatch(path.name) or LEASE_FILE.fullmatch(path.name)
         if found is None or not _is_own(path):
             continue
-        directory, named = path.parent / found[1], found[1] in references.fingerprints
+        directory = path.parent / found[1]
+        named = found[1] in references.fingerprints
         alive = step_lease(directory, "", 0.0).path in references.living
         if path.name.endswith(REMOVED):
             yield path, "its removal was interrupted"

@@ -70,7 +70,9 @@ class RealHost:
 
     def runs(self, process: Mapping[str, Any]) -> bool | None:
         """Processes of another kernel or pid namespace cannot be seen, and /proc may hide those of other users (hidepid)."""
-        kernel, (pid, began) = _kernel(), (process.get("pid"), process.get("started"))
+        kernel = _kernel()
+        pid = process.get("pid")
+        began = process.get("started")
         if None in kernel.values() or any(process.get(key) != value for key, value in kernel.items()):
             return None
         if type(pid) is not int or type(began) is not int or pid <= 0:

@@ -42,7 +42,10 @@ class Lease:
 
     def __init__(self, path: Path, owner: str, seconds: float, host: Host = HOST) -> None:
         """`owner` is unique: the id of a driver or of an attempt. `seconds`: the longest time between two renewals."""
-        self.path, self.owner, self.seconds, self._host = path, owner, seconds, host
+        self.path = path
+        self.owner = owner
+        self.seconds = seconds
+        self._host = host
         self._watched: tuple[bytes, float] | None = None
         """The last content of another's lease, and the moment since which it has not changed."""
         self._renewed = False
@@ -118,7 +121,8 @@ class Lease:
 
     def _is_free(self, content: bytes) -> bool:
         """Return whether a lease with this content is released or expired. A holder is watched from the first call on."""
-        holder, now = _holder(content), self._host.monotonic()
+        holder = _holder(content)
+        now = self._host.monotonic()
         if holder.get("released"):
             return True
         if holder.get("owner") == self.owner:

@@ -33,7 +33,8 @@ def _waiting(path: Path, content: str) -> str:
         pid = int(holder["pid"])
     except (ValueError, TypeError, KeyError, RecursionError):
         return f"{path}: waits for another process that holds this lock, and goes on as soon as that ends"
-    host, since = holder.get("host"), _date(holder.get("since"))
+    host = holder.get("host")
+    since = _date(holder.get("since"))
     return (
         f"{path}: waits for process {pid} of {host} ({holder.get('command')}), which has held this lock since {since}, and goes on "
         f"as soon as that ends. If it was suspended with Ctrl-Z, continue it with `fg` in its terminal or with `kill -CONT {pid}`; "

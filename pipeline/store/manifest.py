@@ -102,7 +102,8 @@ def of_size(directory: Path, manifest: Manifest, statuses: dict[str, Status | No
     """Return the statuses of all files of a manifest. Raises ArtifactError if one is missing or has another size."""
     found = {name: status for name, status in statuses.items() if status and status.st_size == manifest.files[name]["bytes"]}
     if wrong := next((name for name in manifest.files if name not in found), None):
-        status, expected = statuses[wrong], manifest.files[wrong]["bytes"]
+        status = statuses[wrong]
+        expected = manifest.files[wrong]["bytes"]
         got = status.st_size if status else "no such file"
         raise ArtifactError(f"{directory / wrong}: expected {expected} bytes, got {got}; {remedy(directory)}")
     return found

@@ -45,7 +45,9 @@ class Mirror:
 
     def __init__(self, url: str, store: Store, folder: Folder | None = None) -> None:
         """`folder`: the folder at `url`, which is opened at its first use if it is not given."""
-        self.url, self.store, self._given = url, store, folder
+        self.url = url
+        self.store = store
+        self._given = folder
 
     @cached_property
     def _folder(self) -> Folder:
@@ -194,7 +196,8 @@ class Mirror:
         )
         sizes = self._folder.sizes(place)
         for name in files:
-            size, sent = sizes.get(f"{place}/{name}"), index[name]["bytes"]
+            size = sizes.get(f"{place}/{name}")
+            sent = index[name]["bytes"]
             if size != sent:
                 raise StageError(
                     f"{self._folder.address(place)}/{name}: expected {sent} bytes after the upload, found "

@@ -43,7 +43,10 @@ class PartialFile:
     def restart(self, validator: str) -> None:
         """Forget all bytes. `validator` identifies the version of the file on the server; empty: it cannot be continued."""
         self.discard()
-        self.validator, self._hash, self._bytes, self._recorded = validator, hashlib.sha256(), 0, 0
+        self.validator = validator
+        self._hash = hashlib.sha256()
+        self._bytes = 0
+        self._recorded = 0
 
     def append(self, blocks: Iterator[bytes]) -> None:
         """Write blocks behind the bytes that are there. The record covers them also when `blocks` raises."""
@@ -98,4 +101,7 @@ class PartialFile:
             if not left:
                 break
         if found.hexdigest() == record.get("sha256"):
-            self.validator, self._hash, self._bytes, self._recorded = str(record["validator"]), found, size, size
+            self.validator = str(record["validator"])
+            self._hash = found
+            self._bytes = size
+            self._recorded = size

@@ -79,7 +79,8 @@ def points_after(path: Path, position: int) -> Iterator[Point]:
     """Yield the points of a metrics file from byte `position` on, up to the first incomplete line."""
     for record, end in read_json_lines(path, position):
         try:
-            step, moment = int(record.pop("step")), float(record.pop("time"))
+            step = int(record.pop("step"))
+            moment = float(record.pop("time"))
         except (ValueError, TypeError, KeyError, OverflowError):
             continue
         yield Point(step, moment, {name: float(value) for name, value in record.items() if _is_number(value)}, end)

@@ -32,8 +32,12 @@ TRANSIENT_ANSWERS = (408, 425, 429, 500, 502, 503, 504)
 """Status codes of a web server after which a download is tried again."""
 
 MAX_REDIRECTIONS = 10
-MAX_JSON_BYTES, MAX_PAGES, JSON_SECONDS = 32 << 20, 1000, 300.0
-"""Bytes and pages of JSON that are held in memory for one name, and the time that a server may take for them."""
+MAX_JSON_BYTES = 32 << 20
+"""Bytes of JSON that are held in memory for one name."""
+MAX_PAGES = 1000
+"""Pages of JSON for one name."""
+JSON_SECONDS = 300.0
+"""Time that a server may take for all of them."""
 JSON_BLOCK_BYTES = 1 << 16
 OK = 200
 
@@ -172,7 +176,8 @@ def read_json_pages(url: str) -> list[Any]:
 def _read_pages(url: str) -> list[Any]:
     pages: list[Any] = []
     following: str | None = url
-    left, deadline = MAX_JSON_BYTES, time.monotonic() + JSON_SECONDS
+    left = MAX_JSON_BYTES
+    deadline = time.monotonic() + JSON_SECONDS
     while following:
         if len(pages) == MAX_PAGES:
             raise DataError(
@@ -264,7 +269,8 @@ def _copy_from_storage(url: str, path: Path) -> dict[str, Any]:
 
     try:
         files, place = pyarrow.fs.FileSystem.from_uri(url)
-        digest, size = Digest(), files.get_file_info(place).size
+        digest = Digest()
+        size = files.get_file_info(place).size
         _require_space(url, path, size or 0)
         with files.open_input_stream(place) as stream:
             write_blocks(path, digest.over(iter(lambda: stream.read(BLOCK_BYTES), b"")))

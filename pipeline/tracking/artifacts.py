@@ -19,7 +19,8 @@ class RunArtifacts:
     """
 
     def __init__(self, client: MlflowClient, uri: str) -> None:
-        self._client, self._uri = client, uri
+        self._client = client
+        self._uri = uri
         self._folders: dict[str, ArtifactRepository] = {}
         self._sizes: dict[tuple[str, str], dict[str, int | None]] = {}
         """Sizes of the artifacts by run id and folder."""

@@ -60,7 +60,8 @@ class Entries:
     """Reads the entries of a run from its finished steps."""
 
     def __init__(self, run: Run, state: RunState) -> None:
-        self.run, self.config = run, run.spec["config"]
+        self.run = run
+        self.config = run.spec["config"]
         self.plan = {entry["step"]: entry for entry in run.spec["plan"]}
         self.finished = {step for step, found in state.steps.items() if found.status in ("done", "hit")}
         timed = [step.rpartition(":")[2] for step in self.plan if step.startswith("benchmark:")]
@@ -116,7 +117,8 @@ class Entries:
         return (self.config.get("teacher") or {}) | {"use": settings["use"]} if "use" in settings else settings
 
     def _values(self, step: str, name: str) -> Iterator[Value]:
-        directory, test = step_directory(self.run.store, self.plan[step]), step.rpartition(":")[2]
+        directory = step_directory(self.run.store, self.plan[step])
+        test = step.rpartition(":")[2]
         scored = float(read_json(directory / MANIFEST).get("finished") or 0.0)
         for metric, (score, _) in scores_of(directory).items():
             yield Value(test, metric, score, scored)
@@ -134,7 +136,8 @@ class Entries:
         return found, float(read_json(directory / MANIFEST).get("finished") or 0.0)
 
     def _tags(self, system: str, label: str, options: Mapping[str, Any]) -> dict[str, str]:
-        settings, languages = self.config["systems"][system], self.config.get("languages", {})
+        settings = self.config["systems"][system]
+        languages = self.config.get("languages", {})
         used = self._trained(system)
         baseline = str(self.config.get("evaluation", {}).get("baseline", ""))
         first = next(iter(settings["search"]))

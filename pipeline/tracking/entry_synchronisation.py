@@ -26,7 +26,10 @@ class EntrySynchronisation:
 
     def __init__(self, run: Run, state: RunState, server: Server, sent: SyncState, source: Mapping[str, str]) -> None:
         """`source`: the tags of the run's source and user."""
-        self.run, self.server, self.sent, self.source = run, server, sent, source
+        self.run = run
+        self.server = server
+        self.sent = sent
+        self.source = source
         self.spec: Mapping[str, Any] = run.spec
         self.entries = Entries(run, state)
         self.texts = texts_of(run.store, self.entries.plan, self.entries.finished, self.sent.current["experiment"])
@@ -130,7 +133,8 @@ class EntrySynchronisation:
 
     def _register(self, logged: Collection[str]) -> None:
         """Register the best entry of the `logged` systems: its system with its search."""
-        metric, test = TASKS[self.spec["config"].get("task", "translation")].metric, self.entries.tests[0]
+        metric = TASKS[self.spec["config"].get("task", "translation")].metric
+        test = self.entries.tests[0]
         scores = [
             (value.value, entry)
             for entry in self.found

@@ -54,7 +54,9 @@ class Models:
     """The models of an experiment. A model is found again by the tags of its key."""
 
     def __init__(self, client: MlflowClient, uri: str, experiment_id: str) -> None:
-        self.client, self.uri, self.experiment_id = client, uri, experiment_id
+        self.client = client
+        self.uri = uri
+        self.experiment_id = experiment_id
         self.logged: dict[ModelKey, LoggedModel] = self._find()
         """Complete models, and incomplete ones, which a crash left."""
         self._seen: set[ModelKey] = set()

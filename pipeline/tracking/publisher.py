@@ -96,7 +96,8 @@ class Publisher:
     def _connect(self, state: SyncState) -> Server:
         if self.uri.startswith(("http:", "https:", "databricks")):
             return Server(self.uri, self.experiment, (), state.publication)
-        database, own = database_file(self.uri), own_database(self.run.store)
+        database = database_file(self.uri)
+        own = own_database(self.run.store)
         folders = [file.with_name(ARTIFACTS) for file in (database, own) if file]
         # Processes that create a database's tables at the same time corrupt it.
         with locked(self.run.store / "mlflow.lock", HOST):

@@ -40,7 +40,9 @@ class Synchronisation:
 
     def __init__(self, run: Run, server: Server, sent: SyncState, final: bool, models: bool) -> None:
         """`final`: the driver is about to end, and MLflow runs that still run are killed. `models`: systems become models too."""
-        self.run, self.server, self.sent = run, server, sent
+        self.run = run
+        self.server = server
+        self.sent = sent
         self.spec: dict[str, Any] = run.spec
         self.state: RunState = run.state()
         self.events = run.events()
@@ -189,7 +191,8 @@ class Synchronisation:
         self._send_text(parent, "config.yaml", config)
         self._send_text(parent, "plan.json", json.dumps(masked_values(self.spec["plan"]), indent=1, ensure_ascii=False) + "\n")
         for entry in self.spec["plan"]:
-            step, directory = self.state.steps[entry["step"]], step_directory(self.run.store, entry)
+            step = self.state.steps[entry["step"]]
+            directory = step_directory(self.run.store, entry)
             if step.status not in ("done", "hit"):
                 continue
             if entry["step"] == "corpus:train":

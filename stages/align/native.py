@@ -88,7 +88,8 @@ def _align_whole(job: Job, direction: Direction) -> None:
 
 
 def _save_by_shard(job: Job, direction: Direction, starts: I64, found: AlignedLinks) -> None:
-    sources, row = found.sources(), 0
+    sources = found.sources()
+    row = 0
     for shard, path in enumerate(job.shards):
         end = row + rows_of(path)
         job.save(job.links(direction, shard, "sources"), sources[starts[row] : starts[end]])

@@ -129,7 +129,8 @@ def _index(job: Job, item: Item) -> None:
     options = job.options(direction)
     text = text_of(job, shard)
     aligner = shard_aligner(text, options, options.tension)
-    summary, cells = _summary_file(job, direction, shard), cells_of(aligner)
+    summary = _summary_file(job, direction, shard)
+    cells = cells_of(aligner)
     job.save(_beside(summary, "starts"), cells.starts)
     job.save(_beside(summary, "columns"), cells.columns)
     job.save(job.links(direction, shard, "starts"), text.ids(not options.reverse)[0])
@@ -193,7 +194,8 @@ def make_reducer(job: Job) -> Callable[[Item], None]:
 def _reduce(job: Job, item: Item) -> None:
     """Fit the tension and run the M-step over the counts of all shards."""
     direction, number = item
-    shards, options = range(len(job.shards)), job.options(direction)
+    shards = range(len(job.shards))
+    options = job.options(direction)
     statistics, tension = _summary(job, direction, number)
     starts = load(job.state(direction, "whole.starts.npy"))
     parts = []
@@ -217,7 +219,8 @@ def _summary(job: Job, direction: Direction, number: int) -> tuple[Pass, float]:
     """The statistics of iteration `number`, and the tension after it."""
     files = [_sums_file(job, direction, number, shard) for shard in range(len(job.shards))]
     sums = sum((Sums(**load_json(path)) for path in files), start=Sums())
-    whole, options = load_json(job.state(direction, "whole.json")), job.options(direction)
+    whole = load_json(job.state(direction, "whole.json"))
+    options = job.options(direction)
     statistics = summarise(sums, whole["counts"]["target_words"])
     tension = job.config.tension if number == 0 else load_json(_done(job, direction, number - 1))["tension"]
     if number and options.optimize_tension and statistics.target_words:
@@ -249,7 +252,9 @@ def make_concluder(job: Job) -> Callable[[Direction], None]:
 
 def _conclude(job: Job, direction: Direction) -> None:
     """Write the model and the statistics of a direction."""
-    options, whole, cells = job.options(direction), load_json(job.state(direction, "whole.json")), _whole(job, direction)
+    options = job.options(direction)
+    whole = load_json(job.state(direction, "whole.json"))
+    cells = _whole(job, direction)
     done = [load_json(_done(job, direction, number)) for number in range(options.iterations - 1)]
     t = load(_probabilities_file(job, direction, len(done) - 1)) if done else np.full(len(cells.columns), UNSEEN)
     tension = done[-1]["tension"] if done else options.tension

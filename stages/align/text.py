@@ -105,7 +105,8 @@ def load_json(path: Path) -> dict[str, Any]:
 def lines_of(table: pa.Table, side: str) -> tuple[I64, U8]:
     """Return the offsets of the lines of a side, and the bytes of all lines."""
     column = _joined(table, side)
-    starts, letters = _offsets(column, column.buffers()[1], np.int32), column.buffers()[2]
+    starts = _offsets(column, column.buffers()[1], np.int32)
+    letters = column.buffers()[2]
     return starts, np.frombuffer(letters, np.uint8) if letters else np.zeros(0, np.uint8)
 
 

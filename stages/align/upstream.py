@@ -219,7 +219,9 @@ def _keep_links(job: Job, direction: Direction, pairs: int) -> int:
             f"{job.config.executable}: expected a line for each of {pairs} pairs from the {direction} run, got {len(lines)} lines "
             f"({_log(job, direction)}); check that alignment.executable is fast_align"
         )
-    found, words, line_number = iter(lines), 0, 0
+    found = iter(lines)
+    words = 0
+    line_number = 0
     for shard, path in enumerate(job.shards):
         rows = []
         for number, source, target in _rows(job, shard):

@@ -42,7 +42,8 @@ def _collect(job: Job, shard: int) -> None:
 
     from fewstep.native import fewstep_native
 
-    table, text = read_shard(job.shards[shard]), fewstep_native.Bitext()
+    table = read_shard(job.shards[shard])
+    text = fewstep_native.Bitext()
     text.add_lines(*lines_of(table, "source"), *lines_of(table, "target"))
     for target, side in enumerate(("source", "target")):
         starts, numbers = text.ids(bool(target))
@@ -73,7 +74,8 @@ def text_of(job: Job, shard: int) -> Bitext:
     if job.sizes:
         table = read_shard(job.shards[shard])
         return numbered_text(ids_of(table, "source"), ids_of(table, "target"), *job.sizes)
-    numbers, size = load(_numbers_file(job, shard)), read_shard(all_words(job)).num_rows
+    numbers = load(_numbers_file(job, shard))
+    size = read_shard(all_words(job)).num_rows
     sides = [
         (load(job.state("words", f"{shard:05d}.{side}.starts.npy")), numbers[load(job.state("words", f"{shard:05d}.{side}.npy"))])
         for side in ("source", "target")

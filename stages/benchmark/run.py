@@ -92,7 +92,8 @@ def _measured(
     inputs: BenchmarkInputs, config: BenchmarkConfig, context: Context, lines: list[str]
 ) -> tuple[list[RoundTimings], dict[str, Any]]:
     """The timings of all rounds, and the machine."""
-    threads, device = context.resources.threads, "cuda" if context.resources.gpus else "cpu"
+    threads = context.resources.threads
+    device = "cuda" if context.resources.gpus else "cpu"
     before = torch.get_num_threads()
     timings: list[RoundTimings] = []
     torch.set_num_threads(threads)

@@ -177,7 +177,8 @@ def _row(name: str, value: Mapping[str, Any], sizes: Sequence[str], matched: str
 
 def reference_table(protocol: Mapping[str, Any], figures: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the table of ratios of each entry to each reference entry."""
-    references, size = protocol["reference_entries"], str(protocol["batch_size"])
+    references = protocol["reference_entries"]
+    size = str(protocol["batch_size"])
     rows = [
         [name]
         + [
@@ -205,7 +206,8 @@ def length_table(parts: Sequence[Mapping[str, Any]], baseline: str, task: Task =
 
 def parts_table(timings: Sequence[RoundTimings]) -> dict[str, Any] | None:
     """Return the table of milliseconds by part of decoding (Xia et al. 2022, table 7); None if no entry records parts."""
-    rows, names = [], list(dict.fromkeys(part for one in timings for part in one.parts))
+    rows = []
+    names = list(dict.fromkeys(part for one in timings for part in one.parts))
     for entry in dict.fromkeys(one.entry for one in timings if one.parts):
         own = [one for one in timings if one.entry == entry]
         sentences, whole = sum(len(one.latencies_ms) for one in own), sum(sum(one.latencies_ms) for one in own)

@@ -21,7 +21,8 @@ def timed_translator(system: fewstep.System, search: SearchConfig) -> Translate:
     clock = time.perf_counter
 
     def translate(lines: Sequence[str]) -> Output:
-        began, decoder = clock(), system.decoder
+        began = clock()
+        decoder = system.decoder
         before = seconds(decoder)
         sources = system.encode(lines)
         encoded = clock()

@@ -35,12 +35,11 @@ def run(inputs: ContrastiveInputs, config: ContrastiveConfig, context: StepConte
     Raises DataError when the system can score no pair, and for a file of pairs in another form.
     """
     if inputs.pairs is None:
-        sentences, distances = (
-            embedded_sentences(config.target_language, config.pairs),
-            embedded_distances(config.target_language),
-        )
+        sentences = embedded_sentences(config.target_language, config.pairs)
+        distances = embedded_distances(config.target_language)
     else:
-        sentences, distances = read_contrasts(inputs.pairs.path), DISTANCES
+        sentences = read_contrasts(inputs.pairs.path)
+        distances = DISTANCES
     pairs = _scored(inputs.system, sentences, context)
     write_shard(shard_path(context.directory, 0), _table(sentences, pairs), context)
     summary = summarise(pairs, distances)

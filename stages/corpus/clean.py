@@ -62,19 +62,22 @@ def make_cleaner(argument: tuple[Job, float]) -> Callable[[int], Ledger]:
     config = job.config
     if config.filters is None:
         return partial(_clean, job, None)
-    excluded, threshold = excluded_keys(job.inputs.exclude), config.filters.max_other_language
+    excluded = excluded_keys(job.inputs.exclude)
+    threshold = config.filters.max_other_language
     other = OtherLanguage.of(config.languages, threshold) if threshold < 1 else None
     return partial(_clean, job, Cleaner(config.filters, *config.languages, excluded, ratio, other))
 
 
 def _clean(job: Job, cleaner: Cleaner | None, piece: int) -> Ledger:
-    files, ledger = CleanPiece.of(job, piece), Ledger()
+    files = CleanPiece.of(job, piece)
+    ledger = Ledger()
     if files.ledger.exists():
         return Ledger(**json.loads(files.ledger.read_text(encoding="utf-8")))
     keys = Keys.of(job)
 
     def write_rows(path: Path) -> None:
-        writer, start = None, job.rows_of(piece).start
+        writer = None
+        start = job.rows_of(piece).start
         with pa.OSFile(str(path), "wb") as file:
             for given in job.read(piece):
                 if job.config.split:

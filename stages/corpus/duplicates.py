@@ -79,7 +79,9 @@ class RepetitionSearch:
 
 def searches(job: Job, pairs: Sequence[int]) -> list[RepetitionSearch]:
     """Return the searches that the config asks for. `pairs`: those that the first phase left in each piece."""
-    filters, starts, found = job.config.filters, np.cumsum([0, *pairs]).astype(np.uint64), []
+    filters = job.config.filters
+    starts = np.cumsum([0, *pairs]).astype(np.uint64)
+    found = []
     if filters and filters.drop_duplicates:
         found.append(RepetitionSearch(job, "duplicate", starts, _partitions(sum(pairs))))
     if filters and filters.max_similarity < 1:
@@ -97,7 +99,8 @@ def make_finder(search: RepetitionSearch) -> Callable[[int], Found]:
 
 
 def _find(search: RepetitionSearch, partition: int) -> Found:
-    path, number = search.repetitions(partition), search.partitions
+    path = search.repetitions(partition)
+    number = search.partitions
     if not path.exists():
         keys, positions = _gathered(search, partition * 2**64 // number, (partition + 1) * 2**64 // number - 1)
         order = np.argsort(keys, kind="stable")

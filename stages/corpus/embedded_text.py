@@ -24,7 +24,8 @@ class EmbeddedText:
     @staticmethod
     def of(config: CorpusConfig) -> EmbeddedText:
         """Return the text of a config. Raises DataError for languages that it does not have."""
-        languages, expected = config.languages, LANGUAGES[config.task]
+        languages = config.languages
+        expected = LANGUAGES[config.task]
         if sorted(languages) != sorted(expected):
             raise DataError(
                 f"the embedded corpus: expected languages {expected[0]} and {expected[1]}, got {languages[0]} and {languages[1]}; "

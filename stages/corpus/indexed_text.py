@@ -25,8 +25,10 @@ from stages.shared.shards import rechunk
 
 BATCH_ROWS = 16384
 
-QUICK_BYTES, MAX_QUICK_FILES = 32 << 20, 20
-"""Size of files that are decompressed or counted sooner than workers are ready, together, and their number."""
+QUICK_BYTES = 32 << 20
+"""Size of all files together that are decompressed or counted sooner than workers are ready."""
+MAX_QUICK_FILES = 20
+"""Number of files that are decompressed or counted sooner than workers are ready."""
 
 
 FileSide = tuple[str, str, tuple[ExternalFile, ...]]
@@ -49,7 +51,8 @@ class Side:
         """Yield the rows `start` to `stop`."""
         before = 0
         for file in self.files:
-            begin, end = max(start - before, 0), min(stop - before, file.rows)
+            begin = max(start - before, 0)
+            end = min(stop - before, file.rows)
             before += file.rows
             if begin < end:
                 yield from READERS[self.format].read(file, begin, end, self.name, languages)
@@ -80,7 +83,8 @@ class IndexedText:
         """Yield the rows `start` to `stop` in order, in tables of at most `BATCH_ROWS` rows."""
         before = 0
         for group in self.groups:
-            begin, end = max(start - before, 0), min(stop - before, group[0].rows)
+            begin = max(start - before, 0)
+            end = min(stop - before, group[0].rows)
             before += group[0].rows
             if begin < end:
                 streams = [_stream(side.read(begin, end, self.languages)) for side in group]
@@ -120,7 +124,8 @@ def open_text(files: TextFiles, languages: tuple[str, str], folder: Path, phases
     every = [span for its_spans in parts for span in its_spans]
     quick = sum(span.stop - span.start for span in every) <= QUICK_BYTES and len(every) <= MAX_QUICK_FILES
     counts: dict[int, list[int]] = dict(phases.map(make_counter, None, every, quick=quick))
-    index, first = dict[tuple[str, ExternalFile], IndexedFile](), 0
+    index = dict[tuple[str, ExternalFile], IndexedFile]()
+    first = 0
     for (kind, file), its_spans in zip(entries, parts, strict=True):
         found = [rows for number in range(first, first + len(its_spans)) for rows in counts.pop(number)]
         index[kind, file] = IndexedFile.of(file, texts.get((kind, file), file.path), found)

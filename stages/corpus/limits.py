@@ -60,7 +60,8 @@ def check_row_groups(path: Path, metadata: pq.FileMetaData, names: Sequence[str]
     chosen = [column for column in range(metadata.num_columns) if metadata.schema.column(column).path in names]
     groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
     sizes = [group.column(column).total_uncompressed_size for group in groups for column in chosen]
-    limit, rows = most_text(path), sum(group.num_rows for group in groups)
+    limit = most_text(path)
+    rows = sum(group.num_rows for group in groups)
     if sum(sizes) > limit or max(sizes, default=0) > MAX_ROW_GROUP_BYTES:
         raise DataError(
             f"{path}: expected at most {limit:,} bytes of text and {MAX_ROW_GROUP_BYTES:,} in a column of a row group, got "

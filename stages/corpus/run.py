@@ -47,7 +47,8 @@ def _usual_ratio(job: Job, context: StepContext) -> float:
 
 def _clean(job: Job, ratio: float, context: StepContext) -> tuple[Ledger, list[int]]:
     """Filter all pieces; return the ledger of the text and the number of pairs that are left in each piece."""
-    ledger, pairs = Ledger(), [0] * job.pieces
+    ledger = Ledger()
+    pairs = [0] * job.pieces
     for piece, part in Phases(context).map(make_cleaner, (job, ratio), range(job.pieces)):
         pairs[piece] = part.pairs_out
         ledger.add(part)
@@ -72,7 +73,8 @@ def _sum(parts: Iterable[tuple[int, Found]], search: RepetitionSearch) -> Found:
 
 def _write(job: Job, layout: Layout, context: StepContext) -> None:
     """Write all shards."""
-    pieces, done = [piece for piece in range(job.pieces) if layout.shards_of(piece)], 0
+    pieces = [piece for piece in range(job.pieces) if layout.shards_of(piece)]
+    done = 0
     for _, piece in Phases(context).map(make_writer, (job, layout), pieces):
         done += len(layout.shards_of(piece)) * layout.shard_rows
         _report(job, job.text.rows * (1 + min(1.0, done / layout.rows)), context)

@@ -80,7 +80,8 @@ def _numbered(job: Job, layout: Layout, piece: int, start: int, stop: int) -> It
         if row >= stop:
             return
         for table in _without_duplicates(job, layout, number):
-            begin, end = max(start - row, 0), min(stop - row, table.num_rows)
+            begin = max(start - row, 0)
+            end = min(stop - row, table.num_rows)
             if begin < end:
                 ids = pa.array(range(row + begin, row + end), pa.int64())
                 yield table.slice(begin, end - begin).drop_columns(ROW).add_column(0, "id", ids)

@@ -21,8 +21,16 @@ TRANSITIONS = 0.9
 """Probability mass of the transitions that are shown, most probable first."""
 TOKENS = 0.05
 """Tokens with a lower probability are not shown, except the best token of a vertex."""
-LINE, LETTER, GAP, LANE, MARGIN = 15, 7.0, 52, 12, 10
-"""Height of a line, width of a letter, gap between layers, gap within a layer, and margin, in pixels."""
+LINE = 15
+"""Height of a line, in pixels."""
+LETTER = 7.0
+"""Width of a letter, in pixels."""
+GAP = 52
+"""Gap between layers, in pixels."""
+LANE = 12
+"""Gap within a layer, in pixels."""
+MARGIN = 10
+"""Margin, in pixels."""
 
 SWEEPS = 8
 """Number of times that the layers are reordered, alternately from the left and from the right."""
@@ -197,7 +205,8 @@ def statistics(joint: Sequence[Sequence[int]], out_degrees: Mapping[str, int]) -
     """Draw the joint distribution of passing and token probabilities (left, as areas) and of out-degrees (right, in per cent)."""
     with style():
         figure, (left, right) = panels()
-        total, cells = max(1, sum(map(sum, joint))), len(joint)
+        total = max(1, sum(map(sum, joint)))
+        cells = len(joint)
         points = [
             (
                 (column + 0.5) / cells,

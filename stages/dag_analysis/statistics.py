@@ -14,8 +14,10 @@ LIKELY = 0.5
 """Probability above which a vertex is likely (passing probability) or confident (probability of its best token)."""
 VAGUE = 0.2
 """Probability below which both must be for a vertex to be vague."""
-EDGES, REACHED = 0.8, 0.2
-"""Probability mass of the transitions that are counted for out-degrees, and smallest passing probability of their vertex."""
+EDGES = 0.8
+"""Probability mass of the transitions that are counted for out-degrees."""
+REACHED = 0.2
+"""Smallest passing probability of a vertex whose out-degree is counted."""
 CELLS = 10
 """Number of bins of the joint distribution of passing and token probabilities, for each of them."""
 
@@ -68,7 +70,8 @@ def _cell(probability: float) -> int:
 
 def _out_degrees(view: View) -> Counts:
     """Counts for figure 15 (b): out-degrees, in which transitions to vertices with the same best token count once."""
-    kept, tokens = most_probable(view.transitions, EDGES), view.top_tokens.ids[:, 0]
+    kept = most_probable(view.transitions, EDGES)
+    tokens = view.top_tokens.ids[:, 0]
     reached = (view.passing[:-1] >= REACHED).nonzero()[:, 0].tolist()
     return Counter(len(set(tokens[kept[vertex]].tolist())) for vertex in reached)
 

@@ -44,7 +44,9 @@ def run(inputs: DecodeInputs, config: DecodeConfig, context: StepContext) -> Non
 
 def _unknown_pieces(inputs: DecodeInputs) -> dict[str, object]:
     """Return the number of sources with pieces that the vocabulary lacks, and the first of these pieces."""
-    pieces, sentences, found = processor(inputs.system.path, "source"), 0, dict[str, None]()
+    pieces = processor(inputs.system.path, "source")
+    sentences = 0
+    found = dict[str, None]()
     kinds = kinds_of(pieces)
     for path in shard_paths(inputs.text.path):
         lines = [mask(line, kinds).text for line in read_shard(path)["source"].to_pylist()]
@@ -59,7 +61,9 @@ def _write_best(decoded: Sequence[Piece], context: StepContext) -> tuple[int, di
     """Write the best hypothesis of each sentence to `hypotheses.txt`; return their number, and the number of near ties among them
     with the first ids."""
     path = context.directory / "hypotheses.txt"
-    rows, ties, first = 0, 0, list[int]()
+    rows = 0
+    ties = 0
+    first = list[int]()
     try:
         with context.temporary(path).open("w", encoding="utf-8", newline="\n") as file:
             for piece in decoded:
@@ -67,7 +71,9 @@ def _write_best(decoded: Sequence[Piece], context: StepContext) -> tuple[int, di
                 best = [row for row in table.to_pylist() if row["rank"] == 0]
                 near = [row["id"] for row in best if row["margin"] is not None and row["margin"] < NEAR_TIE]
                 file.writelines(f"{row['text']}\n" for row in best)
-                rows, ties, first = rows + len(best), ties + len(near), (first + near)[:10]
+                rows += len(best)
+                ties += len(near)
+                first = (first + near)[:10]
         os.replace(context.temporary(path), path)
     except OSError as error:
         raise unwritable(path, error) from error

@@ -69,7 +69,8 @@ def _check_rows(text: Text, pieces: Iterable[Piece], rows: int) -> None:
                     f"{piece.shard}: expected ids that ascend, got {id_} after {last}; the text is damaged: remove {text.path} and "
                     "run again"
                 )
-            last, found = id_, found + 1
+            last = id_
+            found += 1
     if found != rows:
         raise ArtifactError(f"{text.path}: expected {rows} rows in its shards, got {found}; remove the directory and run again")
 

@@ -55,7 +55,8 @@ class OutputFilter:
         limit = min(self.max_output_tokens, max_output_tokens(self.config.search.output_limits, row["source_tokens"]))
         if (ratio := self.config.max_ratio) is not None:
             limit = min(limit, int(ratio * (row["source_tokens"] + 1)))
-        found, filters = problem_of(row["ids"], row["text"], limit), self.config.filters
+        found = problem_of(row["ids"], row["text"], limit)
+        filters = self.config.filters
         if found is not None or filters is None:
             return found
         return TargetFilter(filters, self.config.target_language).rejection(source, row["text"])

@@ -39,7 +39,8 @@ def run(inputs: EncodeInputs, config: EncodeConfig, context: StepContext) -> Non
     rows = row_counts(inputs.text.path)
     argument = (inputs, config, context.for_workers())
     encoded: dict[int, Encoded] = {}
-    done, total = 0, sum(rows)
+    done = 0
+    total = sum(rows)
     for index, shard in context.workers.map(make_encoder, argument, range(len(rows))):
         encoded[index] = shard
         done += shard.rows

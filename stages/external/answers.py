@@ -35,7 +35,8 @@ class Journal:
         found: dict[int, Answer] = {}
         if not self.path.exists():
             return found
-        content, whole = self.path.read_bytes(), 0
+        content = self.path.read_bytes()
+        whole = 0
         for line in content.splitlines(keepends=True):
             try:
                 index, *values = json.loads(line)
@@ -117,7 +118,8 @@ def ask_all(server: Server, config: ExternalConfig, texts: Mapping[int, str], bu
     way were yielded.
     """
     concurrency = options_of(config).concurrency
-    waiting, running = iter(texts.items()), dict[Future[Answer], int]()
+    waiting = iter(texts.items())
+    running = dict[Future[Answer], int]()
     error: Exception | None = None
     with ThreadPoolExecutor(concurrency) as pool:
         while True:
@@ -149,7 +151,8 @@ class Chooser:
 
     def __init__(self, config: ExternalConfig) -> None:
         """Raise DataError for a language whose tokeniser is not installed."""
-        self._choose, self._filter = config.choose, filter_of(config)
+        self._choose = config.choose
+        self._filter = filter_of(config)
         self._bleu = sentence_bleu(tokenizer_of(config.target_language)) if config.choose == "reference" else None
 
     def target(self, source: str, answer: Answer, reference: str) -> tuple[str, str]:

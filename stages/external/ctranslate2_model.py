@@ -34,7 +34,8 @@ class CTranslate2Lines:
         self._source, self._target = (_pieces(files[part].path) for part in PIECES)
         self._translator = _loaded(directory, options, device, threads)
         suffix = source_suffix(files[SETTINGS].path) if options.source_suffix is None else options.source_suffix
-        self._before, self._after = list(options.source_prefix), list(suffix)
+        self._before = list(options.source_prefix)
+        self._after = list(suffix)
 
     def translate(self, lines: Sequence[str]) -> Iterator[str]:
         """Yield the translation of each line. Raises DataError for a model that cannot translate them."""

@@ -29,12 +29,16 @@ AGAIN = frozenset({408, 409, 425, 429})
 REJECTED = frozenset({400, 413, 422})
 """Statuses of a text that the server does not take, such as one that is too long."""
 CONNECT_SECONDS = 10.0
-FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.5, 60.0
-"""Seconds in front of the first repetition, which double each time, and the most."""
+FIRST_WAIT_SECONDS = 0.5
+"""Seconds in front of the first repetition; they double each time."""
+MAX_WAIT_SECONDS = 60.0
+"""Most seconds in front of a repetition."""
 MAX_TOLD_SECONDS = 600.0
 """Most seconds that a server may ask to wait (`Retry-After`)."""
-BYTES_OF_A_TOKEN, MIN_ANSWER_BYTES = 64, 256 << 10
-"""Bytes of an answer for each of its tokens, JSON included, and the size that every answer may have."""
+BYTES_OF_A_TOKEN = 64
+"""Bytes of an answer for each of its tokens, JSON included."""
+MIN_ANSWER_BYTES = 256 << 10
+"""Bytes that every answer may have."""
 BLOCK = 64 << 10
 SHOWN = 200
 """Characters of a server's message that are shown."""
@@ -76,7 +80,9 @@ class Server:
 
     def __init__(self, config: ExternalConfig, sleep: Callable[[float], object] = time.sleep) -> None:
         """Raise DataError for an environment variable that is missing."""
-        self._config, self._options, self._sleep = config, options_of(config), sleep
+        self._config = config
+        self._options = options_of(config)
+        self._sleep = sleep
         self._key = _key(self._options.key_variable)
         self._local = threading.local()
         path = "chat/completions" if self._options.protocol == "chat" else "completions"
@@ -84,7 +90,8 @@ class Server:
 
     def ask(self, text: str) -> Answer:
         """Return the answer for a text. Raises TransientError if all tries fail, DataError for a request that no try mends."""
-        body, wait = self._body(text), FIRST_WAIT_SECONDS
+        body = self._body(text)
+        wait = FIRST_WAIT_SECONDS
         for attempt in range(self._options.retries + 1):
             try:
                 return self._answer(*self._post(body), text)
@@ -100,7 +107,8 @@ class Server:
         raise AssertionError
 
     def _body(self, text: str) -> bytes:
-        options, asked = self._options, prompt(self._config, text)
+        options = self._options
+        asked = prompt(self._config, text)
         body: dict[str, Any] = {
             "model": options.model,
             "max_tokens": options.max_tokens,

@@ -32,7 +32,10 @@ class Translator:
     def __init__(
         self, command: Sequence[str], *, files: Sequence[Path], environment: Sequence[str], timeout_seconds: float
     ) -> None:
-        self._command, self._files, self._environment, self._timeout = command, files, environment, timeout_seconds
+        self._command = command
+        self._files = files
+        self._environment = environment
+        self._timeout = timeout_seconds
         self._stderr: deque[bytes] = deque(maxlen=STDERR_LINES)
         self._received = 0
 
@@ -98,7 +101,8 @@ class Translator:
 
     def _lines(self, stream: IO[bytes], expected: int) -> Iterator[bytes]:
         """Yield what the program writes, cut at newlines."""
-        held, deadline = b"", time.monotonic() + self._timeout
+        held = b""
+        deadline = time.monotonic() + self._timeout
         with selectors.DefaultSelector() as selector:
             selector.register(stream, selectors.EVENT_READ)
             while True:

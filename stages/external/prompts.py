@@ -9,8 +9,10 @@ from stages.external import ExternalConfig, OpenAIOptions
 
 ESTIMATED_BYTES = 3.0
 """Bytes of a text for each of its tokens, in estimates: 4 in English, 3 in Chinese."""
-ESTIMATED_GROWTH, ESTIMATED_EXTRA = 1.5, 5
-"""Tokens of a translation for each of its source, and further ones, in estimates."""
+ESTIMATED_GROWTH = 1.5
+"""Tokens of a translation for each of its source, in estimates."""
+ESTIMATED_EXTRA = 5
+"""Further tokens of a translation, in estimates."""
 
 
 def options_of(config: ExternalConfig) -> OpenAIOptions:
@@ -30,7 +32,8 @@ def prompt(config: ExternalConfig, text: str) -> str:
 
 def estimate(config: ExternalConfig, texts: Iterable[str]) -> tuple[float, float]:
     """Return about how many tokens the prompts and the answers for texts have in all."""
-    limit, around = options_of(config).max_tokens, len(prompt(config, "").encode()) / ESTIMATED_BYTES
+    limit = options_of(config).max_tokens
+    around = len(prompt(config, "").encode()) / ESTIMATED_BYTES
     prompts, answers = 0.0, 0.0
     for text in texts:
         tokens = len(text.encode("utf-8", "replace")) / ESTIMATED_BYTES

@@ -54,7 +54,8 @@ def run(inputs: ExternalInputs, config: ExternalConfig, context: StepContext) ->
     if config.openai is not None:
         durable.make_directory(context.shard_cache)
         groups = _with_budgets(groups, shards, config, context)
-    done, total = len(shards) - len(missing), len(shards)
+    done = len(shards) - len(missing)
+    total = len(shards)
     context.progress(done, total, "shards")
     for _, translated in context.workers.map(make_translator, (inputs, config, context.for_workers()), groups):
         done += translated
@@ -77,7 +78,8 @@ def _with_budgets(groups: Sequence[Group], shards: Sequence[Path], config: Exter
 
     Raises DataError before the first request if the budget does not hold all of them.
     """
-    spent, asked = [0, 0], dict[int, tuple[float, float]]()
+    spent = [0, 0]
+    asked = dict[int, tuple[float, float]]()
     for index, path in enumerate(shards):
         sources = read_shard(path)["source"].to_pylist()
         known = Journal(context.shard_cache, config, sources).read()
@@ -96,7 +98,8 @@ def make_translator(argument: Job) -> Callable[[Group], int]:
     inputs, config, context = argument
     if config.openai is not None:
         return _asker(inputs, config, context)
-    shards, lines_translated = shard_paths(inputs.text.path), _translation(inputs, config, context)
+    shards = shard_paths(inputs.text.path)
+    lines_translated = _translation(inputs, config, context)
     output_filter = filter_of(config)
 
     def translate(group: Group) -> int:
@@ -121,7 +124,9 @@ def make_translator(argument: Job) -> Callable[[Group], int]:
 
 def _asker(inputs: ExternalInputs, config: ExternalConfig, context: WorkerContext) -> Callable[[Group], int]:
     """Return a function that asks a language model for the translations of shards that are missing."""
-    shards, server, chooser = shard_paths(inputs.text.path), Server(config), Chooser(config)
+    shards = shard_paths(inputs.text.path)
+    server = Server(config)
+    chooser = Chooser(config)
 
     def translate(group: Group) -> int:
         assert group.budget is not None
@@ -162,7 +167,8 @@ def _translation(
     inputs: ExternalInputs, config: ExternalConfig, context: WorkerContext
 ) -> Callable[[Sequence[str]], Iterator[str]]:
     """Return the function that yields the translations of lines in their order."""
-    device, threads = "cuda" if context.resources.gpus else "cpu", context.resources.threads
+    device = "cuda" if context.resources.gpus else "cpu"
+    threads = context.resources.threads
     if config.transformers is not None:
         from stages.external.transformers_model import TransformersLines
 

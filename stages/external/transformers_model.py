@@ -23,7 +23,8 @@ class TransformersLines:
         import torch
 
         torch.set_num_threads(threads)
-        self._options, self._device = options, device
+        self._options = options
+        self._device = device
         self._tokenizer, self._model = _loaded(str(files[CONFIG].path.parent), options, device)
         self._first = self._first_token()
 
@@ -64,7 +65,8 @@ class TransformersLines:
 
     def _first_token(self) -> int | None:
         """Return the id of the token of the target language."""
-        language, tokenizer = self._options.target_language, self._tokenizer
+        language = self._options.target_language
+        tokenizer = self._tokenizer
         if not language:
             return None
         known = getattr(tokenizer, "lang_code_to_id", None) or {}

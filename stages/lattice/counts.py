@@ -61,7 +61,8 @@ def groups_of(inputs: LatticeInputs) -> list[Group]:
             f"{inputs.links.path}: expected links of {sum(rows)} pairs in {len(rows)} shards, as in {inputs.tokens.path}, "
             f"got {sum(linked)} in {len(linked)}; align these tokens"
         )
-    groups, first = [], 0
+    groups = []
+    first = 0
     for index in range(len(rows)):
         count = sum(rows[first : index + 1])
         if count >= RUN_ROWS or index + 1 == len(rows):
@@ -110,7 +111,9 @@ def _read(inputs: LatticeInputs, index: int) -> tuple[Sentences, Sentences, Sent
     """Source, target and links of a shard. Raises ArtifactError when a pair has a different number of links and target pieces."""
     tokens = read_shard(shard_path(inputs.tokens.path, index))
     path = shard_path(inputs.links.path, index)
-    source, target, links = sentences(tokens["source"]), sentences(tokens["target"]), forward_links(path)
+    source = sentences(tokens["source"])
+    target = sentences(tokens["target"])
+    links = forward_links(path)
     if not np.array_equal(target.starts, links.starts):
         row = int(np.argmax(np.diff(target.starts) != np.diff(links.starts)))
         raise ArtifactError(
@@ -122,7 +125,8 @@ def _read(inputs: LatticeInputs, index: int) -> tuple[Sentences, Sentences, Sent
 
 def joined(parts: Sequence[Sentences]) -> Sentences:
     """Concatenate sentences."""
-    starts, end = [np.zeros(1, np.int64)], 0
+    starts = [np.zeros(1, np.int64)]
+    end = 0
     for part in parts:
         starts.append(part.starts[1:] + end)
         end += len(part.values)

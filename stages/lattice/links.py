@@ -46,7 +46,8 @@ def aligner_of(links: Links) -> Aligner:
     path = links.path / "align.json"
     try:
         described = json.loads(path.read_text(encoding="utf-8"))
-        unit, tension = described["unit"], float(described["forward"]["tension"])
+        unit = described["unit"]
+        tension = float(described["forward"]["tension"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{path}: expected JSON with unit and forward.tension, got: {error!r}; align the text again") from error
     if unit != "pieces":

@@ -101,7 +101,8 @@ def row_ranges(lengths: Ints) -> Iterator[range]:
         longest = max(longest, int(length))
         if longest * (row + 1 - first) > SLOTS and row > first:
             yield range(first, row)
-            first, longest = row, int(length)
+            first = row
+            longest = int(length)
     if first < len(lengths):
         yield range(first, len(lengths))
 
@@ -171,7 +172,9 @@ class Ranking:
         pieces = pieces[np.lexsort((pieces, -self._probability[pieces]))]
         self._position[pieces] = np.arange(len(pieces))
         found = self._position[target], self._rank[target], self._rank[pieces]
-        self._rank[pieces], self._probability[pieces], self._position[pieces] = self._none, 0.0, self._none
+        self._rank[pieces] = self._none
+        self._probability[pieces] = 0.0
+        self._position[pieces] = self._none
         return found
 
 

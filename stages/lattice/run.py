@@ -22,7 +22,8 @@ def run(inputs: LatticeInputs, config: LatticeConfig, context: StepContext) -> N
     """
     job = Job(inputs, config, context.for_workers())
     groups = groups_of(inputs)
-    total, done = sum(group.rows for group in groups), 0
+    total = sum(group.rows for group in groups)
+    done = 0
     for index, _ in context.workers.map(make_counter, job, groups):
         done += groups[index].rows
         context.progress(done, total, "pairs")

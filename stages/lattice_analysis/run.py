@@ -160,7 +160,8 @@ def rank_histograms(tokens: Mapping[int, int], bigrams: Mapping[int, int]) -> st
     with style():
         figure, pair = panels()
         for axes, counts, title in zip(pair, (tokens, bigrams), ("Tokens", "Bigrams"), strict=True):
-            total, classes = max(1, sum(counts.values())), sorted(counts)
+            total = max(1, sum(counts.values()))
+            classes = sorted(counts)
             shares = [100 * counts[rank] / total for rank in classes]
             axes.bar(range(len(classes)), shares, color=SERIES[0])
             axes.set_xticks(range(len(classes)), labels=[str(rank) for rank in classes])

@@ -105,7 +105,8 @@ def make_scorer(argument: tuple[System, WorkerContext]) -> Callable[[Piece], int
 def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the content of `likelihood.json`. Perplexity is exp(-log-probability / tokens), tokens with EOS."""
     kept = [row for row in rows if row["left_out"] is None]
-    tokens, total = sum(row["tokens"] for row in kept), fsum(row["log_probability"] for row in kept)
+    tokens = sum(row["tokens"] for row in kept)
+    total = fsum(row["log_probability"] for row in kept)
     left_out = Counter(row["left_out"] for row in rows if row["left_out"] is not None)
     return {
         "rows": len(rows),

@@ -182,10 +182,13 @@ def open_job(inputs: NgramInputs, config: NgramConfig, context: StepContext) -> 
 
 def _grouped(rows: list[int]) -> list[Group]:
     """Group shards with these numbers of rows."""
-    groups, first, count = [], 0, 0
+    groups = []
+    first = 0
+    count = 0
     for end, more in enumerate(rows, 1):
         count += more
         if count >= RUN_ROWS or end == len(rows):
             groups.append(Group(first, end, count))
-            first, count = end, 0
+            first = end
+            count = 0
     return groups

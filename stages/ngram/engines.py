@@ -86,7 +86,8 @@ def arguments_of(config: NgramConfig, folder: Path, memory_gib: float) -> list[s
 
 def _by_lmplz(training: Path, config: NgramConfig, context: Context) -> tuple[NgramModel, dict[str, Any]]:
     program = lmplz(config.executable)
-    arpa, log = training.with_name("lmplz.arpa"), context.records("logs", "lmplz.txt")
+    arpa = training.with_name("lmplz.arpa")
+    log = context.records("logs", "lmplz.txt")
     program.run(arguments_of(config, training.parent, _memory_gib(context)), log, context, stdin=training, stdout=arpa)
     try:
         model = NgramModel.load(arpa)

@@ -21,7 +21,8 @@ def measure(model: NgramModel, fitted: dict[str, Any], arpa: Path, lines: Path, 
 
     Raises StageError when KenLM, given the ARPA file of the same model, does not agree with the model.
     """
-    found, theirs = model.perplexity(lines, threads=context.resources.threads), kenlm_perplexity(arpa, lines)
+    found = model.perplexity(lines, threads=context.resources.threads)
+    theirs = kenlm_perplexity(arpa, lines)
     same = (found.words, found.unknown) == (theirs.words, theirs.unknown)
     if not same or abs(found.log_prob - theirs.log_prob) > TOLERANCE * found.words:
         raise StageError(

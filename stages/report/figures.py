@@ -40,7 +40,8 @@ def quality_speed(points: Sequence[Point], metric: str, unit: str, colours: Colo
     Points are labelled with numbers that the key explains, since names beside the points would overlap. `metric` is the name of
     the quality metric, `unit` the name of a source, such as "sentence".
     """
-    latency, throughput = f"One {unit} at a time", "In batches"
+    latency = f"One {unit} at a time"
+    throughput = "In batches"
     with style():
         left, axes = panel(PANEL)
         _scatter(axes, points, [(point.latency_ms, point.quality) for point in points], colours, -1)
@@ -60,7 +61,8 @@ def _scatter(axes: Axes, points: Sequence[Point], positions: Sequence[tuple[floa
         *zip(*[positions[index] for index in front], strict=True), color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)), zorder=2
     )
     for index, (point, (x, y)) in enumerate(zip(points, positions, strict=True)):
-        colour, first = colours[point.system], index in front
+        colour = colours[point.system]
+        first = index in front
         axes.scatter([x], [y], s=125, facecolors=colour if first else CARD, edgecolors=colour, linewidths=1.4, zorder=3 + first)
         ink = CARD if first else colour
         axes.annotate(str(index + 1), (x, y), ha="center", va="center_baseline", fontsize=7.5, color=ink, zorder=3.5 + first)

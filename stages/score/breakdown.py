@@ -46,7 +46,8 @@ def by_source_length(
     `lengths` are the lengths of the sources in words. Sources of equal length are in the order of the text; the first bins have a
     sentence more than the last ones if the number of sentences is no multiple of `count`.
     """
-    ordered, found = sorted(range(len(lengths)), key=lambda row: lengths[row]), []
+    ordered = sorted(range(len(lengths)), key=lambda row: lengths[row])
+    found = []
     size, longer = divmod(len(ordered), count)
     for number in range(count):
         start = number * size + min(number, longer)

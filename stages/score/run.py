@@ -32,7 +32,8 @@ def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
     hypotheses = best_in_order(inputs.hypotheses, sentences)
     references: list[Sequence[str]] = [sentence.references for sentence in sentences]
     if config.decode_entities:
-        hypotheses, references = decoded(hypotheses), [decoded(texts) for texts in references]
+        hypotheses = decoded(hypotheses)
+        references = [decoded(texts) for texts in references]
     how = comparison_for(config)
     scores = compute_metrics(inputs, config, how, hypotheses, references, context)
     context.metrics(0, {name: value["score"] for name, value in scores.items()})
@@ -52,7 +53,8 @@ def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
         found = by_source_length(hypotheses, references, lengths, config.source_length_bins, how)
         context.write_json(context.directory / "by_source_length.json", found)
     if config.repetition:
-        words, first = word_splitter(how), [texts[0] for texts in references]
+        words = word_splitter(how)
+        first = [texts[0] for texts in references]
         counts = {
             "tokens": repeated(best_tokens(inputs.hypotheses)),
             "words": repeated([words(text) for text in hypotheses]),

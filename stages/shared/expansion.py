@@ -17,8 +17,10 @@ MAX_RATIO = 200
 """Bytes of text for each byte of a compressed file. Text compresses to a third or a fifth."""
 MIN_CHECKED_BYTES = 64 << 20
 """Bytes of text up to which the ratio is not checked."""
-XZ_MEMORY, XZ_READ_BYTES = 256 << 20, 1 << 16
-"""Bytes of memory for xz, whose files state what they need (the options of its program: 65 MiB), and bytes read at a time."""
+XZ_MEMORY = 256 << 20
+"""Bytes of memory for xz, whose files state what they need (the options of its program: 65 MiB)."""
+XZ_READ_BYTES = 1 << 16
+"""Bytes of xz that are read at a time."""
 
 
 def compression_name(begin: bytes) -> str | None:
@@ -62,7 +64,8 @@ def most_text(path: Path) -> int:
 
 def within_ratio(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the decompressed blocks of a file. Raises DataError when they hold far more than text of the file's size can."""
-    limit, size = most_text(path), 0
+    limit = most_text(path)
+    size = 0
     for block in blocks:
         size += len(block)
         if size > limit:

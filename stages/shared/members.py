@@ -16,8 +16,10 @@ from typing import IO, Any, NoReturn
 from stages.errors import DataError
 from stages.shared.tar import TarError, tar_members
 
-MAX_SHOWN, MAX_COMPARED = 8, 1000
-"""Members that an error lists, and among which it looks for similar names."""
+MAX_SHOWN = 8
+"""Members that an error lists."""
+MAX_COMPARED = 1000
+"""Members among which an error looks for similar names."""
 MAX_MEMBERS = 100_000
 MAX_ZIP_READ_BYTES = 32 << 20
 """Bytes that are read from a zip archive at once: its directory is."""
@@ -111,7 +113,8 @@ def _explained(path: Path) -> Iterator[None]:
 
 def matching_members(path: Path, patterns: Sequence[str]) -> list[str]:
     """Return the one member of an archive that matches each pattern. Raises DataError unless there is exactly one for each."""
-    names, found = member_names(path), []
+    names = member_names(path)
+    found = []
     for pattern in patterns:
         matching = [name for name in names if fnmatchcase(name, pattern)]
         if len(matching) != 1:

@@ -119,7 +119,8 @@ def rechunk(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
         whole = count - count % rows
         for start in range(0, whole, rows):
             yield joined.slice(start, rows)
-        held, count = [joined.slice(whole)], count - whole
+        held = [joined.slice(whole)]
+        count -= whole
     if count:
         yield pa.concat_tables(held)
 

@@ -14,10 +14,16 @@ from typing import IO, Any, NamedTuple
 from stages.shared.expansion import compression_name, decompressed, within_ratio
 
 BLOCK = 512
-MAX_NAME_BYTES, MAX_HEADER_BYTES, MAX_HEADERS = 4096, 1 << 20, 200_000
-"""Bytes of a name and of an extended header; headers of an archive. A member may have several."""
-_REGULAR, _NO_CONTENT = b"0\x007", b"123456"
-"""Types of regular files, and of links, devices and directories."""
+MAX_NAME_BYTES = 4096
+"""Bytes of a name."""
+MAX_HEADER_BYTES = 1 << 20
+"""Bytes of an extended header."""
+MAX_HEADERS = 200_000
+"""Headers of an archive, in which a member may have several."""
+_REGULAR = b"0\x007"
+"""Types of regular files."""
+_NO_CONTENT = b"123456"
+"""Types of links, devices and directories."""
 
 
 class TarError(Exception):
@@ -58,7 +64,8 @@ def _whole(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _members(stream: _Seekable | _Expanded) -> Iterator[Member]:
-    name, sizes = b"", dict[bytes, bytes]()
+    name = b""
+    sizes = dict[bytes, bytes]()
     for number in range(MAX_HEADERS):
         block = stream.read(BLOCK)
         if not block.strip(b"\0"):
@@ -82,7 +89,8 @@ def _members(stream: _Seekable | _Expanded) -> Iterator[Member]:
         regular = header.kind in _REGULAR and not name.endswith(b"/")
         yield Member(name.decode("utf-8", "surrogateescape"), regular, io.BufferedReader(part))
         stream.skip(part.left + _padded(size) - size)
-        name, sizes = b"", {}
+        name = b""
+        sizes = {}
     raise TarError(f"more than {MAX_HEADERS:,} headers")
 
 
@@ -103,7 +111,8 @@ class _Header(NamedTuple):
 
     @staticmethod
     def of(block: bytes) -> _Header:
-        rest, stated = block[:148] + b" " * 8 + block[156:], _digits(block[148:156], 8)
+        rest = block[:148] + b" " * 8 + block[156:]
+        stated = _digits(block[148:156], 8)
         if len(block) < BLOCK or (stated != sum(rest) and stated != sum(byte - 2 * (byte & 128) for byte in rest)):
             raise TarError("a damaged header")  # some programs take bytes for signed
         name, prefix = block[:100].split(b"\0")[0], block[345:500].split(b"\0")[0]
@@ -129,7 +138,8 @@ def _digits(field: bytes, base: int) -> int:
 
 def _records(content: bytes) -> dict[bytes, bytes]:
     """Return the records of an extended header, each `LENGTH KEY=VALUE` and a line feed."""
-    found, start = dict[bytes, bytes](), 0
+    found = dict[bytes, bytes]()
+    start = 0
     while start < len(content):
         space = content.find(b" ", start, start + 20)
         end = start + _digits(content[start:space], 10) if space > 0 else 0
@@ -162,7 +172,9 @@ class _Expanded:
     """An archive as it is decompressed."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
-        self._blocks, self._block, self._start = blocks, b"", 0
+        self._blocks = blocks
+        self._block = b""
+        self._start = 0
 
     def read(self, size: int) -> bytes:
         parts = list[bytes]()
@@ -180,7 +192,8 @@ class _Expanded:
 
     def _next(self, most: int) -> bytes:
         if self._start == len(self._block):
-            self._block, self._start = next(self._blocks, b""), 0
+            self._block = next(self._blocks, b"")
+            self._start = 0
         part = self._block[self._start : self._start + most]
         self._start += len(part)
         return part
@@ -190,7 +203,8 @@ class _Part(io.RawIOBase):
     """The content of a member."""
 
     def __init__(self, stream: _Seekable | _Expanded, size: int) -> None:
-        self._stream, self.left = stream, size
+        self._stream = stream
+        self.left = size
 
     def readable(self) -> bool:
         return True

@@ -58,7 +58,8 @@ class TargetFilter:
 
     def rejection(self, source: str, target: str) -> str | None:
         """Return why an output cannot be the target of a source, as a key of `REASONS`; None if it can, and for an empty one."""
-        filters, output = self.filters, target.strip()
+        filters = self.filters
+        output = target.strip()
         if not output:
             return None
         if filters.refusals:
@@ -76,7 +77,8 @@ class TargetFilter:
     def _is_other(self, output: str) -> bool:
         if self.filters.max_other_language == 1 or sum(map(str.isalpha, output)) < MIN_LETTERS:
             return False
-        known, language = identifier(), base_code(self.language)
+        known = identifier()
+        language = base_code(self.language)
         found, probability = known.classify(output)
         return language in known.nb_classes and found != language and bool(probability > self.filters.max_other_language)
 

@@ -48,7 +48,8 @@ def run(inputs: SystemInputs, config: SystemConfig, context: StepContext) -> Non
 
 
 def _bundle(inputs: SystemInputs, config: SystemConfig, searches: Mapping[str, SearchConfig], context: StepContext) -> None:
-    trained, vocabulary = inputs.trained.path, inputs.vocabulary.path
+    trained = inputs.trained.path
+    vocabulary = inputs.vocabulary.path
     description = json.loads((trained / "model.json").read_text(encoding="utf-8"))
     if description["family"] != config.family:
         raise ArtifactError(

@@ -76,7 +76,8 @@ class Worker:
     """State of one training worker."""
 
     def __init__(self, job: Job, training_worker: TrainingWorker) -> None:
-        self.job, self.training_worker = job, training_worker
+        self.job = job
+        self.training_worker = training_worker
         self.recipe = with_precision(job.config.training, training_worker.device)
         self.passes = Passes()
         self.family = family_named(job.config.family).functions
@@ -256,7 +257,8 @@ class Meter:
 
     def line(self) -> dict[str, float]:
         """Return the finite metrics of these updates, and reset the sums."""
-        reports, names = self._reports, list(self._reports[0].sums)
+        reports = self._reports
+        names = list(self._reports[0].sums)
         tensor = torch.stack([torch.stack([report.sums[name] for name in names]) for report in reports]).sum(0)
         sums = dict(zip(names, tensor.tolist(), strict=True))
         count = sums.pop("count")
@@ -269,7 +271,8 @@ class Meter:
             "target_tokens_per_second": count / max(self._seconds, 1e-9),
             "padding_efficiency": sum(r.real_tokens for r in reports) / sum(r.padded_tokens for r in reports),
         }
-        self._reports, self._seconds = [], 0.0
+        self._reports = []
+        self._seconds = 0.0
         self.resume()
         return finite(line)
 

@@ -46,7 +46,8 @@ class TrainingFiles:
     """The files of one training. Only the first worker writes."""
 
     def __init__(self, context: Context, config: TrainConfig) -> None:
-        self._context, self._config = context, config.training
+        self._context = context
+        self._config = config.training
         self._owner = context.directory.name.partition("-")[0]  # the step's fingerprint: its inputs, config and version
         self.directory = context.directory / CHECKPOINTS
         self.candidates = self.directory / "candidates"

@@ -149,7 +149,9 @@ def pool_stream(tokens: Sequence[Tokens], config: TrainConfig, sizes: Sizes) -> 
         kept[kept] = np.array(fitting, dtype=bool)[which]
         return kept
 
-    rows, dropped, left = [], {"too_long": 0, "unfit": 0}, 0
+    rows = []
+    dropped = {"too_long": 0, "unfit": 0}
+    left = 0
     for shard in range(len(files.paths)):
         source, target = files.lengths(shard)
         if config.infilling is not None:
@@ -173,7 +175,8 @@ def masking(config: TrainConfig, sizes: Sizes) -> Callable[[Pool, int | str], Po
 
     Raises DataError for separate vocabularies: targets are made of the tokens of sources.
     """
-    infilling, seed = config.infilling, config.training.seed
+    infilling = config.infilling
+    seed = config.training.seed
     if infilling is None:
         return None
     if not sizes.joint:

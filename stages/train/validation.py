@@ -42,14 +42,17 @@ class Validator:
 
     def __init__(self, inputs: TrainInputs, config: TrainConfig, training_worker: TrainingWorker, num_shares: int) -> None:
         """Raise DataError when there are no pairs to validate on, or when the tokeniser of the metric is not installed."""
-        self._config, self._training_worker, self._num_shares = config, training_worker, num_shares
+        self._config = config
+        self._training_worker = training_worker
+        self._num_shares = num_shares
         self._family = family_named(config.family).functions
         sizes = vocabulary_sizes(inputs.vocabulary)
         files = TokenFiles([inputs.validation.path], sizes)
         self._pool = files.pool(range(len(files.paths)))
         if (masked := masking(config, sizes)) is not None:
             self._pool = masked(self._pool, "validation")
-        source, target = self._pool.source.lengths, self._pool.target.lengths
+        source = self._pool.source.lengths
+        target = self._pool.target.lengths
         rows = np.array([row for row in range(len(source)) if self._fits(int(source[row]), int(target[row]))], dtype=np.int64)
         if len(rows) == 0:
             raise DataError(

@@ -68,7 +68,8 @@ def _choose_penalty(inputs: TuneInputs, config: TuneConfig, search: SearchConfig
         references: list[Sequence[str]] = [sentences[row["id"]].references for row in best]
         texts = [row["text"] for row in best]
         if config.decode_entities:
-            texts, references = decoded(texts), [decoded(one) for one in references]
+            texts = decoded(texts)
+            references = [decoded(one) for one in references]
         found = score(metric, texts, references, how)
         candidates.append({"length_penalty": penalty, "score": found["score"]})
         context.metrics(len(candidates), {metric: found["score"], "length_penalty": penalty})

@@ -52,7 +52,8 @@ def _model(file: ExternalFile) -> Any:
     from google.protobuf.message import DecodeError
     from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-    name, data = file.path / file.member, _data(file)
+    name = file.path / file.member
+    data = _data(file)
     if data.startswith(b"#version") or _is_fastbpe(data):
         raise DataError(f"{name}: expected a SentencePiece model, got BPE codes of {BPE_CODES}")
     model = ModelProto()
@@ -142,7 +143,10 @@ def _rewritten(model: Any, order: Sequence[str]) -> bytes:
         else:
             changed.pieces.add(piece=name, score=0.0, type=changed.SentencePiece.UNUSED)
     spec = changed.trainer_spec
-    spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = PAD, BOS, EOS, UNK
+    spec.pad_id = PAD
+    spec.bos_id = BOS
+    spec.eos_id = EOS
+    spec.unk_id = UNK
     spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = (RESERVED[number] for number in (PAD, BOS, EOS, UNK))
     spec.vocab_size = len(changed.pieces)
     return bytes(changed.SerializeToString(deterministic=True))

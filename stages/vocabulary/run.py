@@ -37,12 +37,14 @@ def run(inputs: VocabularyInputs, config: VocabularyConfig, context: StepContext
     words above `LONGEST_WORD`; and for files that cannot be imported (`stages.vocabulary.imported`).
     """
     if inputs.files is not None:
-        models, joint = imported_models(inputs.files), inputs.files.joint
+        models = imported_models(inputs.files)
+        joint = inputs.files.joint
         if inputs.files.source is None and inputs.text is not None:
             _check_dictionaries(inputs.files, inputs.text)
     else:
         assert inputs.text is not None, "a vocabulary is trained on a text or imported from files"
-        models, joint = _trained(inputs.text, config), config.joint
+        models = _trained(inputs.text, config)
+        joint = config.joint
     sides = tuple(models)
     for side, model in models.items():
         _write(context.directory / f"{side}.spm", model, context)
@@ -142,10 +144,12 @@ def _lines(directory: Path, sides: tuple[str, ...], max_lines: int) -> Iterator[
         for path, count in zip(shard_paths(directory), counts, strict=True):
             end = -(-(start + count) * chosen // rows) if rows else 0  # lines whose row is in this shard or an earlier one
             if end > taken:
-                column, numbers = read_shard(path)[side], [line * rows // chosen for line in range(taken, end)]
+                column = read_shard(path)[side]
+                numbers = [line * rows // chosen for line in range(taken, end)]
                 lines = column.take([number - start for number in numbers]).to_pylist()
                 yield from (_checked(line, number, side) for line, number in zip(lines, numbers, strict=True))
-            start, taken = start + count, end
+            start += count
+            taken = end
 
 
 def _checked(line: str, number: int, side: str) -> str:

@@ -22,11 +22,15 @@ def word_model(tokens: Sequence[str]) -> bytes:
         model.pieces.add(piece=MARK + token, score=-float(rank), type=model.SentencePiece.NORMAL)
     spec = model.trainer_spec
     spec.model_type = spec.WORD
-    spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = PAD, BOS, EOS, UNK
+    spec.pad_id = PAD
+    spec.bos_id = BOS
+    spec.eos_id = EOS
+    spec.unk_id = UNK
     spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = (RESERVED[number] for number in (PAD, BOS, EOS, UNK))
     spec.vocab_size = len(model.pieces)
     normaliser = model.normalizer_spec
-    normaliser.name, normaliser.precompiled_charsmap = "identity", b""
+    normaliser.name = "identity"
+    normaliser.precompiled_charsmap = b""
     normaliser.add_dummy_prefix = normaliser.remove_extra_whitespaces = normaliser.escape_whitespaces = True
     return bytes(model.SerializeToString(deterministic=True))
 

@@ -78,7 +78,8 @@ class RayWorkers:
             while waiting or busy:
                 pool.fill(len(waiting) + len(busy))
                 while waiting and pool.idle:
-                    actor, index = pool.idle.pop(), waiting.popleft()
+                    actor = pool.idle.pop()
+                    index = waiting.popleft()
                     busy[actor.apply.remote(shards[index])] = (actor, index, time.time())
                 done = self._next(busy, pool)
                 if done in pool.starting:
@@ -182,7 +183,8 @@ class _Pool:
         self._new: Callable[[Path], Any] = lambda path: actor.options(**held).remote(
             make, argument, workers.log, workers.isa, path, workers.silence_seconds
         )
-        self._log, self._watch = workers.log, Watch(workers.silence_seconds)
+        self._log = workers.log
+        self._watch = Watch(workers.silence_seconds)
         self._pulses: dict[Any, Path] = {}
         """The files that actors touch."""
         self._limit = workers.resources.workers or 1
@@ -249,8 +251,12 @@ class _Mapper:
         pulse_file: Path,
         silence_seconds: float,
     ) -> None:
-        self._log_file, self._isa, self._pulse_file, self._silence_seconds = log_file, isa, pulse_file, silence_seconds
-        self._make, self._argument = make, argument
+        self._log_file = log_file
+        self._isa = isa
+        self._pulse_file = pulse_file
+        self._silence_seconds = silence_seconds
+        self._make = make
+        self._argument = argument
         self._function: Callable[[Any], Any] | None = None
         self._life = ExitStack()
         """The log and the pulse, which end with the actor: opened for each shard, they would cost more than a small shard."""

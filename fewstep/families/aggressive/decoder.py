@@ -70,7 +70,10 @@ class NativeDecoder:
                 "verifier: expected a network that native code decodes, got one with embedding_norm or begin_vectors; load the "
                 "system in a checkout with models.bundle.directory.load_system, which decodes it with torch"
             )
-        self.config, self.sizes, self.draft_system, self.lexicon = config, sizes, draft_system, lexicon
+        self.config = config
+        self.sizes = sizes
+        self.draft_system = draft_system
+        self.lexicon = lexicon
         self.record = DraftRecord()
         linked = None if lexicon is None else lexicon.linked_tokens
         self.parts = SystemParts(tables=linked is not None, drafter=draft_system is not None, target_size=sizes.target)

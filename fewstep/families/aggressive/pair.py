@@ -69,7 +69,8 @@ def check_pair(
         )
     if sizes != verifier_sizes:
         raise ValueError(f"verifier: expected vocabularies {tuple(sizes)} as the drafter has, got {tuple(verifier_sizes)}")
-    expected, got = config.max_positions, verifier.max_positions
+    expected = config.max_positions
+    got = verifier.max_positions
     if expected != got:
         raise ValueError(f"verifier: expected max_positions {expected} as the drafter has, got {got}; train both with one value")
     shared = [name for name in tensors if name not in CODES and is_shared(name, config, sizes.joint)]

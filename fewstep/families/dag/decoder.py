@@ -56,7 +56,9 @@ class NativeDecoder:
         `ngram` is a scorer over target ids for searches with an `ngram_weight`; `lexicon` provides shortlists. Raises ValueError
         for arrays that do not fit `config`.
         """
-        self.config, self.ngram, self.lexicon = config, ngram, lexicon
+        self.config = config
+        self.ngram = ngram
+        self.lexicon = lexicon
         self.parts = SystemParts(ngram=ngram is not None, tables=lexicon is not None)
         self._sizes: Ints = _sizes(arrays, config)
         self._vocabulary_size = len(_array("target_embedding", arrays))
@@ -197,7 +199,8 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig) 
     config = cast(DagConfig, network_of(directory, description, DagConfig))
     sizes = sizes_of(directory, description)
     arrays = read_network(directory, config, sizes)
-    ngram, lexicon = load_ngram(directory, description, sizes), load_lexicon(directory, description, sizes)
+    ngram = load_ngram(directory, description, sizes)
+    lexicon = load_lexicon(directory, description, sizes)
     precision = cast(DagSearch, search).precision
     try:
         return NativeDecoder(config, arrays, ngram, lexicon, precision="float32" if precision == "float16" else precision)

@@ -48,7 +48,8 @@ class NativeDecoder:
 
         Raises ValueError for arrays that do not fit `config`.
         """
-        self.config, self.tables = config, tables
+        self.config = config
+        self.tables = tables
         self.parts = SystemParts(tables=True)
         self._copies = Copies(lambda precision: LatticeTransformer(arrays, shape=shape_of(config), precision=precision))
         self._copies[precision]

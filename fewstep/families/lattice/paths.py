@@ -158,7 +158,8 @@ def _ended(lattice: Lattice, min_lengths: Ints, max_lengths: Ints) -> Floats:
     lengths = np.arange(1, lattice.exits.shape[1] + 1)
     valid = (lengths >= min_lengths[:, None]) & (lengths <= max_lengths[:, None])
     exits = np.where(valid[..., None], lattice.exits, lattice.exits.dtype.type(-np.inf))
-    current, best = lattice.start, [np.full_like(lattice.start[:, 0], -np.inf)]
+    current = lattice.start
+    best = [np.full_like(lattice.start[:, 0], -np.inf)]
     for slot in range(exits.shape[1] - 1):
         best.append(np.maximum(best[-1], (current + exits[:, slot]).max(1)))
         current = (current[:, :, None] + lattice.edges[:, slot]).max(1)

@@ -63,7 +63,9 @@ class NativeDecoder:
         `ngram` is a scorer over target ids for searches with an `ngram_weight`; `lexicon` provides shortlists; `rescorer` states
         that the system contains another one that scores outputs. Raises ValueError for arrays that do not fit `config`.
         """
-        self.config, self.ngram, self.lexicon = config, ngram, lexicon
+        self.config = config
+        self.ngram = ngram
+        self.lexicon = lexicon
         self.parts = SystemParts(ngram=ngram is not None, tables=lexicon is not None, rescorer=rescorer)
         _check_arrays(config, arrays)
         self._vocabulary_size = len(arrays["target_embedding"])
@@ -103,7 +105,8 @@ class NativeDecoder:
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of a search without problems. `rescore` scores texts, if the search asks for another system's
         scores."""
-        network, rules = self._copies[search.precision], _rules(self.config, search)
+        network = self._copies[search.precision]
+        rules = _rules(self.config, search)
         if self.config.uses_ctc:
             count = min(tokens_needed(search), self._vocabulary_size)
             ranked = network.rank(prepared.ids, prepared.lengths, tokens=count, rules=rules, threads=threads)
@@ -156,7 +159,8 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig) 
     config = cast(ParallelConfig, network_of(directory, description, ParallelConfig))
     sizes = sizes_of(directory, description)
     arrays = read_network(directory, config, sizes)
-    ngram, lexicon = load_ngram(directory, description, sizes), load_lexicon(directory, description, sizes)
+    ngram = load_ngram(directory, description, sizes)
+    lexicon = load_lexicon(directory, description, sizes)
     precision = cast(ParallelSearch, search).precision
     try:
         return NativeDecoder(

@@ -59,7 +59,10 @@ class NativeDecoder:
                 "expected a network that native code decodes, got one with embedding_norm or begin_vectors; load it in a checkout "
                 "with models.bundle.directory.load_system, which decodes it with torch"
             )
-        self.config, self.order, self.ngram, self.lexicon = config, config.generation(), ngram, lexicon
+        self.config = config
+        self.order = config.generation()
+        self.ngram = ngram
+        self.lexicon = lexicon
         self.parts = SystemParts(ngram=ngram is not None, tables=lexicon is not None, networks=len(networks))
         self._check_slots(networks)
         self._copies = Copies(lambda precision: [self._copy(arrays, precision) for arrays in networks])
@@ -68,7 +71,8 @@ class NativeDecoder:
 
     def _check_slots(self, networks: Sequence[Mapping[str, F32]]) -> None:
         """Raise ValueError for fewer codes of slots than the longest output has, in whole steps."""
-        longest, step = self.config.max_positions, self.order.step_size
+        longest = self.config.max_positions
+        step = self.order.step_size
         needed = longest + -longest % step
         for arrays in networks:
             if "slot_codes" in arrays and len(found := arrays["slot_codes"]) < needed:
@@ -171,7 +175,8 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig) 
     config = cast(StepwiseConfig, network_of(directory, description, StepwiseConfig))
     sizes = sizes_of(directory, description)
     networks = [read_network(directory / folder, config, sizes) for folder in network_folders(description)]
-    ngram, lexicon = load_ngram(directory, description, sizes), load_lexicon(directory, description, sizes)
+    ngram = load_ngram(directory, description, sizes)
+    lexicon = load_lexicon(directory, description, sizes)
     precision = cast(StepwiseSearch, search).precision
     try:
         return NativeDecoder(config, networks, ngram, lexicon, precision="float32" if precision == "float16" else precision)

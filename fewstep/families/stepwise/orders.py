@@ -46,11 +46,15 @@ class GenerationOrder:
 
 def _problems(order: GenerationOrder) -> list[str]:
     """The invalid combinations of properties, each as "`field`: expected ..., got ..."."""
-    arrangement, h, c, z = order.arrangement, order.directions, order.tokens_per_direction, order.step_size
+    arrangement = order.arrangement
+    h = order.directions
+    c = order.tokens_per_direction
+    z = order.step_size
     directions = {"l2r": "1", "r2l": "1", "fold": "2", "middle-out": "2", "multi": "an even number"}[arrangement]
     fits = h >= 2 and h % 2 == 0 if arrangement == "multi" else str(h) == directions
     codes = order.target_positions
-    signed, two_sided = arrangement in ("fold", "middle-out"), arrangement == "fold" and z == 2
+    signed = arrangement in ("fold", "middle-out")
+    two_sided = arrangement == "fold" and z == 2
     rules = (
         (fits, "directions", f"{directions} with {arrangement}", h),
         (c >= 1 and (c == 1 or arrangement != "multi"), "tokens_per_direction", "1 with multi, else at least 1", c),
@@ -128,6 +132,7 @@ def _fold(index: int, length: int) -> int:
 def _segment(index: int, length: int, segments: int) -> int:
     """Return the position of an index if folded segments alternate; the first `length mod segments` have one token more, so that no
     turn is empty."""
-    segment, turn = index % segments, index // segments
+    segment = index % segments
+    turn = index // segments
     shorter, longer = divmod(length, segments)
     return segment * shorter + min(segment, longer) + _fold(turn, shorter + (segment < longer))

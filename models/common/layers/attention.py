@@ -70,7 +70,8 @@ class SelfAttention(nn.Module):
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, dropout
+        self.heads = heads
+        self.dropout = dropout
         self.projection = Linear(width, 3 * width)
         self.output = Linear(width, width)
 
@@ -94,7 +95,8 @@ class CrossAttention(nn.Module):
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, dropout
+        self.heads = heads
+        self.dropout = dropout
         self.queries = Linear(width, width)
         self.projection = Linear(width, 2 * width)
         self.output = Linear(width, width)

@@ -43,9 +43,11 @@ class Backbone(nn.Module):
         super().__init__()
         if config.width % config.heads or config.width % 2:
             raise ValueError(f"width: expected an even multiple of heads ({config.heads}), got {config.width}")
-        self.sizes, self.max_positions = sizes, config.max_positions
+        self.sizes = sizes
+        self.max_positions = config.max_positions
         self.register_buffer("logits_bias", None)
-        shape, scaled = layer_shape(config), config.scale_embeddings
+        shape = layer_shape(config)
+        scaled = config.scale_embeddings
         self.target_embedding = TokenTable(sizes.target, config.width, scaled=scaled)
         self.source_embedding = None if sizes.joint else Embedding(sizes.source, config.width, scaled=scaled)
         self.source_positions = Positions.of(config, config.max_positions)

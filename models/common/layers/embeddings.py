@@ -41,7 +41,9 @@ class Positions(nn.Module):
     ) -> None:
         """`rates` and `offset`, the position of the first token, are those of sinusoids."""
         super().__init__()
-        self.width, self.rates, self.offset = width, rates, offset
+        self.width = width
+        self.rates = rates
+        self.offset = offset
         self.table = nn.Embedding(rows, width) if kind == "learned" else None
 
     @classmethod

@@ -29,7 +29,8 @@ _Options = tuple[bool, float, int]
 def self_attention(projected: Tensor, heads: int, mask: Tensor | None, *, causal: bool, dropout: float) -> Tensor:
     """Return attention outputs [B,T,D] of concatenated queries, keys and values [B,T,3D] with the mask [B,1,1,T] and dropout of the
     weights."""
-    seen, options = _visible(mask, projected.size(0)), _options(dropout, causal=causal)
+    seen = _visible(mask, projected.size(0))
+    options = _options(dropout, causal=causal)
     mixed: Tensor = _SelfAttention.apply(projected, heads, seen, options)  # type: ignore[no-untyped-call]
     return mixed
 
@@ -37,7 +38,8 @@ def self_attention(projected: Tensor, heads: int, mask: Tensor | None, *, causal
 def cross_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, *, dropout: float) -> Tensor:
     """Return attention outputs [B,T,D] of queries [B,T,D] over keys and values [B,H,S,D/H] with the mask [B,1,1,S] and dropout of
     the weights."""
-    seen, options = _visible(mask, queries.size(0)), _options(dropout, causal=False)
+    seen = _visible(mask, queries.size(0))
+    options = _options(dropout, causal=False)
     mixed: Tensor = _CrossAttention.apply(queries, keys, values, seen, options)  # type: ignore[no-untyped-call]
     return mixed
 
@@ -63,7 +65,8 @@ class _SelfAttention(torch.autograd.Function):
         queries, keys, values = split(projected, 3, heads)
         mixed, normalisers = _mix(AttentionInputs(queries, keys, values, seen, *options))
         ctx.save_for_backward(projected, seen, normalisers)
-        ctx.heads, ctx.options = heads, options
+        ctx.heads = heads
+        ctx.options = options
         return mixed
 
     @staticmethod

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-CPU_ROWS, CPU_LOGITS, GPU_LOGITS = 512, 2**24, 2**26
-"""The most rows and numbers that are held at a time.
+CPU_ROWS = 512
+"""The most rows that are held at a time on a CPU."""
+CPU_LOGITS = 2**24
+GPU_LOGITS = 2**26
+"""The most numbers that are held at a time.
 
 Each part reads the weights of the output, and adds to their gradient. On a CPU a part has enough rows for this to take little of
 its time, and not more, so that the logits of a small vocabulary stay in the caches. A GPU needs many numbers at a time.

@@ -74,8 +74,10 @@ def is_native(x: Tensor) -> bool:
 def _natively(logits: Tensor, labels: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor, Tensor]:
     """Return the sums of -log p(y), of tokens ranked first and of (log Z)^2, and the logits, which become the gradient if
     requested."""
-    count, device = len(logits), logits.device
-    rows, label = torch.arange(count, device=device), labels[:, None]
+    count = len(logits)
+    device = logits.device
+    rows = torch.arange(count, device=device)
+    label = labels[:, None]
     scores, best = torch.empty((count, 1, 1), device=device), torch.empty((count, 1), dtype=torch.int64, device=device)
     normalisers = token_scores_(logits, label, rows, scores, best)
     first = logits.gather(1, label) >= logits.gather(1, best)
@@ -89,9 +91,11 @@ def _part(
     logits: Tensor, labels: Tensor, terms: Terms, with_gradient: bool, written: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Compute `_natively` in torch; `written` [V] is True for the classes that share in the smoothing (None: all)."""
-    dtype, label = logits.dtype, labels[:, None]
+    dtype = logits.dtype
+    label = labels[:, None]
     logits = logits.float()
-    highest, chosen = logits.amax(1, keepdim=True), logits.gather(1, label)
+    highest = logits.amax(1, keepdim=True)
+    chosen = logits.gather(1, label)
     weights = logits.sub_(highest).exp_()
     normaliser = weights.sum(1, keepdim=True)
     log_z = normaliser.log() + highest

@@ -70,7 +70,8 @@ class _TokenScores(torch.autograd.Function):
         for part, logits in with_logits(x, w, bias):
             normalisers[part] = score(logits, targets, rows[part], found, best if with_best else None, terms.smoothing)
         ctx.save_for_backward(x, w, bias, targets, rows, normalisers)
-        ctx.smoothing, ctx.shape = terms.smoothing, states.shape
+        ctx.smoothing = terms.smoothing
+        ctx.shape = states.shape
         ctx.types = states.dtype, weight.dtype
         ctx.mark_non_differentiable(best)
         return found, best
@@ -112,7 +113,8 @@ def _gradient_natively(
 def _score(logits: Tensor, targets: Tensor, rows: Tensor, found: Tensor, best: Tensor | None, smoothing: float) -> Tensor:
     """Compute `kernels.token_scores_` in torch."""
     logits = logits.float()
-    sentences, vertices = rows // found.size(2), rows % found.size(2)
+    sentences = rows // found.size(2)
+    vertices = rows % found.size(2)
     normalisers = logits.logsumexp(1)
     scores = logits.gather(1, targets[sentences])
     if smoothing:
@@ -125,7 +127,8 @@ def _score(logits: Tensor, targets: Tensor, rows: Tensor, found: Tensor, best: T
 
 def _gradient(logits: Tensor, targets: Tensor, rows: Tensor, upstream: Tensor, normalisers: Tensor, smoothing: float) -> Tensor:
     """Compute `kernels.token_gradients_` in torch."""
-    sentences, vertices = rows // upstream.size(2), rows % upstream.size(2)
+    sentences = rows // upstream.size(2)
+    vertices = rows % upstream.size(2)
     given = upstream[sentences, :, vertices]
     total = given.sum(1, keepdim=True)
     gradient = logits.float().sub_(normalisers[:, None]).exp_().mul_(-total)

@@ -64,8 +64,10 @@ class Beam:
     ) -> None:
         """Allocate the buffers; `coupling` scores the tokens of a step as pairs."""
         device = next(model.parameters()).device
-        beam, step = search.beam_size, model.order.step_size
-        self.order, self.search = model.order, search
+        beam = search.beam_size
+        step = model.order.step_size
+        self.order = model.order
+        self.search = search
         self.options = beam_options(search, model.order, coupling)
         self.exact = self.options.selection == "exact" or step == 1
         self._rank = ranking(self.options, device)
@@ -115,7 +117,8 @@ class Beam:
 
     def step(self) -> None:
         """Take one step for every sentence that is not done."""
-        beam, z = self.search.beam_size, len(self.slots)
+        beam = self.search.beam_size
+        z = len(self.slots)
         remaining = self.limits - self.slots[0]
         log_probs = self.rules.apply(self.decoders.log_probs(self.previous), self.slots)
         # EOS is ranked apart from the tokens, in either direction, so K + 1 of them suffice.
@@ -149,7 +152,8 @@ class Beam:
         """Add those of the first continuations that have log-probabilities [B,N] (minus infinity: none) to the finished
         hypotheses."""
         kept = self.options.num_kept
-        ranked, scores = Ranked(*(part[:, :kept] for part in ranked)), scores[:, :kept]
+        ranked = Ranked(*(part[:, :kept] for part in ranked))
+        scores = scores[:, :kept]
         lengths = self.written.gather(1, ranked.parents) + _text(ranked.tokens) + ranked.ends
         if self.options.whole_steps:
             lengths = (self.slots[-1:] + 1).expand_as(lengths)
@@ -177,7 +181,8 @@ class Beam:
             lowest = best.masked_fill(best == -torch.inf, torch.inf).amin(1)
             return (best[:, 0] > -torch.inf) & (lowest > self.live[:, 0] / penalty(self.search, self.limits))
         # The score of a live hypothesis is at most its log-probability divided by the largest penalty that it can reach.
-        shortest, longest = self.slots[:1] + 1 + self.begun, self.limits + self.begun
+        shortest = self.slots[:1] + 1 + self.begun
+        longest = self.limits + self.begun
         bound = self.live[:, 0] / torch.maximum(penalty(self.search, shortest), penalty(self.search, longest))
         worst = self.finished.scores[:, self.search.n_best - 1]
         return enough | ((worst > -torch.inf) & (worst >= bound))
@@ -185,7 +190,9 @@ class Beam:
     def _margins(self, every: Ranked, going: Ranked, cutoff: Tensor) -> Tensor:
         """Return the smallest gap [B] of the decisions of a step: of finished hypotheses to the border of those kept, of each of
         the first K that go on to the cutoff and, unless the sentence is done, of the last kept one to the next."""
-        beam, kept, scores = self.search.beam_size, self.options.num_kept, every.scores
+        beam = self.search.beam_size
+        kept = self.options.num_kept
+        scores = every.scores
         inside = scores[:, :kept] - _column(scores, kept)
         outside = scores[:, kept - 1 : kept] - scores[:, kept:]
         of_ends = torch.cat((inside, outside), 1).masked_fill(~every.ends, torch.inf)
@@ -198,7 +205,8 @@ class Beam:
     def outcome(self, sentences: int) -> list[list[Hypothesis]]:
         """Return the hypotheses of each of the first `sentences`, best first."""
         shown = self.search.n_best
-        scores, margins = self.finished.scores[:, : shown + 1], self.margins
+        scores = self.finished.scores[:, : shown + 1]
+        margins = self.margins
         between = (scores[:, :-1] - scores[:, 1:]).nan_to_num(nan=torch.inf, posinf=torch.inf).amin(1)
         parts = (scores[:, :shown], self.finished.tokens[:, :shown], self.steps, torch.minimum(margins, between))
         rows = zip(*(part[:sentences].tolist() for part in parts), strict=True)

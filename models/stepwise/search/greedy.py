@@ -43,7 +43,8 @@ class Greedy:
         """Allocate the buffers; `joint` chooses the slots of a step together (None: each by itself). Samples are drawn by the
         random numbers of `inputs`."""
         device = next(model.parameters()).device
-        self.order, self.search = model.order, search
+        self.order = model.order
+        self.search = search
         self.outputs = search.n_best if search.strategy == "sample" else 1
         self._choose: Choose = most_probable
         if search.strategy == "sample":
@@ -58,8 +59,10 @@ class Greedy:
         self.slots = torch.arange(model.order.step_size, device=device)
         self.previous = torch.full((rows, model.order.step_size), PAD, device=device)
         self.tokens = torch.full((rows, size.slots), PAD, device=device)
-        self.limits, self.steps = ints.clone(), ints.clone()
-        self.scores, self.margins = ints.float(), ints.float()
+        self.limits = ints.clone()
+        self.steps = ints.clone()
+        self.scores = ints.float()
+        self.margins = ints.float()
         self.alive = ints.bool()
 
     @property

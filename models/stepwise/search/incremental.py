@@ -19,7 +19,8 @@ class _LayerCache:
     """The part of the cache that belongs to one layer."""
 
     def __init__(self, decoder: IncrementalDecoder, layer: int) -> None:
-        self.decoder, self.layer = decoder, layer
+        self.decoder = decoder
+        self.layer = layer
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write keys and values [R,H,z,D/H] of the new inputs; return those of all, of which the mask hides later ones."""
@@ -38,14 +39,18 @@ class IncrementalDecoder:
 
     def __init__(self, model: StepwiseModel, size: Size, beam: int, *, shortlists: bool) -> None:
         """Allocate the buffers, with `shortlists` also those for the tokens that a sentence may not write."""
-        config, table = model.config, model.target_embedding.weight
-        heads, width = config.heads, config.width // config.heads
-        order, device = model.order, table.device
+        config = model.config
+        table = model.target_embedding.weight
+        heads = config.heads
+        width = config.width // config.heads
+        order = model.order
+        device = table.device
         self.model = model
         self.front = int(config.begin_vectors)
         """The entries of the cache before those of the first slot."""
         self.memories: list[Memory] = []
-        rows, entries = size.sentences * beam, self.front + size.slots
+        rows = size.sentences * beam
+        entries = self.front + size.slots
         # Rows come first, so that a selection of rows copies large parts.
         self.cache = table.new_zeros(rows, config.decoder_layers, 2, heads, entries, width)
         self._spare: Tensor | None = None

@@ -41,7 +41,8 @@ class JointChoice:
     """For each direction of a step, the best path over the candidates of its slots; and the slot where the output ends."""
 
     def __init__(self, step: JointStep, device: torch.device) -> None:
-        self._step, coupling = step, step.coupling
+        self._step = step
+        coupling = step.coupling
         self._bigrams = None if coupling.ngram is None else Bigrams(coupling.ngram, device)
 
     def choose(self, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -62,7 +63,8 @@ class JointChoice:
 
     def _path(self, top: SlotCandidates, direction: int, directions: int, bigrams: Bigrams) -> list[tuple[int, Tensor]]:
         """Return the slots of a direction with the candidates [R] of the path with the highest score, the first of equal ones."""
-        coupling, slots = self._step.coupling, range(direction, top.ids.size(1), directions)
+        coupling = self._step.coupling
+        slots = range(direction, top.ids.size(1), directions)
         best = top.scores[:, direction].double()
         earlier: list[Tensor] = []
         for before, slot in pairwise(slots):

@@ -93,7 +93,8 @@ class Continuations(NamedTuple):
     @classmethod
     def of_no_slots(cls, top: SlotCandidates) -> Continuations:
         """Return one continuation of each row, by no slot."""
-        rows, device = len(top.eos), top.eos.device
+        rows = len(top.eos)
+        device = top.eos.device
         return cls(
             torch.zeros((rows, 1), dtype=torch.float64, device=device), torch.empty((rows, 1, 0), dtype=torch.int64, device=device)
         )
@@ -240,7 +241,9 @@ class CoupledRanking:
     """
 
     def __init__(self, weight: float, right_to_left: tuple[bool, ...], bigrams: Bigrams) -> None:
-        self._weight, self._right_to_left, self._bigrams = weight, right_to_left, bigrams
+        self._weight = weight
+        self._right_to_left = right_to_left
+        self._bigrams = bigrams
 
     def rank(self, top: SlotCandidates, live: Tensor, remaining: Tensor) -> tuple[Ranked, Ranked]:
         """Return the best continuations, and the best of those that do not end; see `Rank`."""

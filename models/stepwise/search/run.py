@@ -37,7 +37,9 @@ class TorchDecoder:
         self, model: StepwiseModel | Ensemble, ngram: NgramScorer | None, lexicon: Lexicon | None, *, frozen: bool = False
     ) -> None:
         """`frozen` states that the weights do not change any more, so that there may be copies in half precision."""
-        self._models, self._ngram, self._lexicon = Precisions(model, frozen=frozen), ngram, lexicon
+        self._models = Precisions(model, frozen=frozen)
+        self._ngram = ngram
+        self._lexicon = lexicon
         self._device = next(model.parameters()).device
         self._runners: RunnerCache[tuple[StepwiseSearch, Size], SearchRunner] = RunnerCache(self._runner, self._device)
 
@@ -50,7 +52,8 @@ class TorchDecoder:
         its own number of threads."""
         model = self._models[search.precision]
         network = networks(model)[0]
-        step, max_length = model.order.step_size, int(limits.max())
+        step = model.order.step_size
+        max_length = int(limits.max())
         with inference_mode(model) as device:
             size = size_for(prepared, max_length, device, max_source=network.max_positions, max_slots=network.max_slots, step=step)
             allowed = shortlist_mask(search.shortlist, self._lexicon, *source_tensors(prepared, "cpu"), network.sizes.target)
@@ -61,7 +64,8 @@ class TorchDecoder:
 
     def _runner(self, key: tuple[StepwiseSearch, Size]) -> SearchRunner:
         search, size = key
-        model, device = self._models[search.precision], self._device
+        model = self._models[search.precision]
+        device = self._device
         inputs = empty_inputs(size, model.sizes.target, device, shortlists=search.shortlist is not None)
         if search.strategy == "beam":
             return SearchRunner(Beam(model, search, size, coupling(model.order, search, self._ngram)), inputs, device)

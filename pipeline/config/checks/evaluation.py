@@ -32,7 +32,8 @@ def _names(config: RunConfig) -> Iterator[Rule]:
             ("benchmark", "test"), f"one of {', '.join(tests)}", repr(config.benchmark.test), ("corpus", "test"), valid=tests
         )
     system, slash, label = config.evaluation.baseline.partition("/")
-    path, systems = ("evaluation", "baseline"), list(config.systems)
+    path = ("evaluation", "baseline")
+    systems = list(config.systems)
     if system not in systems:
         yield broken(path, f"one of {', '.join(systems)}", repr(config.evaluation.baseline), ("systems",), valid=systems)
     elif slash and label not in config.systems[system].search:

@@ -120,7 +120,8 @@ def _language_model(options: OpenAIOptions, settings: Distillation) -> Iterator[
 
 
 def _distillation(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
-    settings, path = config.distillation, ("distillation",)
+    settings = config.distillation
+    path = ("distillation",)
     if isinstance(settings, Pinned | DistilledText) or _is_wrong(path, pruned):
         return
     if settings.choose != "score" and settings.n_best == 1:

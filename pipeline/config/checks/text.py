@@ -61,7 +61,8 @@ def _corpus(config: RunConfig) -> Iterator[Rule]:
     if corpus.placeholders and not isinstance(config.vocabulary, VocabularyOptions):
         yield broken(("corpus", "placeholders"), "none with a vocabulary that is not trained, whose pieces are fixed", "some here")
     if corpus.filters.max_length < corpus.filters.min_length:
-        path, got = ("corpus", "filters"), f"{corpus.filters.max_length} < {corpus.filters.min_length}"
+        path = ("corpus", "filters")
+        got = f"{corpus.filters.max_length} < {corpus.filters.min_length}"
         yield broken((*path, "max_length"), "at least min_length", got, (*path, "min_length"))
 
 
@@ -74,7 +75,8 @@ def _text(path: KeyPath, text: TextConfig, config: RunConfig) -> Iterator[Rule]:
     yield from _names(path, text)
     for number, side in enumerate(text.references):
         yield from _files((*path, "references", number), side)
-    languages, embedded = (config.languages.source, config.languages.target), LANGUAGES[config.task]
+    languages = (config.languages.source, config.languages.target)
+    embedded = LANGUAGES[config.task]
     if text.embedded and sorted(languages) != sorted(embedded):
         expected = f"languages {embedded[0]} and {embedded[1]} with the embedded corpus"
         yield broken((*path, "embedded"), expected, "-".join(languages), ("languages",), ("task",))

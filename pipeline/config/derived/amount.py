@@ -24,8 +24,10 @@ AUTO = "auto"
 DEFAULTS, VOCABULARY = ("defaults",), ("vocabulary",)
 LARGE = 500_000
 """Number of pairs from which networks of size `base` are trained, in larger batches."""
-REFERENCE_PAIRS, REFERENCE_UPDATES = 29_000, 7000
-"""The amount of text and the updates of the recipe from which others are scaled."""
+REFERENCE_PAIRS = 29_000
+"""The amount of text of the recipe from which others are scaled."""
+REFERENCE_UPDATES = 7000
+"""The updates of this recipe."""
 VALIDATIONS = 14
 """Number of validations of a training, of which the best five checkpoints are averaged by default."""
 
@@ -55,7 +57,8 @@ class Rule(NamedTuple):
     """The key of the same network that it follows from, stated or `auto`. Empty: the number of training pairs."""
 
 
-SIZE, UPDATES = ("size",), ("training", "updates")
+SIZE = ("size",)
+UPDATES = ("training", "updates")
 USUAL: dict[KeyPath, Any] = {SIZE: "tiny", UPDATES: TrainingConfig.updates}
 """The causes of rules with their values where a config does not state them."""
 RULES: dict[KeyPath, Rule] = {

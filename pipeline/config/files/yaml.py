@@ -151,7 +151,8 @@ class _Reader:
     def entries(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Node]:
         entries: dict[str, Node] = {}
         for key, value in node.value:
-            where, place = self.where(key.start_mark), (*path, usable(str(key.value))[:80])
+            where = self.where(key.start_mark)
+            place = (*path, usable(str(key.value))[:80])
             if problem := _problem_of(key, entries):
                 self.problems.append(f"{where}: {dotted(place)}: {problem}")
             else:
@@ -159,7 +160,8 @@ class _Reader:
         return entries
 
     def scalar(self, node: yaml.Node, where: str, path: KeyPath) -> Any:
-        kind, text = node.tag.removeprefix(_TAG), str(node.value)
+        kind = node.tag.removeprefix(_TAG)
+        text = str(node.value)
         try:
             match kind:
                 case "null":

@@ -31,7 +31,9 @@ class Head:
 
         `end` is called with exit code 1 if this process does not end by itself although the head is lost.
         """
-        self._address, self._cluster, self._end = address, cluster or "this machine", end
+        self._address = address
+        self._cluster = cluster or "this machine"
+        self._end = end
         self._silence = 0.0
         self._refused = False
         self._closed = threading.Event()

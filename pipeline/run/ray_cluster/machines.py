@@ -120,11 +120,13 @@ class RayMachines:
         if attempt.node_store:
             self._start_without_shared_disk(attempt)
             return
-        stage, granted = attempt.step.stage, attempt.resources
+        stage = attempt.step.stage
+        granted = attempt.resources
         workers_hold_resources = stage.distributes and not granted.alone
         resources = {"num_cpus": 0} if workers_hold_resources else options(granted, attempt.excluded_nodes)
         reference = self._attempt.options(name=attempt.step.name, **resources).remote(attempt)
-        self._running[reference], self._watches[reference] = attempt, Watch(attempt.silence_seconds)
+        self._running[reference] = attempt
+        self._watches[reference] = Watch(attempt.silence_seconds)
 
     def _start_without_shared_disk(self, attempt: StepAttempt) -> None:
         """Start an attempt on a machine with a store of its own; one that reads files of the user, on the driver's machine."""
@@ -141,7 +143,8 @@ class RayMachines:
             node = str(ray.get_runtime_context().get_node_id())
             beside = {"num_cpus": 0, "label_selector": {"ray.io/node-id": node}}
             reference = self._attempt.options(name=attempt.step.name, **beside).remote(replace(attempt, node_store=""))
-        self._running[reference], self._watches[reference] = attempt, Watch(attempt.silence_seconds)
+        self._running[reference] = attempt
+        self._watches[reference] = Watch(attempt.silence_seconds)
 
     def finished(self, seconds: float) -> list[Outcome]:
         outcomes, self._unsent = self._unsent, []
@@ -209,7 +212,8 @@ class RayMachines:
 def _attempt(attempt: StepAttempt) -> None:
     """Run one attempt as a Ray task."""
     partial = partial_directory(attempt.step.directory, attempt.id)
-    scratch, deaths = partial / CHECKPOINTS / f"ray-{attempt.id}", partial / deaths_file(attempt.id)
+    scratch = partial / CHECKPOINTS / f"ray-{attempt.id}"
+    deaths = partial / deaths_file(attempt.id)
     workers = RayWorkers(
         attempt.resources,
         attempt.step.name,

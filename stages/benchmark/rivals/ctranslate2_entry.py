@@ -32,7 +32,8 @@ def ctranslate2_translator(directory: Path, system: fewstep.System, search: Step
     shortlist = search.shortlist if search.shortlist and search.shortlist.tokens else None
     quantized = INT8 if search.precision == INT8 else "float32"
     arguments = {"compute_type": search.precision, "inter_threads": 1, "intra_threads": threads}
-    beam, max_positions = search.strategy == "beam", cast(StepwiseDecoder, system.decoder).model.config.max_positions
+    beam = search.strategy == "beam"
+    max_positions = cast(StepwiseDecoder, system.decoder).model.config.max_positions
 
     def translated(process: Process, lines: Sequence[str]) -> Output:
         options: dict[str, Any] = {

@@ -34,12 +34,15 @@ def processors(model: Path) -> list[Any]:
 
 
 def main() -> None:
-    before, sides = mebibytes("VmRSS"), processors(Path(sys.argv[1]))
+    before = mebibytes("VmRSS")
+    sides = processors(Path(sys.argv[1]))
     translator = ctranslate2.Translator(sys.argv[1], device="cpu", **json.loads(sys.argv[2]))
     for line in sys.stdin:
         request = json.loads(line)
-        lines, options = request.get("lines"), request["options"]
-        began, count = time.perf_counter(), 0
+        lines = request.get("lines")
+        options = request["options"]
+        began = time.perf_counter()
+        count = 0
         while (passed := time.perf_counter() - began) < request["seconds"] or not count:
             start = time.perf_counter()
             batch = request["batch"] if lines is None else sides[0].encode(lines, out_type=str)

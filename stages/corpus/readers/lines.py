@@ -50,13 +50,15 @@ class Lines:
         """Return the parts of a text file of `SPAN_BLOCKS` blocks. Raises DataError for a file that cannot be read."""
         with readable(file.path):
             require_regular(text)
-            size, step = text.stat().st_size, SPAN_BLOCKS * BLOCK_BYTES
+            size = text.stat().st_size
+            step = SPAN_BLOCKS * BLOCK_BYTES
         starts = range(0, size, step) or [0]
         return [Span(self.format, file, text, languages, start, min(start + step, size)) for start in starts]
 
     def count(self, span: Span) -> list[int]:
         """Return the number of lines that end in each block of a span. A last line without a line feed ends in the last block."""
-        counts, last = [], b"\n"
+        counts = []
+        last = b"\n"
         for block in _range(span.file.path, span.text, span.start, span.stop):
             counts.append(int(np.count_nonzero(np.frombuffer(block, np.uint8) == ord("\n"))))
             last = block[-1:]
@@ -87,9 +89,11 @@ class Lines:
 
     def rows(self, file: ExternalFile, languages: Languages | None) -> int:
         """Return the number of lines of a file, which is decompressed for it."""
-        rows, last = 0, b"\n"
+        rows = 0
+        last = b"\n"
         for block in blocks_of(file.path, file.member):
-            rows, last = rows + block.count(b"\n"), block[-1:]
+            rows += block.count(b"\n")
+            last = block[-1:]
         return rows + (last != b"\n")
 
     def read(self, file: IndexedFile, start: int, stop: int, side: str, languages: Languages) -> Iterator[pa.Table]:

@@ -24,8 +24,10 @@ from stages.corpus.readers.reader import IndexedFile, Span
 from stages.errors import DataError
 
 BATCH_ROWS = 4096
-MAX_SHOWN, MAX_COLUMNS = 80, 20
-"""Characters of a name or a type that an error shows, and columns."""
+MAX_SHOWN = 80
+"""Characters of a name or a type that an error shows."""
+MAX_COLUMNS = 20
+"""Columns that an error shows."""
 PART_BYTES = 64 << 20
 """Bytes of the texts of one table, beside its last row."""
 
@@ -63,7 +65,8 @@ class Parquet:
         last = int(np.searchsorted(file.starts, stop, "left"))
         row = int(file.starts[first])
         for table in read_parquet(file.file.path, languages, file.file.columns, range(first, last), row):
-            begin, end = max(start - row, 0), min(stop - row, table.num_rows)
+            begin = max(start - row, 0)
+            end = min(stop - row, table.num_rows)
             row += table.num_rows
             if begin < end:
                 yield table.slice(begin, end - begin)

@@ -22,8 +22,10 @@ READER = "stages.corpus.readers.parquet_limits"
 """The module that the process runs."""
 MEMORY = 1 << 30
 """Bytes of memory beside those of the file, of which compressed columns of a row group are held."""
-SECONDS, BYTES_PER_SECOND = 15, 4 << 20
-"""Seconds of processor time, and bytes of a file for each further one."""
+SECONDS = 15
+"""Seconds of processor time for any file."""
+BYTES_PER_SECOND = 4 << 20
+"""Bytes of a file for which it has a further second."""
 
 
 def row_groups(path: Path, languages: tuple[str, str], columns: Sequence[str | int], *, whole: bool = True) -> list[int]:

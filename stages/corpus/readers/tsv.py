@@ -42,7 +42,8 @@ def _columns(file: IndexedFile, lines: pa.StringArray, start: int) -> pa.Table:
         wrong = (tabs < last) & ~blank.to_numpy(zero_copy_only=False)
     if (at := np.flatnonzero(wrong)).size:
         expected = f"at least {last + 1} columns" if stated else "two columns, source<TAB>target"
-        line, found = start + int(at[0]) + 1, int(tabs[at[0]]) + 1
+        line = start + int(at[0]) + 1
+        found = int(tabs[at[0]]) + 1
         raise DataError(f"{file.shown}, line {line}: expected {expected}, got {found}; remove or repair the line")
     cells = pc.split_pattern(lines, "\t")
     return pa.table({"source": pc.list_element(cells, source), "target": pc.list_element(cells, target)})

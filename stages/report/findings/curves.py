@@ -48,7 +48,11 @@ def read_costs(directory: Path) -> Costs | None:
 
     An attempt begins with a line that states the number of its `gpus` or `cpus`. The time between two attempts does not count.
     """
-    hours, kinds, spent, count, last = {}, set(), 0.0, 0.0, 0.0
+    hours = {}
+    kinds = set()
+    spent = 0.0
+    count = 0.0
+    last = 0.0
     for line in sorted(_lines(directory), key=lambda line: float(line["time"])):
         if kind := next((name for name in DEVICES if name in line), None):
             count = float(line[kind])

@@ -129,7 +129,10 @@ def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
     analyses = {name: found for part in parts for name, found in part.results.items()}
     analyses["mutual_information"] = compare_pairs(config.system_pairs, analyses.get("likelihood", {}))
     rows: list[Row] = []
-    task, outputs, leads, unknown = TASKS[config.task], {}, {}, {}
+    task = TASKS[config.task]
+    outputs = {}
+    leads = {}
+    unknown = {}
     for test in dict.fromkeys(item.test for item in inputs.evaluated):
         items = [item for item in inputs.evaluated if item.test == test]
         sentences = read_sentences(inputs.tests[test].path)
@@ -145,7 +148,8 @@ def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
         outputs[test] = Outputs(sentences, {item.entry: texts for item, texts in zip(items, hypotheses, strict=True)})
     tests = {test: _read(text.path / "text.json")["rows"] for test, text in inputs.tests.items()}
     cut = {name: _read(tokens.path / "tokens.json") for name, tokens in inputs.cut.items()}
-    corpus, seeds = _corpus(inputs.corpus.path), over_seeds(rows, config.seeds)
+    corpus = _corpus(inputs.corpus.path)
+    seeds = over_seeds(rows, config.seeds)
     return Findings(
         rows, outputs, corpus, tests, benchmarks, task, config.samples, leads, cut, analyses, parts, colours, unknown, seeds
     )

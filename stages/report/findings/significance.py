@@ -94,7 +94,8 @@ def randomization_test(score_of: ScoreOf, baseline: Statistics, system: Statisti
     """
     change = system - baseline
     change = change[change.any(axis=1)]
-    base, both = baseline.sum(0), baseline.sum(0) + system.sum(0)
+    base = baseline.sum(0)
+    both = baseline.sum(0) + system.sum(0)
     observed = abs(score_of(system.sum(0)) - score_of(base))
 
     def is_extreme(exchanged: NDArray[np.bool_]) -> bool:

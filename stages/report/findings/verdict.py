@@ -30,7 +30,8 @@ def verdict_of(findings: Findings) -> Verdict | None:
     Of the entries whose score is within `MAX_LOSS` of the best, those within `EQUALLY_FAST` of the fastest remain, and of these the
     one in the smallest system, then the one with the best score. Without timings it is the best entry.
     """
-    test, metric = next(iter(findings.benchmarks), next(iter(findings.tests))), findings.task.metric
+    test = next(iter(findings.benchmarks), next(iter(findings.tests)))
+    metric = findings.task.metric
     scores = {row.entry: score for row in findings.of(test) if (score := row.score(metric)) is not None}
     rows = [row for row in findings.of(test) if row.entry in scores]
     if len(rows) < 2:
@@ -49,7 +50,8 @@ def verdict_text(findings: Findings) -> str | None:
     found = verdict_of(findings)
     if found is None:
         return None
-    name, metric = NAMES[findings.task.metric], findings.task.metric
+    name = NAMES[findings.task.metric]
+    metric = findings.task.metric
     taken, best = found.taken, found.best
     lost = (best.score(metric) or 0.0) - (taken.score(metric) or 0.0)
     facts = [f"{taken.score(metric):.1f} {name} on {found.test}"]

@@ -91,7 +91,8 @@ def compact(findings: Findings, test: str) -> dict[str, Any]:
     A row is `[source, references, texts, scores, indices]`: the distinct hypotheses of the sentence, their scores, and the
     index of the hypothesis of each entry. Systems often agree, so the texts are a fraction of all hypotheses.
     """
-    outputs, rows = findings.outputs[test], findings.of(test)
+    outputs = findings.outputs[test]
+    rows = findings.of(test)
     name, score_of = sentence_metric(rows)
     return {
         "test": test,

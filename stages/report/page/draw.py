@@ -41,7 +41,8 @@ class Draw:
 
     def spread(self, test: str, benchmark: Mapping[str, Any]) -> Figure | None:
         """Return the speed-up over sentences; None if only the baseline was timed."""
-        baseline, unit = benchmark["protocol"]["baseline"], self.findings.task.unit
+        baseline = benchmark["protocol"]["baseline"]
+        unit = self.findings.task.unit
         curves = {entry: found for entry, found in benchmark["by_sentence"].items() if entry != baseline}
         if not curves:
             return None
@@ -54,7 +55,8 @@ class Draw:
     def curves(self, trainings: Mapping[str, dict[str, Series]], costs: Mapping[str, Costs]) -> Figure | None:
         """Return the curves of trainings by name; None without any curve."""
         task = self.findings.task
-        metric, quality = NAMES[task.metric], f"valid_{task.metric}"
+        metric = NAMES[task.metric]
+        quality = f"valid_{task.metric}"
         found = {name: curves for name, curves in trainings.items() if any(key in curves for key in (*LOSSES, quality))}
         if not found:
             return None

@@ -128,7 +128,8 @@ def short_lines(findings: Findings, test: str) -> list[str]:
     brevity = {row.entry: row.metrics.get("bleu", {}).get("brevity_penalty") for row in findings.of(test)}
     found = []
     for row in findings.of(test):
-        own, greedy = brevity[row.entry], brevity.get(f"{row.system}/greedy")
+        own = brevity[row.entry]
+        greedy = brevity.get(f"{row.system}/greedy")
         strategy, *options = row.search.split("-")
         exact = strategy == "beam" and not {"outer", "double"} & set(options)
         if exact and own is not None and greedy is not None and own < SHORT <= greedy:
@@ -159,7 +160,8 @@ def machine(environment: dict[str, Any]) -> str:
     text = f"{device}, {threads}, {environment['precision']}, torch {environment['torch']}"
     if not is_loaded(environment):
         return text
-    load, cpus = environment["load_average"][0], environment["cpus"]
+    load = environment["load_average"][0]
+    cpus = environment["cpus"]
     return f"{text}; UNDER LOAD ({load:.1f} processes on {cpus} processors): time again on a quiet machine"
 
 

@@ -188,7 +188,8 @@ def useful(rows: Sequence[Row], task: Task) -> list[Row]:
 def tiles(findings: Findings) -> Markup:
     """Return the headline figures: best values of the table of the timed test set, else of the first one."""
     test = next(iter(findings.benchmarks), next(iter(findings.tests)))
-    rows, task = findings.of(test), findings.task
+    rows = findings.of(test)
+    task = findings.task
     latency, _, gain, throughput, _ = speed_columns(task)
     texts = [
         (Column("", "", _score_of(task.metric), _digits(2), metric=task.metric), f"best {NAMES[task.metric]} on {test}", ""),

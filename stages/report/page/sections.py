@@ -106,7 +106,8 @@ def _plain(value: object) -> str:
 
 def corpus(findings: Findings, distilled: Mapping[str, Mapping[str, Any]]) -> Section:
     """Return the funnel; `distilled` holds the counts of distilled texts by step."""
-    ledger, cut = findings.corpus, cut_line(findings)
+    ledger = findings.corpus
+    cut = cut_line(findings)
     below = element("p", cut, class_="note") if cut else None
     funnels = list(_texts(ledger, distilled))
     if "pairs_in" not in ledger:

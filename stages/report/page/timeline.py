@@ -19,7 +19,8 @@ def run_timeline(spans: Sequence[StepSpan]) -> Section | None:
     """Return the Gantt chart of the run that wrote the report, a row for each stage; None if nothing is known of it."""
     if not spans:
         return None
-    start, end = min(span.started for span in spans), max(span.finished for span in spans)
+    start = min(span.started for span in spans)
+    end = max(span.finished for span in spans)
     length = max(end - start, 1e-9)
     rows = [_stage(stage, found, start, length) for stage, found in by_stage(spans).items()]
     hits = sum(span.outcome == "hit" for span in spans)
@@ -73,7 +74,8 @@ def _stage(stage: str, spans: Sequence[StepSpan], start: float, length: float) -
 def _bar(span: StepSpan, start: float, length: float) -> Markup:
     seconds = span.finished - span.started
     title = f"{span.step}: {span.outcome}" + (f", {duration(seconds)}" if span.outcome != "hit" else "")
-    left, width = 100 * (span.started - start) / length, 100 * seconds / length
+    left = 100 * (span.started - start) / length
+    width = 100 * seconds / length
     label = span.step.partition(":")[2] if width > 12 else ""
     style = f"left:{left:.2f}%" + ("" if span.outcome == "hit" else f";width:{width:.2f}%")
     return element("span", label, class_=f"span {span.outcome}", style=style, title=title, role="img", aria_label=title)

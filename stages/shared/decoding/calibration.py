@@ -28,7 +28,9 @@ class Calibration:
     """The batch size of a worker. Hypotheses do not depend on it (except for near-ties), so it is not part of fingerprints."""
 
     def __init__(self, system: fewstep.System, search: Any, device: str, context: Context) -> None:
-        self._system, self._search, self._context = system, search, context
+        self._system = system
+        self._search = search
+        self._context = context
         self._device = _name(device)
 
     def batch_tokens(self, lines: Sequence[str]) -> int:

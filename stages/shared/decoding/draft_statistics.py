@@ -46,7 +46,8 @@ def summarise(tables: Iterable[pa.Table]) -> dict[str, Any] | None:
         for row in table.select(["rank", "ids", "steps", "drafting"]).to_pylist():
             if row["rank"] or not row["steps"]:
                 continue
-            tokens, passes = tokens + len(row["ids"]), passes + row["steps"]
+            tokens += len(row["ids"])
+            passes += row["steps"]
             rates.append(len(row["ids"]) / row["steps"])
             sums.update(dict(row["drafting"]))
     if not rates:

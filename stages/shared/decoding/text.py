@@ -52,7 +52,9 @@ def decode_text(text: Text, job: DecodeJob, piece_rows: int, context: StepContex
     missing = [piece for piece in pieces if not is_whole(piece)]
     total = sum(piece.rows for piece in pieces)
     done = total - sum(piece.rows for piece in missing)
-    began, fresh, tokens = time.monotonic(), 0, 0
+    began = time.monotonic()
+    fresh = 0
+    tokens = 0
     context.progress(done, total, "rows")
     for index, stats in context.workers.map(make_decoder, (job, context.for_workers()), missing):
         check(missing[index])

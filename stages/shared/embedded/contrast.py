@@ -52,9 +52,11 @@ def contrasts(target: Language, number: int) -> Iterator[Contrast]:
 
     Bands alternate, and so does the grammatical number within each band.
     """
-    wanted, seen = bands(target), set()
+    wanted = bands(target)
+    seen = set()
     for index in range(number):
-        band, plural = wanted[index % len(wanted)], bool(index // len(wanted) % 2)
+        band = wanted[index % len(wanted)]
+        plural = bool(index // len(wanted) % 2)
         for attempt in count():
             found = _contrast(target, f"contrast/{target}/{index}/{attempt}", plural, band)
             if found and found.right not in seen:

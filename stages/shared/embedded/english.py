@@ -74,7 +74,8 @@ def _relative(phrase: Phrase, clause: Relative) -> str:
 
 
 def _question(clause: Clause, draw: Draw) -> str:
-    plural, subject = clause.plural, noun_phrase(clause.subject)
+    plural = clause.plural
+    subject = noun_phrase(clause.subject)
     often = f"{clause.frequency.english} " if clause.frequency else ""
     if clause.modal and clause.modal.plural != "want to":
         return f"{clause.modal.singular} {subject} {often}{clause.verb.base}{_rest(clause, draw)}"

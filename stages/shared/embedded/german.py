@@ -112,7 +112,8 @@ def cluster(clause: Clause, draw: Draw) -> Cluster:
 def verb_cluster(verb: GermanVerb, tense: Tense, modal: Modal | None, plural: bool) -> Cluster:
     """Return a present, a perfect, or a modal with infinitive, in the third person."""
     if modal:
-        finite, infinitive = modal.german_plural if plural else modal.german_singular, verb.particle + verb.infinitive
+        finite = modal.german_plural if plural else modal.german_singular
+        infinitive = verb.particle + verb.infinitive
         return Cluster(finite, infinitive, f"{infinitive} {finite}")
     if tense == "past":
         finite = {"haben": ("hat", "haben"), "sein": ("ist", "sind")}[verb.auxiliary][plural]

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, MUTED, RULE, CARD = "#1d2433", "#667085", "#d9dde5", "#ffffff"
+INK = "#1d2433"
+MUTED = "#667085"
+RULE = "#d9dde5"
+CARD = "#ffffff"
 SERIES = (
     "#2f6fde", "#d9622b", "#16907a", "#8a55d7", "#b3831a", "#cf3f6f",
     "#3f8fb5", "#6d7a28", "#9a5b3c", "#4a4fa8", "#c05fc0", "#4c9a3f",

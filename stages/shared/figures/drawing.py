@@ -65,8 +65,10 @@ class Drawing:
     def document(self) -> str:
         """Return one SVG document with the panels side by side and the key below them."""
         sizes = [_size(panel.svg) for panel in self.panels]
-        width, height = sum(size[0] for size in sizes), max(size[1] for size in sizes)
-        parts, x = [], 0.0
+        width = sum(size[0] for size in sizes)
+        height = max(size[1] for size in sizes)
+        parts = []
+        x = 0.0
         for index, (panel, size) in enumerate(zip(self.panels, sizes, strict=True)):
             parts.append(_nested(panel.svg, f"p{index}-", x, size))
             x += size[0]
@@ -98,7 +100,8 @@ def plot_entries(
     axes: Axes, curves: Mapping[str, Sequence[tuple[float, float]]], colours: Colours, **look: Any
 ) -> tuple[Entry, ...]:
     """Draw the points of each entry `system/search` as a line, and return the key."""
-    seen, key = dict[str, int](), []
+    seen = dict[str, int]()
+    key = []
     for entry, points in curves.items():
         system = entry.partition("/")[0]
         dashes = DASHES[seen.get(system, 0) % len(DASHES)]
@@ -131,7 +134,8 @@ def _key(entries: Sequence[Entry], width: float, top: float) -> tuple[int, str]:
     rows = math.ceil(len(entries) / columns)
     parts = []
     for index, entry in enumerate(entries):
-        x, y = 8 + index // rows * cell, top + ROW * (index % rows + 0.5)
+        x = 8 + index // rows * cell
+        y = top + ROW * (index % rows + 0.5)
         text = f'<text x="{x + STROKE_WIDTH:g}" y="{y + 3.5:g}" font-family="sans-serif" font-size="10" fill="{INK}">'
         parts.append(f"{entry.mark(x, y)}{text}{escape(entry.name)}</text>\n")
     return rows, "".join(parts)

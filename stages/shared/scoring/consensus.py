@@ -16,7 +16,8 @@ def consensus(texts: Sequence[str]) -> int:
 
     if not texts:
         raise ValueError("texts: expected at least one, got none")
-    weights, metric = Counter(texts), CHRF()
+    weights = Counter(texts)
+    metric = CHRF()
 
     def utility(text: str) -> float:
         others = ((other, weight) for other, weight in weights.items() if other != text)

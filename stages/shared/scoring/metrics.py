@@ -95,7 +95,8 @@ def score(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[st
 
     `references` holds the references of each sentence, at least one. Raises DataError for a tokeniser that is not installed.
     """
-    hypotheses, references = whole_words(how, hypotheses), [whole_words(how, texts) for texts in references]
+    hypotheses = whole_words(how, hypotheses)
+    references = [whole_words(how, texts) for texts in references]
     if name in rouge.ROUGE:
         return rouge.score(name, hypotheses, references, how.language, how.tokenizer)
     if name in ("otem", "utem"):

@@ -44,7 +44,8 @@ def bleu_metric(tokenizer: str, lowercase: bool, *, effective_order: bool = Fals
 
     if tokenizer == SUBWORDS:
         metric = BLEU(tokenize="none", lowercase=lowercase, effective_order=effective_order, force=True)
-        metric.tokenizer, metric.tokenizer_signature = join_subwords, SUBWORDS
+        metric.tokenizer = join_subwords
+        metric.tokenizer_signature = SUBWORDS
         return metric
     try:
         return BLEU(tokenize=tokenizer, lowercase=lowercase, effective_order=effective_order, force=True)
