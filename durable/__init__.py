@@ -233,7 +233,8 @@ def _status(path: str) -> Status | None:
 
 def _digest(path: str, buffer: memoryview) -> tuple[int, str]:
     """Return the size and the sha256 of a file. `hashlib.file_digest` would allocate a buffer for each file, which takes longer."""
-    digest, size = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    size = 0
     descriptor = os.open(path, os.O_RDONLY)
     try:
         while count := os.readv(descriptor, [buffer]):

@@ -54,7 +54,9 @@ def permission_problem(path: Path) -> str | None:
     if closed is None:
         return None
     entry = os.stat(closed)
-    letters = "x" if closed != path else "rx" if closed.is_dir() else "r"
+    letters = "rx" if closed.is_dir() else "r"
+    if closed != path:
+        letters = "x"  # a folder on the way has to be entered, not listed
     return (
         f"expected a path that this user may read, but {closed} has mode {stat.S_IMODE(entry.st_mode):04o} and belongs to the user "
         f"{entry.st_uid}; let its owner give permission (chmod a+{letters})"

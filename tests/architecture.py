@@ -117,6 +117,16 @@ def deferred_imports(known: Mapping[str, Module]) -> list[str]:
     return [f"{name}:{line} imports {target}" for name, line, target in sorted(found)]
 
 
+def nested_conditionals(known: Mapping[str, Module]) -> list[str]:
+    """Return `module:line` for each conditional expression that contains another one, in whatever part of it."""
+    return [
+        f"{name}:{node.lineno}"
+        for name, module in known.items()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.IfExp) and sum(isinstance(part, ast.IfExp) for part in ast.walk(node)) > 1
+    ]
+
+
 def files_per_folder(known: Mapping[str, Module]) -> Counter[str]:
     """Return the number of Python files that lie directly in each folder."""
     return Counter(module.folder for module in known.values())

@@ -22,6 +22,7 @@ from tests.architecture import (
     files_per_folder,
     import_graph,
     modules,
+    nested_conditionals,
     stage_lists,
     upward_imports,
 )
@@ -219,6 +220,11 @@ def test_few_imports_are_deferred() -> None:
     )
 
 
+def test_no_conditional_expression_contains_another() -> None:
+    found = nested_conditionals(KNOWN)
+    assert not found, f"expected conditional expressions without others in them, found {found}; spell them out as statements"
+
+
 # ---- the measurements, on small trees
 
 
@@ -266,6 +272,12 @@ def test_files_are_counted_for_the_folder_they_lie_in(tree: Path) -> None:
 
 def test_a_family_is_decided_by_in_comparisons_tables_defaults_and_joint_imports(tree: Path) -> None:
     assert family_dispatches(modules(tree), ("x", "y")) == ["stages.both", "stages.default", "stages.rule", "stages.table"]
+
+
+def test_nested_conditional_expressions_are_named_with_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("x = 1 if a else 2\ny = 1 if b else f'{2 if c else 3}'\nz = [1 if d else 2 for d in (3 if e else 4)]\n")
+    assert nested_conditionals({"a": Module("a", path)}) == ["a:2"]
 
 
 def test_lines_of_a_function_run_from_its_name_to_its_end(tmp_path: Path) -> None:

@@ -98,7 +98,9 @@ def row(search: StepwiseSearch, engine: str, one: Agreement | str) -> list[str]:
     if isinstance(one, str):
         return [search.label, engine, *["-"] * 6]
     other = one.sentences - one.identical - one.near_ties
-    verdict = "-" if "int8" in engine else "yes" if one.holds(search) else "NO"
+    verdict = "-"
+    if "int8" not in engine:
+        verdict = "yes" if one.holds(search) else "NO"
     bleu = f"{one.bleu:.2f} ({one.bleu_difference:+.2f})"
     return [
         search.label,

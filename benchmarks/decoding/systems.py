@@ -65,7 +65,9 @@ def quality(entry: dict[str, Any]) -> str:
     metrics = entry.get("metrics", {})
     name = next((name for name in METRICS if name in metrics), None)
     value = metrics[name] if name else None
-    return "-" if value is None else f"{value['score'] if isinstance(value, dict) else value:.2f}"
+    if value is None:
+        return "-"
+    return f"{value['score'] if isinstance(value, dict) else value:.2f}"
 
 
 def rows(combination: Sequence[str], found: dict[str, Any], only: Sequence[str]) -> Iterator[list[str]]:

@@ -60,7 +60,8 @@ def _parts(raw: str, dropped: Sequence[str]) -> Iterator[tuple[str, bool]]:
         starts = not found["end"] and not found["empty"]
         if depth or (name in CODES and starts):
             begun = begun if depth else found.start()
-            depth += 0 if name is None or found["empty"] else -1 if found["end"] else 1
+            if name is not None and not found["empty"]:
+                depth += -1 if found["end"] else 1
             if not depth:
                 yield raw[begun:position], True
         elif name:
@@ -106,10 +107,11 @@ def restored(translation: str, source: Inline) -> str:
         position = stop
     parts.append((translation[position:], False))
     same = [text for text, is_tag in parts if is_tag] == [source.text[start:stop] for start, stop in source.tags]
-    unbalanced = set[int]() if same else _unbalanced([text if is_tag else "" for text, is_tag in parts])
-    return "".join(
-        (text if number not in unbalanced else "") if is_tag else escaped_text(text) for number, (text, is_tag) in enumerate(parts)
-    )
+    unbalanced = set[int]()
+    if not same:
+        unbalanced = _unbalanced([text if is_tag else "" for text, is_tag in parts])
+    balanced = [part for number, part in enumerate(parts) if number not in unbalanced]
+    return "".join(text if is_tag else escaped_text(text) for text, is_tag in balanced)
 
 
 def flat(text: str) -> str:

@@ -246,10 +246,19 @@ def units(blocks: Iterable[bytes], name: str, languages: Languages | None) -> It
         repeated = known == len(seen) and not entry.obsolete
         for message, forms in entry.sides if entry.forms else [(entry.strings["msgid"], [])]:
             target = forms[-1].text if forms else ""
-            skipped = OBSOLETE if entry.obsolete else REPEATED_ID if repeated else ""
-            skipped = skipped or (UNTRANSLATED if not target.strip() else FUZZY if entry.fuzzy else "")
             sides = (target, message.text) if swapped else (message.text, target)
-            yield Unit(message.line, *sides, skipped)
+            yield Unit(message.line, *sides, _skipped(entry, repeated, target))
+
+
+def _skipped(entry: Entry, repeated: bool, target: str) -> str:
+    """Return the first reason that makes a message no pair; empty for a pair."""
+    if entry.obsolete:
+        return OBSOLETE
+    if repeated:
+        return REPEATED_ID
+    if not target.strip():
+        return UNTRANSLATED
+    return FUZZY if entry.fuzzy else ""
 
 
 def _is_swapped(header: Entry, name: str, languages: Languages) -> bool:

@@ -12,6 +12,7 @@ from fewstep.networks.transformer import SlotRules
 from fewstep.search.beam import BeamOptions
 from fewstep.shortlist import Lexicon
 from fewstep.shortlist import native_arguments as lexicon_arguments
+from fewstep.vocabulary import MASK
 
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
@@ -41,7 +42,7 @@ class Drafter:
     """Add the position codes again to the input of every layer but the first."""
     last_token: bool = False
     """Add the last token of the prefix, if there is one, to the input of empty slots."""
-    mask: int = 4
+    mask: int = MASK
     """Input token of empty slots, unless they carry a soft copy."""
     copy_queries: F32 | None = None
     """[T,D] W P_t: the input of an empty slot t is sum_s softmax_s(W P_t . (e_s + p_s) / sqrt(D)) e_s over the source embeddings e
@@ -165,6 +166,9 @@ class AggressiveTransformer:
         drafter_arrays, drafter_sizes = ({}, {}) if drafter is None else _checked("drafter", drafter.arrays, drafter.shape)
         if drafter is not None:
             _check_pair(drafter, drafter_sizes, shape, sizes)
+        mask = MASK if drafter is None else drafter.mask
+        if drafter is not None and drafter.copy_queries is not None:
+            mask = -1
         self._native = fewstep_native.make_aggressive(
             wanted,
             sizes,
@@ -175,7 +179,7 @@ class AggressiveTransformer:
             sight="all" if drafter is None else drafter.sight,
             codes_in_layers=drafter is not None and drafter.codes_in_layers,
             last_token=drafter is not None and drafter.last_token,
-            mask=-1 if drafter is not None and drafter.copy_queries is not None else 4 if drafter is None else drafter.mask,
+            mask=mask,
             copy_queries=_flat(None if drafter is None else drafter.copy_queries),
             features=_flat(None if drafter is None else drafter.features),
             heads=_flat(None if drafter is None else drafter.heads),

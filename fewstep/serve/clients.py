@@ -68,10 +68,12 @@ async def libre_translate(server: Serving, request: LibreRequest) -> LibreAnswer
     others = [[text for text in dict.fromkeys(ranked) if text != ranked[0]] for ranked in found]
     source = [DetectedLanguage(**chosen.source._asdict())] * len(texts)
     single = isinstance(request.q, str)
+    languages = source[0] if single else source
+    alternatives = others[0] if single else others
     return LibreAnswer(
         translatedText=best[0] if single else best,
-        detectedLanguage=None if request.source.lower() != AUTO else source[0] if single else source,
-        alternatives=None if wanted == 1 else others[0] if single else others,
+        detectedLanguage=languages if request.source.lower() == AUTO else None,
+        alternatives=alternatives if wanted > 1 else None,
     )
 
 

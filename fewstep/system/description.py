@@ -98,8 +98,8 @@ def _type_problems(description: Mapping[str, Any], keys: Mapping[str, type]) -> 
         ("source_prefix", description.get("source_prefix")),
         ("unmapped_pieces", description.get("unmapped_pieces")),
     ):
-        numbers = values.values() if isinstance(values, dict) else values if isinstance(values, list) else ()
-        if any(type(number) is not int or number < 0 for number in numbers):
+        numbers = [*values.values()] if isinstance(values, dict) else values
+        if isinstance(numbers, list) and any(type(number) is not int or number < 0 for number in numbers):
             yield f"{key}: expected numbers of at least 0, got {values!r:.80}"
 
 

@@ -130,11 +130,10 @@ def specification(network: nn.Module) -> Any:
     spec.decoder.position_encodings.encodings = _array(torch.nn.functional.pad(codes, (0, 0, 0, 1)))
     spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = config.scale_embeddings
     inputs = _array(targets).copy()
-    inputs[BOS] = (
-        0.0
-        if model.start is None
-        else _array(model.start.table.weight)[0] * (1.0 if config.scale_embeddings else math.sqrt(config.width))
-    )
+    inputs[BOS] = 0.0
+    if model.start is not None:
+        # the network scales start vectors in any case, CTranslate2 only where it scales embeddings
+        inputs[BOS] = _array(model.start.table.weight)[0] * (1.0 if config.scale_embeddings else math.sqrt(config.width))
     spec.decoder.embeddings.weight = inputs
     spec.decoder.projection.weight = _array(targets)
     if model.logits_bias is not None:

@@ -193,7 +193,9 @@ def _tag(value: Any) -> str:
     """Return the tag of a system: the tag of systems that use another one, or that of its family."""
     if isinstance(value, UsedSystem) or (isinstance(value, Mapping) and "use" in value):
         return "<use>"
-    family = value.get("family") if isinstance(value, Mapping) else value.family if isinstance(value, TrainedSystem) else None
+    family = value.get("family") if isinstance(value, Mapping) else None
+    if isinstance(value, TrainedSystem):
+        family = value.family
     return f"<{family}>" if isinstance(family, str) else f"<{TEACHER_FAMILY}>"
 
 

@@ -112,6 +112,6 @@ def shown(value: Any) -> str:
 def walk(node: Node) -> Iterator[Node]:
     """Yield the node and all nodes below it."""
     yield node
-    children = node.value.values() if isinstance(node.value, dict) else node.value if isinstance(node.value, list) else ()
-    for child in children:
+    value = list(node.value.values()) if isinstance(node.value, dict) else node.value
+    for child in value if isinstance(value, list) else ():
         yield from walk(child)

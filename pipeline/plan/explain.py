@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -101,9 +101,20 @@ def _differences(step: Step, manifest: dict[str, Any], names: dict[str, str], mi
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key):
             maker = names.get(of_name.get(key, ""), "")
-            how = "is new" if key not in old else "was removed" if key not in new else "differs"
-            found.append(f"input {key} {how}" + (f" ({maker}{' is a MISS' if maker in missing else ''})" if maker else ""))
+            found.append(f"input {key} {_difference(key, old, new)}" + _of_maker(maker, missing))
     return found
+
+
+def _difference(key: str, old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    if key not in old:
+        return "is new"
+    return "differs" if key in new else "was removed"
+
+
+def _of_maker(maker: str, missing: Collection[str]) -> str:
+    if not maker:
+        return ""
+    return f" ({maker} is a MISS)" if maker in missing else f" ({maker})"
 
 
 def _changes(before: Any, now: Any, stated: Any, name: str = "") -> Iterator[str]:

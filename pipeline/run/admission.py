@@ -170,7 +170,8 @@ def _describe_node(node: Node) -> str:
     own = (name.removeprefix(ADDRESS) for name in node if name.startswith(ADDRESS) and not name.startswith(f"{ADDRESS}__"))
     shown = {name: amount for name, amount in sorted(node.items()) if not name.startswith((ADDRESS, "object_store"))}
     address = next(own, "")
-    return (f"{address}: " if address else "") + (_listed(shown) or "no resources") if node else ""
+    prefix = f"{address}: " if address else ""
+    return prefix + (_listed(shown) or "no resources") if node else ""
 
 
 def _listed(amounts: Node) -> str:

@@ -147,7 +147,9 @@ def format_amount(row: Row) -> str:
 
 def format_rate(row: Row) -> str:
     """Return the rate of a step, such as `4.2/s`."""
-    return "" if row.rate is None else f"{row.rate:.1f}/s" if row.rate < 100 else f"{row.rate:.0f}/s"
+    if row.rate is None:
+        return ""
+    return f"{row.rate:.1f}/s" if row.rate < 100 else f"{row.rate:.0f}/s"
 
 
 def format_eta(row: Row) -> str:

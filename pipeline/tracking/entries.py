@@ -141,6 +141,7 @@ class Entries:
         used = self._trained(system)
         baseline = str(self.config.get("evaluation", {}).get("baseline", ""))
         first = next(iter(settings["search"]))
+        names = {f"{system}/{label}", system} if label == first else {f"{system}/{label}"}
         tags = {
             "system": system,
             "family": used.get("family", "stepwise"),
@@ -153,7 +154,7 @@ class Entries:
             "target_language": languages.get("target"),
             "language_pair": "-".join(filter(None, [languages.get("source"), languages.get("target")])),
             "test": self.tests[0] if self.tests else None,
-            "baseline": "true" if baseline in (f"{system}/{label}", system if label == first else None) else "false",
+            "baseline": "true" if baseline in names else "false",
         }
         artifact = self.plan.get(f"system:{system}")
         tags["system_fingerprint"] = artifact["fingerprint"] if artifact else None

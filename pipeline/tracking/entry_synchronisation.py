@@ -39,7 +39,9 @@ class EntrySynchronisation:
         """Send the texts of the run, and the entries whose metrics or status changed. `over`: the run is not continued now."""
         self._texts(parent)
         for entry in self.found:
-            status = "FINISHED" if entry.complete else "KILLED" if over else "RUNNING"
+            status = "KILLED" if over else "RUNNING"
+            if entry.complete:
+                status = "FINISHED"
             mlflow_run = self.server.run(_key(entry), entry.name, min(value.time for value in entry.values))
             self.sent.set_run(_key(entry), mlflow_run.run_id)
             notes = self.sent.step(_key(entry))

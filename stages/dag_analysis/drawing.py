@@ -112,7 +112,8 @@ def _laid_out(drawing: Drawing) -> tuple[dict[int | tuple[int, int, int], _Box],
     last = 0
     for vertex in drawing.vertices:
         before = [boxes[i].layer for i, j, _ in drawing.transitions if j == vertex.number]
-        last = max(before) + 1 if before else last + 1 if boxes else 0
+        if boxes:
+            last = max(before, default=last) + 1  # a vertex that no drawn transition leads to follows the one before it
         longest = max(map(len, vertex.lines))
         boxes[vertex.number] = _Box(last, longest * LETTER + 14, len(vertex.lines) * LINE + 8)
     routes = []

@@ -84,7 +84,11 @@ def _members(stream: _Seekable | _Expanded) -> Iterator[Member]:
             raise TarError("a sparse file, which no text is")
         name = sizes.get(b"path") or name or header.name
         _bounded(len(name), "a name", MAX_NAME_BYTES)
-        size = 0 if header.kind in _NO_CONTENT else _digits(sizes[b"size"], 10) if b"size" in sizes else header.size
+        size = header.size
+        if header.kind in _NO_CONTENT:
+            size = 0
+        elif b"size" in sizes:
+            size = _digits(sizes[b"size"], 10)
         part = _Part(stream, size)
         regular = header.kind in _REGULAR and not name.endswith(b"/")
         yield Member(name.decode("utf-8", "surrogateescape"), regular, io.BufferedReader(part))

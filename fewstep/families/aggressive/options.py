@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Literal
 
 from fewstep.config.options import shortlist_sizes
 from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
@@ -39,8 +40,11 @@ def slot_rules(search: AggressiveSearch) -> SlotRules:
 def draft_options(search: AggressiveSearch, config: AggressiveConfig) -> DraftOptions:
     """Return the options of drafting with a drafter."""
     loose = search.strategy == "gad++"
+    proposals: Literal["network", "lookup", "nothing"] = "lookup" if search.looks_up else "network"
+    if search.strategy == "greedy":
+        proposals = "nothing"
     return DraftOptions(
-        proposals="nothing" if search.strategy == "greedy" else "lookup" if search.looks_up else "network",
+        proposals=proposals,
         verify=search.strategy != "draft",
         width=block_width(search, config),
         adaptive=search.adaptive,

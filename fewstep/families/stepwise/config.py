@@ -206,9 +206,10 @@ class StepwiseSearch(LimitedSearch):
         """Yield the size of a beam for which a step of `step` tokens would take too much memory: coupling has a score for each pair
         of candidates of a slot, and the selection `outer` keeps all pairs of each hypothesis."""
         coupled = self.ngram_weight > 0
-        cells = self.beam_size**3 * step if coupled else self.beam_size**3 if self.selection == "outer" and step > 1 else 0
-        if cells > MAX_CELLS:
-            most = int((MAX_CELLS / (step if coupled else 1)) ** (1 / 3))
+        pairs = self.selection == "outer" and step > 1
+        factor = step if coupled else 1
+        if (coupled or pairs) and self.beam_size**3 * factor > MAX_CELLS:
+            most = int((MAX_CELLS / factor) ** (1 / 3))
             expected = f"at most {most} with {'an ngram_weight' if coupled else 'selection outer'} and {step} tokens a step"
             yield Problem(("beam_size",), expected, self.beam_size)
 

@@ -123,7 +123,8 @@ class _Reader:
         return self.convert(node, self.where(node.start_mark), path)
 
     def where(self, mark: Any) -> str:
-        return self.file if self.fixed else f"{self.file}:{mark.line + 1 if mark else 1}"
+        line = mark.line + 1 if mark else 1
+        return self.file if self.fixed else f"{self.file}:{line}"
 
     def convert(self, node: yaml.Node, where: str, path: KeyPath) -> Node:
         if id(node) in self.open:

@@ -109,7 +109,9 @@ def _mark(metric: str, found: Comparison | None) -> Markup:
 def _delta_cell(found: Comparison | None) -> Markup:
     if found is None:
         return element("td", element("span", "–", class_="faint"))
-    mood = "faint" if not found.significant else "up" if found.delta > 0 else "down"
+    mood = "up" if found.delta > 0 else "down"
+    if not found.significant:
+        mood = "faint"
     return element("td", element("span", f"{found.delta:+.2f}", class_=mood), data_value=f"{found.delta:g}")
 
 

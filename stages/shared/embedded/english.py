@@ -96,4 +96,6 @@ def _rest(clause: Clause, draw: Draw, *, time: bool = True) -> str:
 
 
 def _do(plural: bool, tense: Tense) -> str:
-    return "did" if tense == "past" else "do" if plural else "does"
+    if tense == "past":
+        return "did"
+    return "do" if plural else "does"
