@@ -50,6 +50,7 @@ def init(
     try:
         settings, steps, _ = planned(written.config, (), None)
     except FewstepError:
+        # The command can be repeated with the same directory.
         shutil.rmtree(output)
         raise
     trainings = demands(settings)

@@ -155,6 +155,7 @@ def _start(client: Any, name: str, command: Sequence[str], with_extension: bool)
             return job
         with tempfile.TemporaryDirectory() as folder:
             environment = _runtime_environment(Path(folder), with_extension)
+            # Where the cluster is this machine, the job runs with this Python; on other machines its path may not exist.
             if "py_executable" not in environment and _is_here(client):
                 environment["py_executable"] = sys.executable
             _send(
@@ -222,7 +223,9 @@ async def _print_logs(client: Any, job: str) -> None:
     """Print the job's output as it arrives, each part once, until it ends. A lost connection is opened again."""
     shown = 0
     while True:
+        # Asked before the log is read, so that the last lines of a job that has ended are in it.
         ended = client.get_job_status(job).value in ENDED
+        # A new connection sends the log from its beginning.
         seen = 0
         try:
             async for text in client.tail_job_logs(job):

@@ -179,6 +179,7 @@ def schema() -> str:
     _allow_automatic_values(result["$defs"])
     cluster = result["$defs"]["Cluster"]["properties"]
     cluster["microbatch_tokens"] = _or_automatic(cluster["microbatch_tokens"])
+    # A file removes a system or a test set of its base by null.
     for system in result["properties"]["systems"]["patternProperties"].values():
         system["oneOf"].append({"type": "null"})
     tests = result["$defs"]["Corpus"]["properties"]["test"]["patternProperties"]

@@ -59,6 +59,7 @@ def take_files(counts: Mapping[str, int], names: Sequence[str]) -> dict[str, lis
     Pairs of one file resemble each other, so that its other pairs would be known. Raises DataError if no file is left to train on.
     """
     quota = min(PAIRS, int(SHARE * sum(counts.values())))
+    # An order that is the same everywhere and does not follow the alphabet, in which similar files are neighbours.
     rest = sorted((name for name, pairs in counts.items() if pairs), key=lambda name: hashlib.sha256(name.encode()).digest())
     found = dict[str, list[str]]()
     for text in names:

@@ -23,6 +23,7 @@ def answer_of(module: str, request: bytes, directory: Path, environment: Mapping
 
     Raises StageError if it fails or does not end in time.
     """
+    # Without -P the folder of the module, whose files have names such as `records`, would be searched for imports first.
     command = [sys.executable, "-P", str(Path(__file__).with_name(f"{module}.py"))]
     try:
         ended = subprocess.run(

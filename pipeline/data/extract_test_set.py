@@ -31,9 +31,8 @@ def extract(request: dict[str, Any]) -> dict[str, Any]:
         os.symlink(archive, own)
         extract_tarball(own, dataset._rawdir)
     dataset.process_to_text(pair)
-    references = sorted(
-        dataset.get_reference_files(pair)
-    )  # in XML, sacrebleu gives them in an order that changes with each process
+    # From XML, sacrebleu returns them in an order that changes with each process.
+    references = sorted(dataset.get_reference_files(pair))
     return {"source": dataset.get_source_file(pair), "references": references}
 
 

@@ -40,14 +40,14 @@ def measure_speed(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[s
     test = flow.config.benchmark.test
     if not flow.config.benchmark.enabled:
         return {}
+    others = stage_configs.further_seeds(flow.config)
     measured = {
         f"{name}/{label}": tuned
         for name, built in systems.items()
-        if name not in stage_configs.further_seeds(flow.config)
+        if name not in others
         for label, tuned in built.tuned.items()
         if flow.config.systems[name].search[label].unmeasured_shortlist
     }
-    others = stage_configs.further_seeds(flow.config)
     timed = {name: built.system for name, built in systems.items() if name not in others}
     inputs = benchmark.BenchmarkInputs(timed, texts.tests[test], measured)
     return {test: flow.steps.add(benchmark.STAGE, f"all:{test}", inputs, stage_configs.benchmark_config(flow.config))}

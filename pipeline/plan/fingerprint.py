@@ -23,6 +23,7 @@ def canonical(value: object, *, keep_defaults: bool = False) -> Any:
     if isinstance(value, Artifact):
         return value.fingerprint
     if isinstance(value, ExternalFile):
+        # A file that is read whole is its digest alone, as neutral defaults leave earlier artifacts valid.
         part: dict[str, Any] = {"member": value.member} if value.member else {}
         part |= {"columns": list(value.columns)} if value.columns else {}
         return {"digest": value.digest, **part} if part else value.digest

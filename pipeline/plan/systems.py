@@ -147,6 +147,7 @@ def bundle_and_tune(
     config = stage_configs.system_config(flow.config, name, alone, settings.family, averaging)
     bundle = flow.steps.add(system.STAGE, name if complete else f"{name}/default", inputs, config)
     tuned = tune_searches(flow, name, settings, bundle, sources.encoded.texts.validation)
+    # A step of its own, so that another search or length penalty leaves the steps that use the system unchanged.
     if not complete:
         config = stage_configs.system_config(flow.config, name, settings.search, settings.family, averaging)
         flow.steps.add(system.STAGE, name, replace(inputs, tuned=tuned, alone=bundle), config)

@@ -39,6 +39,7 @@ def admit(demand: Demand, nodes: Mapping[str, Node], running: Sequence[Demand], 
     """
     stage, requested = demand
     free = _free(nodes.values(), running)
+    # These may use every node; other steps are kept from the nodes that they need.
     if _scarce(requested) or stage.exclusive:
         return _admission(allocate(stage, requested, list(nodes.values()), free))
     scarce = {name for _, other in (*running, *pending) for name in _scarce(other)}
@@ -52,6 +53,7 @@ def admit(demand: Demand, nodes: Mapping[str, Node], running: Sequence[Demand], 
         default=0.0,
     )
     granted = allocate(stage, requested, list(nodes.values()), minus(free, {"CPU": cpus}))
+    # While nothing runs, what is kept free for a pending step is given out, since it may be waited for in vain.
     return _admission(granted if granted or running else allocate(stage, requested, list(nodes.values()), free))
 
 

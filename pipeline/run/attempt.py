@@ -85,6 +85,7 @@ def run_attempt(attempt: StepAttempt, workers: Workers) -> None:
         try:
             for _, artifact in artifacts(attempt.step.inputs):
                 store.verify(artifact.path)
+            # Compared after the stage has run: `run --force` may recompute an input meanwhile.
             read = contents(attempt.step, store)
             record_isa_level(partial / ISA)
             rebuilt = attempt.again or any(one.rebuilt for one in input_manifests(attempt.step, store).values())
@@ -92,6 +93,7 @@ def run_attempt(attempt: StepAttempt, workers: Workers) -> None:
             attempt.step.stage.run(attempt.step.inputs, attempt.step.config, context)
             if contents(attempt.step, store) != read:
                 raise TransientError(f"{attempt.step.name}: an input was recomputed (run --force) while it was read")
+            # Fingerprints hold the digests of planning; a file that changed since would be filed under the wrong one.
             for _, file in external_files(attempt.step.inputs):
                 store.check_unchanged(file)
             levels = recorded_isa_levels(partial / ISA)
@@ -104,6 +106,7 @@ def run_attempt(attempt: StepAttempt, workers: Workers) -> None:
         except BaseException as error:
             log.exception("%s", type(error).__name__)
             if isinstance(error, Exception):
+                # Another attempt that has taken the directory away explains whatever else failed.
                 lease.check()
             if isinstance(error, OSError) and error.errno in FULL:
                 raise unwritable(Path(error.filename or partial), error) from error

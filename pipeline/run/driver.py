@@ -120,6 +120,7 @@ class Driver:
             self._stop_running_steps(machines)
             raise
         finally:
+            # Other drivers take over at once instead of waiting until the leases expire.
             for lease in self._leases.values():
                 lease.release()
             try:
@@ -205,6 +206,7 @@ class Driver:
                     del self._pending[step.name]
                     record_hit(self._record, self._store, step)
                     continue
+            # A step that measures time is alone on the machines.
             if any(attempt.step.stage.exclusive for attempt in self._running.values()):
                 return
             running = [(attempt.step.stage, attempt.resources) for attempt in self._running.values()]
@@ -214,6 +216,7 @@ class Driver:
             except FewstepError as error:
                 self._wait_for_nodes(step, error, machines)
                 continue
+            # The machines are there again; if they are lost once more, the whole time to wait begins again.
             self._waiting_for_nodes.pop(step.name, None)
             if admitted is not None and self._lease(step):
                 self._start(step, admitted, machines)

@@ -75,6 +75,7 @@ def run(
             uploads.add(found)
             uploads.close()
         return RunReport(record, {}, (), tuple(fetched), uploads.failed if uploads else {})
+    # Left in reverse: leases are renewed until the machines are closed and the last results are published and uploaded.
     with ExitStack() as stack:
         driver = Driver(config, store, record, todo, secrets.token_hex(4), uploads, damaged, forced)
         driver.record_start(plan.last)

@@ -133,6 +133,7 @@ class Store:
         partial = partial_directory(directory, manifest.attempt)
         if lease:
             lease.check()
+        # Hashing and syncing take long, so that the lease may be lost meanwhile: it is looked at before and after.
         complete = self._complete(partial, manifest)
         # `asdict` would copy the entry of every file.
         data = {**asdict(manifest), "files": complete.files, "records": complete.records}
@@ -149,6 +150,7 @@ class Store:
         if not renamed:
             self.host.disk.remove_tree(partial)  # another driver finished the same step
             return
+        # Only now: after a crash before the rename, the next attempt continues from the checkpoints.
         self.host.disk.remove_tree(directory / CHECKPOINTS)
         (directory / STOP).unlink(missing_ok=True)
         discard_attempts(directory, lease, self.host)
@@ -189,6 +191,7 @@ class Store:
                 raise
             renamed = found.attempt in replaces
             if renamed:
+                # A directory can be renamed to an empty one alone, so the artifact that is replaced moves aside first.
                 aside = directory.with_name(f"{directory.name}.{self.host.token()}{REMOVED}")
                 durable.replace_directory(synced, directory, aside, self.host.disk)
                 self.host.disk.remove_tree(aside)

@@ -126,6 +126,7 @@ def _download(remote: RemoteFile, store: Store) -> ExternalFile:
     partial = downloads_folder(store) / f"{text_digest(url)[:32]}{PARTIAL}"
     durable.make_directory(partial.parent)
     with locked(partial.with_suffix(LOCK), store.host):
+        # Another process may have downloaded it while this one waited for the lock.
         if stored := _stored(remote, store):
             return stored
         print(escaped(f"downloading {url}"), file=sys.stderr, flush=True)

@@ -147,6 +147,7 @@ class Lease:
         if self._files()[-1:] != [path]:  # this process slept, and others took the number and higher ones meanwhile
             path.unlink(missing_ok=True)
             return False
+        # Only after the new file is there: some file of the lease exists at any time, so that numbers never start again.
         for old in earlier:
             old.unlink(missing_ok=True)
         return True

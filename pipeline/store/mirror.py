@@ -77,6 +77,7 @@ class Mirror:
                     f"altered and is not mirrored: remove {directory} and repeat the run command to make it again"
                 )
         self._folder.write(f"{name}/{manifest.attempt}.index.json", _json(index))
+        # Last, since it marks the artifact as finished.
         self._folder.upload(f"{name}/{MANIFEST}", directory / MANIFEST)
         return True
 
@@ -139,9 +140,11 @@ class Mirror:
             sent = self._upload(partial, index, f"{name}/{version}")
         except FileNotFoundError:
             return False
+        # The training replaced a file while it was sent, or lost its step: what was sent is then not named by the index.
         if sent != index or (lease and lease.taken()):
             return False
         self._folder.write(f"{name}/index.json", _json({"version": version, "files": index}))
+        # After the new index is written, so that some version is whole at any time.
         if earlier:
             self._folder.remove(self._folder.sizes(f"{name}/{earlier}"))
         return True

@@ -95,6 +95,7 @@ class PartialFile:
             return
         found = hashlib.sha256()
         left = size
+        # Bytes behind the record may have been written in part when a process was killed: only recorded ones count.
         for block in read_blocks(self.path):
             found.update(block[:left])
             left -= min(left, len(block))

@@ -84,6 +84,7 @@ def _copy_from_web(url: str, partial: PartialFile) -> dict[str, Any]:
 
     headers = dict[str, str]()
     if partial.offset:
+        # With `If-Range` a server whose file has changed sends the whole new one (RFC 9110, section 13.1.5).
         headers |= {"Range": f"bytes={partial.offset}-", "If-Range": partial.validator}
     with answer_of(url, headers) as answer:
         if answer.status_code in TRANSIENT_ANSWERS:
@@ -130,10 +131,12 @@ def answer_of(url: str, headers: Mapping[str, str]) -> Iterator[requests.Respons
     """
     import requests
 
+    # Digests and lengths are those of the file, not of a compressed transfer.
     headers = {"Accept-Encoding": "identity", **headers}
     with requests.Session() as session:
         for _ in range(MAX_REDIRECTIONS):
             asked = session.prepare_request(requests.Request("GET", url, headers=headers))
+            # `Session.send` and adapters take neither proxies nor certificates from the environment by themselves.
             settings = session.merge_environment_settings(url, {}, True, None, None)
             answer = session.get_adapter(url).send(asked, timeout=TIMEOUT_SECONDS, **settings)
             with answer:
@@ -277,6 +280,7 @@ def _copy_from_storage(url: str, path: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise DataError(f"{url}: expected a file, got none; check the URL in the config") from error
     except pyarrow.ArrowException as error:
+        # As an OSError it is tried again (`retried`).
         raise OSError(str(error)) from error
     if size != digest.entry["bytes"]:
         raise DamagedError(f"expected {size} bytes, got {digest.entry['bytes']}: the connection broke off")

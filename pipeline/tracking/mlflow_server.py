@@ -59,6 +59,7 @@ class Server:
         """
         for name, value in QUIET.items():
             os.environ.setdefault(name, value)
+        # Imported after the variables are set.
         from mlflow.tracking import MlflowClient
 
         for noisy in ("mlflow", "alembic"):
@@ -97,6 +98,7 @@ class Server:
                 order_by=["attributes.start_time DESC"],
                 page_token=token,
             )
+            # In descending order of time, so that the earliest run of a step is the one that stays.
             for run in page:
                 tags = dict(run.data.tags)
                 found[tags["fewstep.step"]] = MlflowRun(run.info.run_id, run.info.status, tags, set(run.data.params))

@@ -125,6 +125,7 @@ class Models:
             )
         alike = [v for v in versions if v.tags.get("fewstep.test_digest") == best.tags.get("fewstep.test_digest")]
         highest = max((float(version.tags.get("fewstep.score", "-inf")) for version in alike), default=float("-inf"))
+        # Of equal scores the newest version is the best one.
         if best.score >= highest:
             self.client.set_registered_model_alias(name, BEST, own.version)
 

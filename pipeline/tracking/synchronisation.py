@@ -115,9 +115,8 @@ class Synchronisation:
             if earlier is not None and self.over and earlier.status == "RUNNING":
                 self.server.set_status(earlier, "KILLED", self.state.finished)
             return
-        hit = (
-            step.status == "hit" and step.origin != self.spec["run_id"]
-        )  # an artifact that this run committed just before a crash is no hit
+        # An artifact that this run committed just before a crash is no hit.
+        hit = step.status == "hit" and step.origin != self.spec["run_id"]
         source = self._source(entry, step) if hit else None
         status = self._status(step.status)
         finished = step.finished or self.times[step.step]
@@ -132,11 +131,13 @@ class Synchronisation:
         tags |= self.source(manifest.get("git_revision") or self.revision)
         self.server.set_tags(mlflow_run, tags | {"fewstep.run": self.spec["run_id"], "mlflow.parentRunId": parent.run_id})
         self.server.add_params(mlflow_run, manifest.get("config") or entry.get("config") or {})
+        # The points of an artifact of another run were sent with that run.
         if not hit:
             self._curves(mlflow_run, notes, directory)
         if status == "FINISHED":
             self._results(mlflow_run, parent, entry["step"], directory, manifest, hit=hit)
         self.server.set_status(mlflow_run, status, finished)
+        # A running step has more to send at the next pass.
         if status != "RUNNING":
             notes.update(published=published, fingerprint=entry["fingerprint"])
             self.sent.save()

@@ -113,6 +113,7 @@ def resolve(root: Node, problems: list[str]) -> Resolved:
         found.append((dotted((*section, *key)), value))
     if automatic[0].section == VOCABULARY:
         vocabulary = root.map["vocabulary"]
+        # A size that follows from a rule must not fail for a text that supports fewer pieces.
         inexact = vocabulary.with_value({"exact": vocabulary.child("exact", False), **vocabulary.map})
         root = _put(root, VOCABULARY, inexact)
     return Resolved(root, pairs, tuple(found))

@@ -36,6 +36,7 @@ class Bases:
             if file := self._file(path, base, above):
                 found = self.merged(file, (*above, path))
                 under = found if under is None else lay(under, found)
+        # Read before the keys of this file alone, of which `replace` is one, are taken out.
         replaced = list(self._replaced(root, under))
         for key in FILE_KEYS:
             root = root.without((key,))
