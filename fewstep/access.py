@@ -135,6 +135,7 @@ def named_output() -> Iterator[None]:
     try:
         yield
     finally:
+        # The methods of the class are found again.
         del output.write, output.flush
 
 

@@ -57,5 +57,6 @@ def expanded(content: bytes) -> bytes:
                 raise ValueError(f"expected at most {most:,} bytes of text, got more")
         if not stream.eof:
             raise EOFError("the file ended before the end of the compressed text")
+        # Zeros between members and behind the last one are padding, which gzip itself passes over.
         content = stream.unused_data.lstrip(b"\0")
     return b"".join(parts)

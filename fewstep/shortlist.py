@@ -55,5 +55,6 @@ def build_lexicon(tables: CandidateTables, *, joint: bool) -> Lexicon:
         own = [token] if joint and token >= len(RESERVED) else []
         links = [*own, *(entry for entry, _ in entries if entry not in own)][:MAX_LINKS]
         row[: len(links)] = links
+    # Reserved ids come first, EOS among them, whatever their links.
     counts[: len(RESERVED)] = counts.max(initial=0) + 1
     return Lexicon(np.argsort(-counts, kind="stable")[:MAX_SHORTLIST_TOKENS], linked)

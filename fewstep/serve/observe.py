@@ -58,6 +58,7 @@ class Observer:
         try:
             await self._application(scope, receive, counted)
         finally:
+            # Without an answer the client has closed the connection.
             if status:
                 path = scope["path"] if scope["path"] in PATHS else "other"
                 self._metrics.request(path, status, time.perf_counter() - start)

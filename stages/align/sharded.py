@@ -158,6 +158,7 @@ def _merge_cells(job: Job, direction: Direction) -> None:
         counts = {key: counts[key] + summary["counts"][key] for key in counts}
         for m, n, count in summary["sizes"]:
             sizes[m, n] = sizes.get((m, n), 0) + count
+    # Last: later attempts take its presence for a finished merge.
     job.save_json(job.state(direction, "whole.json"), {"counts": counts, "sizes": [[*size, sizes[size]] for size in sorted(sizes)]})
 
 
@@ -209,6 +210,7 @@ def _reduce(job: Job, item: Item) -> None:
     maximise(starts, parts, options, t)
     t.flush()
     durable.rename(temporary, path)
+    # After the probabilities, since it says that the iteration is finished; the files of the one before are not read again.
     job.save_json(_done(job, direction, number), {"pass": pass_record(statistics), "tension": tension})
     shutil.rmtree(path.with_name(f"iteration{number}"), ignore_errors=True)
     if number:

@@ -156,6 +156,7 @@ def _run_both(job: Job, executable: str, lines: Path) -> None:
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=log,
+                    # With more threads the program loses counts.
                     env={**os.environ, "OMP_NUM_THREADS": "1"},
                 )
         while any(process.poll() is None for process in running.values()):

@@ -95,6 +95,7 @@ def _clean(job: Job, cleaner: Cleaner | None, piece: int) -> Ledger:
     for path, values in ((files.hashes, keys.pairs), (files.bands, keys.bands)):
         if values:
             job.write(path, partial(_write_keys, values))
+    # Last: later attempts take its presence for a finished piece.
     job.write(files.ledger, lambda path: path.write_text(json_text(ledger.to_json()), encoding="utf-8"))
     return ledger
 

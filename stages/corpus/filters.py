@@ -85,6 +85,7 @@ class Cleaner:
         }
         if filters.drop_identical:
             masks["identical"] = _numpy(pc.equal(*sides))
+        # Identification is slow, so that pairs which another filter drops are not identified.
         if self.other_language:
             masks["language"] = self._other_language(table, ~np.logical_or.reduce(list(masks.values())))
         return {reason: masks[reason] for reason in (*REASONS, *OPTIONAL_REASONS) if reason in masks}

@@ -115,6 +115,7 @@ def make_translator(argument: Job) -> Callable[[Group], int]:
             pairs = [(line, target or "") for line, target in zip(lines, targets, strict=True)]
             reasons = [output_filter.rejection(*pair) if output_filter else None for pair in pairs]
             _keep(index, table, [(target, reason or "") for (_, target), reason in zip(pairs, reasons, strict=True)], context)
+        # Behind the last line stands the end of the program, which may have failed or written too many lines.
         for _ in outputs:
             break
         return len(indices)

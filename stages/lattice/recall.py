@@ -172,6 +172,7 @@ class Ranking:
         pieces = pieces[np.lexsort((pieces, -self._probability[pieces]))]
         self._position[pieces] = np.arange(len(pieces))
         found = self._position[target], self._rank[target], self._rank[pieces]
+        # Only what was used is reset: the arrays are as long as the vocabulary.
         self._rank[pieces] = self._none
         self._probability[pieces] = 0.0
         self._position[pieces] = self._none

@@ -83,6 +83,7 @@ class Worker:
         self.family = family_named(job.config.family).functions
         self.sizes = vocabulary_sizes(job.inputs.vocabulary)
         self.stream, self.dropped = pool_stream(job.inputs.tokens, job.config, self.sizes)
+        # All workers start from the same weights, which depend on the seed of the recipe alone.
         torch.manual_seed(seed_of(self.recipe.seed, 0, 0, "init"))
         try:
             model = self.family.build(job.config.network, self.sizes)

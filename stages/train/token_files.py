@@ -144,6 +144,7 @@ def pool_stream(tokens: Sequence[Tokens], config: TrainConfig, sizes: Sizes) -> 
 
     def keep(source: Ints, target: Ints) -> Mask:
         kept = short(source, target)
+        # The family is asked once for each pair of lengths, not for each row.
         pairs, which = np.unique(source[kept] * (limit + 1) + target[kept], return_inverse=True)
         fitting = [bool(fits(config.network, *divmod(pair, limit + 1))) for pair in pairs.tolist()]
         kept[kept] = np.array(fitting, dtype=bool)[which]

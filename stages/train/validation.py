@@ -77,6 +77,7 @@ class Validator:
         self._tables = _tables(inputs)
         self._sources = [values[offsets[row] : offsets[row + 1]].tolist() for row in range(len(self._references))]
         self._metric = TASKS[self._config.task].metric
+        # A tokeniser that is not installed is reported now, not at the first validation.
         score(self._metric, ["text"], [["text"]], self._how)
         self._search: Any = family_named(self._config.family).search.for_network(self._config.network)
         if inputs.verifier is not None:

@@ -113,6 +113,7 @@ def train_pieces(lines: Iterator[str], config: VocabularyConfig, side: str = "jo
             vocab_size=config.size,
             model_type=config.model,
             character_coverage=config.character_coverage,
+            # Lines are normalised already, in training and use alike (`fewstep.text.normalise`).
             normalization_rule_name="identity",
             byte_fallback=config.byte_fallback,
             max_sentence_length=LONGEST_LINE,

@@ -83,6 +83,7 @@ class NativeDecoder:
                 verifier_arrays, shape=shape_of(verifier), precision=precision, drafter=drafter, lexicon=lexicon
             )
         )
+        # Made now, so that the first sentence does not wait for it.
         self._copies[precision]
 
     def problems(self, search: AggressiveSearch) -> Iterator[Problem]:

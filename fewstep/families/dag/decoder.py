@@ -64,6 +64,7 @@ class NativeDecoder:
         self._vocabulary_size = len(_array("target_embedding", arrays))
         given = {**arrays, "links": _links(arrays, config.width)}
         self._copies = Copies(lambda precision: self._copy(given, precision))
+        # Made now, so that the first sentence does not wait for it.
         self._copies[precision]
 
     def _copy(self, arrays: Arrays, precision: Precision) -> DagNetwork:

@@ -52,6 +52,7 @@ class NativeDecoder:
         self.tables = tables
         self.parts = SystemParts(tables=True)
         self._copies = Copies(lambda precision: LatticeTransformer(arrays, shape=shape_of(config), precision=precision))
+        # Made now, so that the first sentence does not wait for it.
         self._copies[precision]
 
     def problems(self, search: LatticeSearch) -> Iterator[Problem]:

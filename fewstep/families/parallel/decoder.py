@@ -70,6 +70,7 @@ class NativeDecoder:
         _check_arrays(config, arrays)
         self._vocabulary_size = len(arrays["target_embedding"])
         self._copies = Copies(lambda precision: self._copy(arrays, precision))
+        # Made now, so that the first sentence does not wait for it.
         self._copies[precision]
 
     def _copy(self, arrays: Arrays, precision: Precision) -> ParallelNetwork:

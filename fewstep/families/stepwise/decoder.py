@@ -66,6 +66,7 @@ class NativeDecoder:
         self.parts = SystemParts(ngram=ngram is not None, tables=lexicon is not None, networks=len(networks))
         self._check_slots(networks)
         self._copies = Copies(lambda precision: [self._copy(arrays, precision) for arrays in networks])
+        # Made now, so that the first sentence does not wait for it.
         self._copies[precision]
         self._last: tuple[StepwiseSearch, BoundSearch] | None = None
 

@@ -210,6 +210,7 @@ def _strings(column: pa.Array, path: Path, name: str, start: int) -> pa.StringAr
     try:
         strings.validate(full=True)
     except pa.ArrowInvalid as error:
+        # Row by row only now, to name the row.
         for row, value in enumerate(strings.cast(pa.binary())):
             try:
                 value.as_py().decode("utf-8")

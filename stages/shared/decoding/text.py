@@ -75,6 +75,7 @@ def make_decoder(argument: tuple[DecodeJob, WorkerContext]) -> Callable[[Piece],
     job, context = argument
     check_engine(job.search)
     torch.set_num_threads(context.resources.threads)
+    # On a GPU the CPU part of one batch's search overlaps with the network of another batch.
     device, in_flight = ("cuda", 2) if context.resources.gpus else ("cpu", 1)
     system = load(job.system, device)
     calibration = Calibration(system, job.search, device, context)
