@@ -1,9 +1,9 @@
 #include <nanobind/stl/map.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <span>
 
@@ -21,9 +21,6 @@ using namespace nb::literals;
 namespace fewstep {
 
 namespace {
-
-using Table = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Ids = Vector<std::int64_t>;
 
 Proposals proposals_of(const std::string& name) {
     if (name == "network") return Proposals::NETWORK;
@@ -98,37 +95,22 @@ struct BoundAggressive {
         const bool reads_source = drafter.has_value() && (!drafter->shares_encoder || drafter->mask < 0);
         const auto common_size = [&](std::size_t TransformerShape::* member) {
             const std::size_t of_verifier = verifier.shape.*member;
-            return static_cast<std::int64_t>(network ? std::min(of_verifier, (*network).shape.*member) : of_verifier);
+            return network ? std::min(of_verifier, (*network).shape.*member) : of_verifier;
         };
-        const std::int64_t slots = common_size(&TransformerShape::slots),
-                           target_size = common_size(&TransformerShape::target_vocabulary);
-        const std::int64_t positions = reads_source ? common_size(&TransformerShape::source_positions)
-                                                    : static_cast<std::int64_t>(verifier.shape.source_positions);
-        const std::int64_t source_size = reads_source ? common_size(&TransformerShape::source_vocabulary)
-                                                      : static_cast<std::int64_t>(verifier.shape.source_vocabulary);
-        require(rules.top_k >= 1 && rules.top_k <= static_cast<std::size_t>(target_size),
+        const auto slots = static_cast<std::int64_t>(common_size(&TransformerShape::slots));
+        const std::size_t target_size = common_size(&TransformerShape::target_vocabulary);
+        const std::size_t positions =
+            reads_source ? common_size(&TransformerShape::source_positions) : verifier.shape.source_positions;
+        const std::size_t source_size =
+            reads_source ? common_size(&TransformerShape::source_vocabulary) : verifier.shape.source_vocabulary;
+        require(rules.top_k >= 1 && rules.top_k <= target_size,
                 "top_k: expected at most the vocabulary's " + std::to_string(target_size) + got(rules.top_k));
-        for (const std::int64_t token : token_rules.banned)
-            require(token >= 0 && token < target_size, "banned: expected ids below " + std::to_string(target_size) + got(token));
-        require(token_rules.eos >= 0 && token_rules.eos < target_size,
-                "eos: expected an id below " + std::to_string(target_size) + got(token_rules.eos));
-        const auto max_length = std::min(static_cast<std::int64_t>(ids.shape(1)), positions);
-        for (std::size_t row = 0; row < lengths.size(); ++row) {
-            const std::string at = expected_at(row);
-            const std::int64_t length = lengths.data()[row];
-            require(length >= 1 && length <= max_length, "lengths" + at + "1 to " + std::to_string(max_length) + got(length));
+        require_ids("banned", token_rules.banned, target_size);
+        require_ids("eos", std::array{token_rules.eos}, target_size);
+        for (std::size_t row = 0; row < limits.size(); ++row)
             require(limits[row] <= slots,
-                    "limits" + at + "at most " + std::to_string(slots) + " slots with codes" + got(limits[row]));
-            for (std::int64_t position = 0; position < length; ++position) {
-                const std::int64_t token = ids.data()[row * ids.shape(1) + static_cast<std::size_t>(position)];
-                require(token >= 0 && token < source_size,
-                        "sources" + at + "ids below " + std::to_string(source_size) + got(token));
-            }
-        }
-        Sources sources{
-            ids.data(), ids.shape(1), {view(lengths).begin(), view(lengths).end()}, std::vector<std::size_t>(ids.shape(0))};
-        std::iota(sources.rows.begin(), sources.rows.end(), std::size_t{0});
-        return sources;
+                    "limits" + expected_at(row) + "at most " + std::to_string(slots) + " slots with codes" + got(limits[row]));
+        return sources_of(ids, lengths, positions, source_size);
     }
 
     nb::tuple run(const Table& ids, const Ids& lengths, const Ids& limits, std::vector<std::vector<std::int64_t>> hints,
@@ -166,10 +148,7 @@ struct BoundAggressive {
         require_shortlist(verifier.lexicon, rules.verifier_shortlist, eos);
         require(proposals_kind != Proposals::LOOKUP || hints.size() == max_lengths.size(),
                 "hints: expected one for each row of sources");
-        for (const auto& hint : hints)
-            for (const std::int64_t token : hint)
-                require(token >= 0 && token < static_cast<std::int64_t>(verifier.shape.target_vocabulary),
-                        "hints: expected ids of the target's vocabulary" + got(token));
+        for (const auto& hint : hints) require_ids("hints", hint, verifier.shape.target_vocabulary);
         require(verify || (drafter.has_value() && !drafter->has_heads()),
                 "verify: expected true without a drafter, and for heads, which read the verifier");
         Aggressive result;
@@ -195,8 +174,8 @@ BoundAggressive* make(const NamedArrays& verifier, const Sizes& verifier_shape, 
                       const Sizes& drafter_shape, bool shares_encoder, bool shares_words, const std::string& sight,
                       bool codes_in_layers, bool last_token, std::int64_t mask, const Vector<float>& copy_queries,
                       const Vector<float>& features, const Vector<float>& heads, const Vector<float>& heads_bias,
-                      const Ids& common_tokens, const LinkedTokens& linked_tokens, const Ids& verifier_common_tokens,
-                      const LinkedTokens& verifier_linked_tokens, const std::string& precision) {
+                      const Ids& common_tokens, const Table& linked_tokens, const Ids& verifier_common_tokens,
+                      const Table& verifier_linked_tokens, const std::string& precision) {
     const Precision verifier_precision = precision_of(precision);
     const bool drafts = !drafter.empty();
     Lexicon verifier_lexicon = lexicon_of(verifier_common_tokens, verifier_linked_tokens, shape_of(verifier_shape));

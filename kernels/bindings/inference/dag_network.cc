@@ -3,8 +3,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
-#include <numeric>
 #include <string>
 
 #include "bindings/arrays.h"
@@ -20,9 +20,6 @@ namespace fewstep {
 
 namespace {
 
-using Table = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Ids = Vector<std::int64_t>;
-
 struct BoundDagNetwork {
     DagNetwork dags;
 
@@ -30,7 +27,6 @@ struct BoundDagNetwork {
         const TransformerShape& shape = dags.network.shape;
         const std::size_t classes = dags.lengths.size() / shape.width;
         require_threads(threads);
-        require(lengths.size() == ids.shape(0), "lengths: expected one for each row of sources");
         require(sizes.size() == (classes ? classes : ids.shape(0)),
                 "graph_lengths: expected one for each row of sources, or each length that is predicted");
         for (const std::int64_t size : view(sizes))
@@ -38,30 +34,11 @@ struct BoundDagNetwork {
                     "graph_lengths: expected 2 to " + std::to_string(shape.slots) + " vertices with codes" + got(size));
         require(rules.length_rank < std::max<std::size_t>(classes, 1),
                 "length_rank: expected one of the predicted lengths" + got(rules.length_rank));
-        const auto source_size = static_cast<std::int64_t>(shape.source_vocabulary),
-                   target_size = static_cast<std::int64_t>(shape.target_vocabulary);
-        for (const std::int64_t token : rules.token_rules.banned)
-            require(token >= 0 && token < target_size, "banned: expected ids below " + std::to_string(target_size) + got(token));
-        for (const std::int64_t token : {rules.bos, rules.token_rules.eos, rules.mask})
-            require(token >= 0 && token < target_size,
-                    "bos, eos, mask: expected ids below " + std::to_string(target_size) + got(token));
+        require_ids("banned", rules.token_rules.banned, shape.target_vocabulary);
+        require_ids("bos, eos, mask", std::array{rules.bos, rules.token_rules.eos, rules.mask}, shape.target_vocabulary);
         require_shortlist(dags.network.lexicon, rules.shortlist, rules.token_rules.eos);
         require_range("tokens", rules.num_tokens, std::size_t{1}, shape.target_vocabulary);
-        const auto max_length = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
-        for (std::size_t row = 0; row < lengths.size(); ++row) {
-            const std::int64_t length = lengths.data()[row];
-            const std::string at = expected_at(row);
-            require(length >= 1 && length <= max_length, "lengths" + at + "1 to " + std::to_string(max_length) + got(length));
-            for (std::int64_t position = 0; position < length; ++position) {
-                const std::int64_t token = ids.data()[row * ids.shape(1) + static_cast<std::size_t>(position)];
-                require(token >= 0 && token < source_size,
-                        "sources" + at + "ids below " + std::to_string(source_size) + got(token));
-            }
-        }
-        Sources sources{
-            ids.data(), ids.shape(1), {view(lengths).begin(), view(lengths).end()}, std::vector<std::size_t>(ids.shape(0))};
-        std::iota(sources.rows.begin(), sources.rows.end(), std::size_t{0});
-        return sources;
+        return sources_of(ids, lengths, shape.source_positions, shape.source_vocabulary);
     }
 
     nb::list follow(const Table& ids, const Ids& lengths, const Ids& sizes, double token_weight, std::vector<std::int64_t> banned,
@@ -138,7 +115,7 @@ struct BoundDagNetwork {
 };
 
 BoundDagNetwork make(const NamedArrays& arrays, const Sizes& sizes, std::size_t classes, const Ids& common_tokens,
-                     const LinkedTokens& linked_tokens, const std::string& precision, std::size_t max_transition_length) {
+                     const Table& linked_tokens, const std::string& precision, std::size_t max_transition_length) {
     const Arrays floats = weights_of(arrays);
     const TransformerShape shape = shape_of(sizes);
     Lexicon lexicon = lexicon_of(common_tokens, linked_tokens, shape);

@@ -4,8 +4,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
-#include <numeric>
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
@@ -21,10 +21,8 @@ namespace fewstep {
 
 namespace {
 
-using Table = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 template <int N>
 using Result = nb::ndarray<float, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
-using Ids = Vector<std::int64_t>;
 
 std::string below(std::size_t vocabulary_size) { return "expected ids below " + std::to_string(vocabulary_size); }
 
@@ -41,32 +39,14 @@ constexpr std::int64_t MAX_CANDIDATES = 1 << 12;  // two adjacent slots take mem
 struct BoundLatticeNetwork {
     LatticeNetwork network;
 
-    Sources sources_of(const Table& ids, const Ids& lengths) const {
-        const TransformerShape& shape = network.network.shape;
-        require(lengths.size() == ids.shape(0), "lengths: expected one for each row of sources");
-        Sources sources{
-            ids.data(), ids.shape(1), {view(lengths).begin(), view(lengths).end()}, std::vector<std::size_t>(ids.shape(0))};
-        std::iota(sources.rows.begin(), sources.rows.end(), std::size_t{0});
-        const auto max_length = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
-        for (std::size_t row = 0; row < lengths.size(); ++row) {
-            const std::int64_t length = sources.lengths[row];
-            const std::string at = expected_at(row);
-            require(length >= 1 && length <= max_length, "lengths" + at + "1 to " + std::to_string(max_length) + got(length));
-            for (std::int64_t position = 0; position < length; ++position) {
-                const std::int64_t token = ids.data()[row * ids.shape(1) + static_cast<std::size_t>(position)];
-                require(token >= 0 && token < static_cast<std::int64_t>(shape.source_vocabulary),
-                        "sources[" + std::to_string(row) + "]: " + below(shape.source_vocabulary) + got(token));
-            }
-        }
-        return sources;
+    Sources checked(const Table& ids, const Ids& lengths) const {
+        return sources_of(ids, lengths, network.network.shape.source_positions, network.network.shape.source_vocabulary);
     }
 
     LatticeRules rules_of(const std::string& normaliser, float count_weight, float token_bonus, float candidate_threshold,
                           std::int64_t bos, std::int64_t eos, int threads) const {
         const std::size_t vocabulary_size = network.network.shape.target_vocabulary;
-        for (const std::int64_t token : {bos, eos})
-            require(token >= 0 && token < static_cast<std::int64_t>(vocabulary_size),
-                    "bos, eos: " + below(vocabulary_size) + got(token));
+        require_ids("bos, eos", std::array{bos, eos}, vocabulary_size);
         require_threads(threads);
         require_at_least("candidate_threshold", candidate_threshold, 0.0F);
         require_finite("count_weight", count_weight);
@@ -106,7 +86,7 @@ struct BoundLatticeNetwork {
     nb::tuple decode(const Table& ids, const Ids& lengths, const CandidateTables& tables, std::int64_t candidates,
                      std::int64_t window, double min_prior, const std::string& normaliser, float count_weight, float token_bonus,
                      float candidate_threshold, std::int64_t bos, std::int64_t eos, int threads) const {
-        const Sources sources = sources_of(ids, lengths);
+        const Sources sources = checked(ids, lengths);
         const LatticeRules rules = rules_of(normaliser, count_weight, token_bonus, candidate_threshold, bos, eos, threads);
         const TableHeader& header = tables.header();
         const TransformerShape& shape = network.network.shape;
@@ -133,7 +113,7 @@ struct BoundLatticeNetwork {
                                 const Cube<double>& log_probs, const Ids& min_lengths, const Ids& max_lengths,
                                 const std::string& normaliser, float count_weight, float token_bonus, float candidate_threshold,
                                 std::int64_t bos, std::int64_t eos, int threads) const {
-        const Sources sources = sources_of(ids, lengths);
+        const Sources sources = checked(ids, lengths);
         const LatticeRules rules = rules_of(normaliser, count_weight, token_bonus, candidate_threshold, bos, eos, threads);
         const LatticeCandidates candidates = candidates_of(token_ids, log_probs, min_lengths, max_lengths, ids.shape(0));
         std::vector<LatticeOutcome> outcomes;
@@ -149,7 +129,7 @@ struct BoundLatticeNetwork {
                const Ids& min_lengths, const Ids& max_lengths, const Result<2>& start, const Result<4>& edges,
                const Result<3>& exits, const std::string& normaliser, float count_weight, float token_bonus,
                float candidate_threshold, std::int64_t bos, std::int64_t eos, int threads) const {
-        const Sources sources = sources_of(ids, lengths);
+        const Sources sources = checked(ids, lengths);
         const LatticeRules rules = rules_of(normaliser, count_weight, token_bonus, candidate_threshold, bos, eos, threads);
         const LatticeCandidates candidates = candidates_of(token_ids, log_probs, min_lengths, max_lengths, ids.shape(0));
         const std::size_t steps = candidates.slots == 0 ? 0 : candidates.slots - 1;

@@ -6,16 +6,21 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <numeric>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "bindings/arrays.h"
+#include "bindings/numbers.h"
 #include "csrc/inference/gemm/quantized_matrix.h"
 #include "csrc/inference/network/transformer.h"
 
 namespace fewstep {
 
+using Ids = Vector<std::int64_t>;
+using Table = nanobind::ndarray<const std::int64_t, nanobind::ndim<2>, nanobind::c_contig, nanobind::device::cpu>;
 using Sizes = std::map<std::string, std::size_t>;
 using NamedArrays = std::map<std::string, nanobind::ndarray<const float, nanobind::c_contig, nanobind::device::cpu>>;
 
@@ -58,6 +63,29 @@ inline Arrays weights_of(const NamedArrays& arrays) {
     return weights;
 }
 
+inline void require_ids(const std::string& name, std::span<const std::int64_t> ids, std::size_t vocabulary_size) {
+    const auto size = static_cast<std::int64_t>(vocabulary_size);
+    for (const std::int64_t id : ids)
+        if (id < 0 || id >= size)  // only then a message: there are many ids
+            throw std::invalid_argument(name + ": expected ids below " + std::to_string(vocabulary_size) + got(id));
+}
+
+// The rows of a padded table, which must outlive the result. Throws std::invalid_argument for a length that is not among 1 to
+// `positions`, and for an id outside the vocabulary before the end of its row.
+inline Sources sources_of(const Table& ids, const Ids& lengths, std::size_t positions, std::size_t vocabulary_size) {
+    require(lengths.size() == ids.shape(0), "lengths: expected one for each row of sources");
+    Sources sources{ids.data(), ids.shape(1), {view(lengths).begin(), view(lengths).end()}, std::vector<std::size_t>(ids.shape(0))};
+    std::iota(sources.rows.begin(), sources.rows.end(), std::size_t{0});
+    const auto max_length = static_cast<std::int64_t>(std::min(ids.shape(1), positions));
+    for (std::size_t row = 0; row < sources.rows.size(); ++row) {
+        const std::int64_t length = sources.lengths[row];
+        require(length >= 1 && length <= max_length,
+                "lengths" + expected_at(row) + "1 to " + std::to_string(max_length) + got(length));
+        require_ids("sources[" + std::to_string(row) + "]", sources.sentence(row), vocabulary_size);
+    }
+    return sources;
+}
+
 // The names of precisions in Python.
 
 inline Precision precision_of(const std::string& name) {
@@ -69,21 +97,17 @@ inline Precision precision_of(const std::string& name) {
 
 // Lexicons from numpy arrays.
 
-using LinkedTokens = nanobind::ndarray<const std::int64_t, nanobind::ndim<2>, nanobind::c_contig, nanobind::device::cpu>;
-
 // Throws std::invalid_argument for ids outside the vocabularies of the shape.
-inline Lexicon lexicon_of(const Vector<std::int64_t>& common_tokens, const LinkedTokens& linked_tokens,
-                          const TransformerShape& shape) {
+inline Lexicon lexicon_of(const Ids& common_tokens, const Table& linked_tokens, const TransformerShape& shape) {
     const auto num_tokens = static_cast<std::int64_t>(shape.target_vocabulary);
-    const std::string among = ": expected ids below " + std::to_string(num_tokens) + ", got ";
-    for (const std::int64_t token : view(common_tokens))
-        require(token >= 0 && token < num_tokens, "common_tokens" + among + std::to_string(token));
+    require_ids("common_tokens", view(common_tokens), shape.target_vocabulary);
     require(linked_tokens.size() == 0 || linked_tokens.shape(0) == shape.source_vocabulary,
             "linked_tokens: expected a row for each source token");
     const std::size_t links = linked_tokens.size() == 0 ? 0 : linked_tokens.shape(1);
     const std::int64_t* linked = linked_tokens.data();
     for (std::size_t index = 0; index < linked_tokens.size(); ++index)
-        require(linked[index] < num_tokens, "linked_tokens" + among + std::to_string(linked[index]));
+        require(linked[index] < num_tokens,  // negative: no link
+                "linked_tokens: expected ids below " + std::to_string(num_tokens) + got(linked[index]));
     return {{view(common_tokens).begin(), view(common_tokens).end()}, {linked, linked + linked_tokens.size()}, links, {}, {}};
 }
 

@@ -5,9 +5,9 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -24,9 +24,6 @@ using namespace nb::literals;
 namespace fewstep {
 
 namespace {
-
-using Table = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Ids = Vector<std::int64_t>;
 
 SlotInput input_of(const std::string& name) {
     if (name == "mask") return SlotInput::MASK;
@@ -46,11 +43,8 @@ struct BoundParallelNetwork {
 
     ParallelRules rules(std::int64_t separator, std::vector<std::int64_t> banned, std::size_t shortlist_tokens,
                         std::size_t shortlist_links) const {
-        const auto target_size = static_cast<std::int64_t>(parallel.network.shape.target_vocabulary);
-        for (const std::int64_t token : banned)
-            require(token >= 0 && token < target_size, "banned: expected ids below " + std::to_string(target_size) + got(token));
-        require(separator >= 0 && separator < target_size,
-                "separator: expected an id below " + std::to_string(target_size) + got(separator));
+        require_ids("banned", banned, parallel.network.shape.target_vocabulary);
+        require_ids("separator", std::array{separator}, parallel.network.shape.target_vocabulary);
         const ShortlistOptions shortlist{shortlist_tokens, shortlist_links};
         require_shortlist(parallel.network.lexicon, shortlist, separator);
         return {{std::move(banned), separator, 0}, shortlist};
@@ -59,24 +53,12 @@ struct BoundParallelNetwork {
     Sources checked(const Table& ids, const Ids& lengths, int threads) const {
         const TransformerShape& shape = parallel.network.shape;
         require_threads(threads);
-        require(lengths.size() == ids.shape(0), "lengths: expected one for each row of sources");
-        const auto source_size = static_cast<std::int64_t>(shape.source_vocabulary);
-        const auto max_length = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
-        for (std::size_t row = 0; row < lengths.size(); ++row) {
-            const std::int64_t length = lengths.data()[row];
-            const std::string at = expected_at(row);
-            require(length >= 1 && length <= max_length, "lengths" + at + "1 to " + std::to_string(max_length) + got(length));
-            require(parallel.slots.upsampling == 0.0 || upsampled(parallel.slots, static_cast<std::size_t>(length)) <= shape.slots,
-                    "lengths" + at + "a source with codes for all of its slots" + got(length));
-            for (std::int64_t position = 0; position < length; ++position) {
-                const std::int64_t token = ids.data()[row * ids.shape(1) + static_cast<std::size_t>(position)];
-                require(token >= 0 && token < source_size,
-                        "sources" + at + "ids below " + std::to_string(source_size) + got(token));
-            }
+        Sources sources = sources_of(ids, lengths, shape.source_positions, shape.source_vocabulary);
+        for (std::size_t row = 0; parallel.slots.upsampling > 0.0 && row < sources.rows.size(); ++row) {
+            const std::int64_t length = sources.lengths[row];
+            require(upsampled(parallel.slots, static_cast<std::size_t>(length)) <= shape.slots,
+                    "lengths" + expected_at(row) + "a source with codes for all of its slots" + got(length));
         }
-        Sources sources{
-            ids.data(), ids.shape(1), {view(lengths).begin(), view(lengths).end()}, std::vector<std::size_t>(ids.shape(0))};
-        std::iota(sources.rows.begin(), sources.rows.end(), std::size_t{0});
         return sources;
     }
 
@@ -148,13 +130,11 @@ struct BoundParallelNetwork {
 BoundParallelNetwork make(const NamedArrays& arrays, const Sizes& sizes, std::size_t classes, const std::string& input,
                           std::int64_t mask, double temperature, double upsampling, std::int64_t length_offset,
                           std::int64_t min_slots, const std::vector<std::int64_t>& impossible, const Ids& common_tokens,
-                          const LinkedTokens& linked_tokens, const std::string& precision) {
+                          const Table& linked_tokens, const std::string& precision) {
     const Arrays floats = weights_of(arrays);
     const TransformerShape shape = shape_of(sizes);
-    const auto target_size = static_cast<std::int64_t>(shape.target_vocabulary);
-    require(mask >= 0 && mask < target_size, "mask: expected an id below " + std::to_string(target_size) + got(mask));
-    for (const std::int64_t token : impossible)
-        require(token >= 0 && token < target_size, "impossible: expected ids below " + std::to_string(target_size) + got(token));
+    require_ids("mask", std::array{mask}, shape.target_vocabulary);
+    require_ids("impossible", impossible, shape.target_vocabulary);
     const SlotInput slot_input = input_of(input);
     require(temperature > 0.0, "temperature: expected more than 0" + got(temperature));
     require_finite("temperature", temperature);

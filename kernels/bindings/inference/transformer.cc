@@ -4,8 +4,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include "bindings/arrays.h"
@@ -24,8 +24,6 @@ namespace fewstep {
 namespace {
 
 using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Table = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Ids = Vector<std::int64_t>;
 
 SlotMask mask_of(const std::string& name) {
     if (name == "block") return SlotMask::BLOCK;
@@ -55,8 +53,8 @@ struct BoundTransformer {
         return networks;
     }
 
-    void check(const Table& ids, const std::vector<std::int64_t>& lengths, const std::vector<std::int64_t>& limits,
-               const SearchRules& rules, const StepRules& steps, int threads) const {
+    Sources checked(const Table& ids, const Ids& lengths, const std::vector<std::int64_t>& limits, const SearchRules& rules,
+                    const StepRules& steps, int threads) const {
         const TransformerShape& shape = model.shape;
         require_threads(threads);
         require(lengths.size() == ids.shape(0) && limits.size() == ids.shape(0),
@@ -66,39 +64,23 @@ struct BoundTransformer {
                    slots = static_cast<std::int64_t>(shape.slots) / size * size;
         require(rules.slots.directions >= 1 && rules.token_rules.min_tokens >= 0,
                 "rules: expected directions of at least 1, min_tokens of at least 0");
-        const auto source_size = static_cast<std::int64_t>(shape.source_vocabulary),
-                   target_size = static_cast<std::int64_t>(shape.target_vocabulary);
-        for (const std::int64_t token : rules.token_rules.banned)
-            require(token >= 0 && token < target_size, "banned: expected ids below " + std::to_string(target_size) + got(token));
+        require_ids("banned", rules.token_rules.banned, shape.target_vocabulary);
         require_shortlist(model.lexicon, rules.shortlist, rules.token_rules.eos);
-        for (const std::int64_t token : {steps.eos, steps.pad})
-            require(token >= 0 && token < target_size, "eos, pad: expected ids below " + std::to_string(target_size) + got(token));
+        require_ids("eos, pad", std::array{steps.eos, steps.pad}, shape.target_vocabulary);
         const auto& banned = rules.token_rules.banned;
         require(std::find(banned.begin(), banned.end(), steps.pad) != banned.end(),
                 "banned: expected pad (" + std::to_string(steps.pad) + ") among them: it fills the slots without a token");
-        const auto max_lengths = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
-        for (std::size_t row = 0; row < lengths.size(); ++row) {
-            const std::string at = expected_at(row);
-            require(lengths[row] >= 1 && lengths[row] <= max_lengths,
-                    "lengths" + at + "1 to " + std::to_string(max_lengths) + got(lengths[row]));
+        for (std::size_t row = 0; row < limits.size(); ++row)
             require(limits[row] <= slots,
-                    "limits" + at + "at most " + std::to_string(slots) + " slots with codes" + got(limits[row]));
-            for (std::int64_t position = 0; position < lengths[row]; ++position) {
-                const std::int64_t token = ids.data()[row * ids.shape(1) + static_cast<std::size_t>(position)];
-                require(token >= 0 && token < source_size,
-                        "sources" + at + "ids below " + std::to_string(source_size) + got(token));
-            }
-        }
+                    "limits" + expected_at(row) + "at most " + std::to_string(slots) + " slots with codes" + got(limits[row]));
+        return sources_of(ids, lengths, shape.source_positions, shape.source_vocabulary);
     }
 
     template <typename Search>
     nb::list run(const Table& ids, const Ids& lengths, const Ids& limits, const SearchRules& rules, const StepRules& steps,
                  int threads, const Search& search) const {
-        Sources sources{
-            ids.data(), ids.shape(1), {view(lengths).begin(), view(lengths).end()}, std::vector<std::size_t>(ids.shape(0))};
-        std::iota(sources.rows.begin(), sources.rows.end(), std::size_t{0});
         const std::vector<std::int64_t> max_lengths(view(limits).begin(), view(limits).end());
-        check(ids, sources.lengths, max_lengths, rules, steps, threads);
+        const Sources sources = checked(ids, lengths, max_lengths, rules, steps, threads);
         std::vector<Outcome> outcomes;
         {
             const nb::gil_scoped_release release;
@@ -156,7 +138,7 @@ struct BoundTransformer {
     }
 };
 
-BoundTransformer make(const NamedArrays& arrays, const Sizes& sizes, const Ids& common_tokens, const LinkedTokens& linked_tokens,
+BoundTransformer make(const NamedArrays& arrays, const Sizes& sizes, const Ids& common_tokens, const Table& linked_tokens,
                       const std::string& precision) {
     const Arrays floats = weights_of(arrays);
     const TransformerShape shape = shape_of(sizes);

@@ -209,7 +209,7 @@ def test_arguments_that_do_not_fit_are_refused():
         ((ids, np.array([4]), rules), r"lengths\[0\]: expected 1 to 3, got 4"),
         ((ids, np.array([0]), rules), r"lengths\[0\]: expected 1 to 3, got 0"),
         ((ids + 9, lengths, rules), r"sources\[0\]: expected ids below 16, got 16"),
-        ((ids, lengths, dataclasses.replace(rules, separator=16)), "separator: expected an id below 16, got 16"),
+        ((ids, lengths, dataclasses.replace(rules, separator=16)), "separator: expected ids below 16, got 16"),
         ((ids, lengths, dataclasses.replace(rules, banned=(-1,))), "banned: expected ids below 16, got -1"),
         ((ids, lengths, dataclasses.replace(rules, shortlist_tokens=8)), "shortlist: expected a network with a lexicon"),
     ]:
