@@ -6,11 +6,9 @@ Credentials come from the environment alone (AWS_*, GOOGLE_APPLICATION_CREDENTIA
 from __future__ import annotations
 
 import shutil
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
@@ -18,7 +16,18 @@ from urllib.parse import urljoin, urlsplit
 import durable
 from fewstep.bounded_files import json_value
 from pipeline.store.partial_file import PartialFile
-from pipeline.store.streams import BLOCK_BYTES, DamagedError, Digest, brief_reason, retried, write_blocks
+from pipeline.store.streams import (
+    BLOCK_BYTES,
+    DamagedError,
+    Digest,
+    Patience,
+    SlowError,
+    brief_reason,
+    flowing,
+    retried,
+    waited_for,
+    write_blocks,
+)
 from stages.errors import FULL, DataError, StageError, unwritable
 
 if TYPE_CHECKING:
@@ -26,6 +35,10 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 60.0
 """Time without a byte from a web server after which a download fails."""
+HEAD_SECONDS = 120.0
+"""Time for the head of an answer and the redirections before it."""
+WEB_BLOCK_BYTES = 1 << 16
+"""Bytes of a download after which its rate is compared."""
 MAX_UNSTATED_BYTES = 16 << 30
 """Bytes of a download whose server sends it in chunks and states no length, so that it might never end."""
 TRANSIENT_ANSWERS = (408, 425, 429, 500, 502, 503, 504)
@@ -38,7 +51,6 @@ MAX_PAGES = 1000
 """Pages of JSON for one name."""
 JSON_SECONDS = 300.0
 """Time that a server may take for all of them."""
-JSON_BLOCK_BYTES = 1 << 16
 OK = 200
 
 OTHER_RANGE = (206, 416)
@@ -79,35 +91,51 @@ def _kept(partial: PartialFile) -> str:
 
 
 def _copy_from_web(url: str, partial: PartialFile) -> dict[str, Any]:
-    import requests
-    from urllib3.exceptions import HTTPError
-
     headers = dict[str, str]()
     if partial.offset:
         # With `If-Range` a server whose file has changed sends the whole new one (RFC 9110, section 13.1.5).
         headers |= {"Range": f"bytes={partial.offset}-", "If-Range": partial.validator}
-    with answer_of(url, headers) as answer:
+    patience = Patience(HEAD_SECONDS)
+    with closing(waited_for(_answer_and_blocks(url, headers), patience)) as items:
+        answer = _head(items)
         if answer.status_code in TRANSIENT_ANSWERS:
             raise OSError(f"the server answered {_status(answer)}")
         if partial.offset and answer.status_code in OTHER_RANGE and not _continues(answer, partial):
             partial.restart("")
             raise OSError("the server no longer has the file whose first bytes were kept")
         if not _continues(answer, partial):
-            if answer.status_code != requests.codes.ok:
+            if answer.status_code != OK:
                 raise DataError(f"{url}: expected a file, got the answer {_status(answer)}; check the URL in the config")
             partial.restart(_validator(answer))
         length = _stated_length(url, answer)
         total = None if length is None else partial.offset + length
         _require_space(url, partial.path, length or 0)
-        blocks = answer.raw.stream(BLOCK_BYTES, decode_content=False)
-        try:
-            unstated = "from a server that states no length"
-            partial.append(blocks if length is not None else _bounded(url, blocks, MAX_UNSTATED_BYTES, unstated))
-        except HTTPError as error:  # `requests` translates the errors of its own iterators only
-            raise DamagedError(f"the connection broke off: {error}") from error
+        blocks = flowing(items, patience, WEB_BLOCK_BYTES)
+        unstated = "from a server that states no length"
+        partial.append(blocks if length is not None else _bounded(url, blocks, MAX_UNSTATED_BYTES, unstated))
     if total is not None and total != partial.offset:
         raise DamagedError(f"expected {total} bytes, got {partial.offset}: the connection broke off")
     return partial.entry
+
+
+def _answer_and_blocks(url: str, headers: Mapping[str, str]) -> Generator[Any, None, None]:
+    """Yield the answer of a web server, and the blocks of its content."""
+    from urllib3.exceptions import HTTPError
+
+    with answer_of(url, headers) as answer:
+        yield answer
+        try:
+            yield from answer.raw.stream(WEB_BLOCK_BYTES, decode_content=False)
+        except HTTPError as error:  # `requests` translates the errors of its own iterators only
+            raise DamagedError(f"the connection broke off: {error}") from error
+
+
+def _head(items: Iterator[Any]) -> requests.Response:
+    try:
+        answer: requests.Response = next(items)
+    except SlowError as error:
+        raise SlowError(f"expected the head of an answer within {HEAD_SECONDS:g} s, got none") from error
+    return answer
 
 
 def _continues(answer: requests.Response, partial: PartialFile) -> bool:
@@ -160,42 +188,33 @@ def read_json_pages(url: str) -> list[Any]:
     Raises DataError if the server refuses or answers with something else, more than MAX_PAGES pages or MAX_JSON_BYTES bytes;
     StageError if it cannot be reached or takes longer than JSON_SECONDS.
     """
-    found = Future[list[Any]]()
-
-    def read() -> None:
-        try:
-            found.set_result(_read_pages(url))
-        except BaseException as error:
-            found.set_exception(error)
-
-    # A server that sends a byte a minute keeps every call of the library waiting, which is left to itself then.
-    threading.Thread(target=read, name=f"pages of {url[:80]}", daemon=True).start()
     try:
-        return found.result(JSON_SECONDS)
-    except TimeoutError as error:
+        return list(waited_for(_read_pages(url), Patience(JSON_SECONDS)))
+    except SlowError as error:
         raise _late(url) from error
 
 
-def _read_pages(url: str) -> list[Any]:
-    pages: list[Any] = []
+def _read_pages(url: str) -> Generator[Any, None, None]:
     following: str | None = url
     left = MAX_JSON_BYTES
     deadline = time.monotonic() + JSON_SECONDS
+    pages = 0
     while following:
-        if len(pages) == MAX_PAGES:
+        if pages == MAX_PAGES:
             raise DataError(
                 f"{url}: expected at most {MAX_PAGES:,} pages of JSON, got a link to another; check the name in the config"
             )
         content, links = _read_page(following, left, deadline)
         left -= len(content)
         try:
-            pages.append(json_value(content))
+            page = json_value(content)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{following}: expected JSON, got something else: {content[:100]!r}") from error
+        yield page
+        pages += 1
         following = links.get("next", {}).get("url")
         if following and urlsplit(following)[:2] != urlsplit(url)[:2]:
             raise DataError(f"{url}: expected links to further pages of this server, got one to {following[:200]!r}")
-    return pages
 
 
 def _read_page(url: str, limit: int, deadline: float) -> tuple[bytes, dict[str, Any]]:
@@ -210,7 +229,7 @@ def _read_page(url: str, limit: int, deadline: float) -> tuple[bytes, dict[str, 
             if (coding := answer.headers.get("Content-Encoding", "identity")) != "identity":
                 raise DataError(f"{url}: expected JSON that is not compressed, as it was asked for, got {coding[:100]!r}")
             try:
-                blocks = answer.raw.stream(JSON_BLOCK_BYTES, decode_content=False)
+                blocks = answer.raw.stream(WEB_BLOCK_BYTES, decode_content=False)
                 content = b"".join(_before(url, deadline, _bounded(url, blocks, limit, "of JSON")))
             except HTTPError as error:
                 raise DamagedError(f"the connection broke off: {error}") from error

@@ -6,7 +6,7 @@ import http.server
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
@@ -41,6 +41,8 @@ class Web(http.server.BaseHTTPRequestHandler):
     asked = 0
     sent = 0
     """Bytes of files that do not end."""
+    over = threading.Event()
+    """Whether nobody reads what is sent slowly."""
 
     def do_GET(self) -> None:
         Web.asked += 1
@@ -49,6 +51,9 @@ class Web(http.server.BaseHTTPRequestHandler):
             self.send_response(int(fault))
             self.send_header("Content-Length", "0")
             self.end_headers()
+            return
+        if fault in DRIPS:
+            self._drip(*DRIPS[fault])
             return
         self.send_response(200)
         if fault in ("chunked", "endless"):
@@ -72,8 +77,24 @@ class Web(http.server.BaseHTTPRequestHandler):
                 self.wfile.write(form % (len(Web.text), Web.text))
                 Web.sent += len(Web.text)
 
+    def _drip(self, begun: bytes, more: bytes) -> None:
+        """Send one byte after the other. Each renews the time that a call waits for the next one."""
+        with suppress(OSError):
+            self.wfile.write(begun)
+            while not Web.over.wait(0.02):
+                self.wfile.write(more)
+
     def log_message(self, format: str, *args: object) -> None:
         pass
+
+
+DRIPS = {
+    "head": (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
+    "content": (b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", b"x"),
+    "chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+    "sizes": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;", b"x"),
+}
+"""Beginnings of answers that go on slowly, and what follows again and again."""
 
 
 @pytest.fixture
@@ -83,7 +104,9 @@ def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Web)
     thread = threading.Thread(target=functools.partial(server.serve_forever, poll_interval=0.01))
     thread.start()
+    Web.over.clear()
     yield f"http://127.0.0.1:{server.server_address[1]}/a.txt"
+    Web.over.set()
     server.shutdown()
     thread.join()
     server.server_close()
@@ -139,6 +162,39 @@ def test_incomplete_downloads_are_discarded(
     assert left(store) == []
     assert Web.sent < 50_000_000
     assert download(RemoteFile(url=web), store).digest == SHA
+
+
+@pytest.mark.parametrize("slow", DRIPS)
+def test_a_download_that_drips_is_given_up(web: str, store: Store, slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(url_copy, "HEAD_SECONDS", 0.2 if slow == "head" else 120.0)
+    monkeypatch.setattr(streams, "MIN_RATE", 300_000)
+    Web.faults = [slow] * 3
+    message = "the head of an answer within 0.2 s" if slow == "head" else "at least 300,000 bytes a second, got [0-9]+ bytes in"
+    with pytest.raises(StageError, match=f"could not be downloaded: expected {message}.* was discarded"):
+        download(RemoteFile(url=web), store)
+    assert (left(store), Web.faults) == ([], [])
+    monkeypatch.undo()
+    assert download(RemoteFile(url=web), store).digest == SHA
+
+
+def test_each_block_of_a_download_renews_the_time_for_the_next() -> None:
+    patience = streams.Patience(0.0)
+    seen = []
+    for block in streams.flowing(iter([b"x" * 600, b"x" * 400, b"x"]), patience, 1000):
+        seen.append((len(block), patience.seconds))
+        patience.seconds = 0.25
+    assert seen == [(600, 1.0), (400, 1.0), (1, 0.25)]
+
+
+def test_what_another_thread_takes_arrives_in_order_with_its_error() -> None:
+    def items() -> Generator[int, None, None]:
+        yield from range(100)
+        raise DataError("that is all")
+
+    taken = streams.waited_for(items(), streams.Patience(60.0))
+    assert [next(taken) for _ in range(100)] == list(range(100))
+    with pytest.raises(DataError, match="that is all"):
+        next(taken)
 
 
 def test_a_file_with_another_digest_than_the_pinned_one_is_refused(web: str, store: Store) -> None:
