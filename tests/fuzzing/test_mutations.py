@@ -35,7 +35,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check(directory: Path, seeds: range, *, numbers: bool = False) -> None:
-    check_outcomes(trials(directory, seeds, numbers=numbers))
+    check_outcomes(list(trials(directory, seeds, numbers=numbers)))
 
 
 def check_outcomes(outcomes: list[Outcome]) -> None:
