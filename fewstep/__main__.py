@@ -1,6 +1,6 @@
 """`fewstep`, or `python -m fewstep`: translate and serve with finished systems.
 
-The program ends with 0, 1 (something failed), 2 (the user has to change something) or 130 (interrupted).
+The process ends with 0, 1 (something failed), 2 (the user has to change something) or 130 (interrupted).
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def access_problem(path: Path | str, error: OSError, *, write: bool = False) -> 
 
 
 def permission_problem(path: Path) -> str | None:
-    """Return why this user may not read a file or list a directory, or not enter a directory above it; None if he may."""
+    """Return why this user may not read a file, list a directory, or enter a directory above it; None if that is permitted."""
     closed = next((one for one in (*reversed(path.absolute().parents), path) if not _is_open(one, one == path)), None)
     if closed is None:
         return None

@@ -34,8 +34,8 @@ def read_bounded(path: Path, most: int = MAX_VOCABULARY_BYTES) -> bytes:
 
 
 def json_value(content: bytes) -> Any:
-    """Return the value that JSON states. Raises ValueError for anything else, and for more values than fit a gibibyte, which the
-    shortest ones, of 3 bytes each, take 24 times the size of the text; RecursionError for deep nesting."""
+    """Return the value that JSON states. Raises ValueError for anything else and for more than `MAX_JSON_VALUES` values, whose
+    objects would not fit a gibibyte (a value of 3 bytes takes 24 times as much); RecursionError for deep nesting."""
     if sum(map(content.count, (b",", b"[", b"{"))) > MAX_JSON_VALUES:
         raise ValueError(f"expected at most {MAX_JSON_VALUES:,} values of JSON, got more")
     return json.loads(content)

@@ -12,7 +12,7 @@ from typing import Any
 def attach(file: str) -> tuple[Callable[[str], Any], list[str]]:
     """Return `__getattr__` and `__all__` of a package from the stub beside its `__init__.py`, which is `file`.
 
-    Type checkers read the same stub, so that a name stands there alone.
+    Type checkers read the same stub, so that each name is listed once.
     """
     tree = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
     modules = {alias.name: node.module for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}

@@ -9,7 +9,7 @@ from pathlib import Path
 __all__ = ["name_problem", "names_problem"]
 
 PLAIN = re.compile(r"(?:\w[\w.-]{0,99}/){0,9}\w[\w.-]{0,99}", re.ASCII)
-"""Names that need no further look, as almost all do."""
+"""Names that need no further check, as almost all names are."""
 
 MAX_COMPONENT = 255
 """Bytes of a file name (`NAME_MAX` of Linux)."""
@@ -26,7 +26,7 @@ def name_problem(directory: Path, name: object) -> str | None:
 
 
 def names_problem(directory: Path, names: Iterable[object], is_link: Callable[[str], bool] | None = None) -> str | None:
-    """Return the first `name_problem` of several names, or None. A folder that they share is looked at once.
+    """Return the first `name_problem` of several names, or None. A folder that they share is checked once.
 
     `is_link` says whether a name is that of a link, for callers that have looked at the files.
     """

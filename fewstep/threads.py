@@ -36,6 +36,6 @@ def wait_passively() -> None:
 
 
 def without_defaults(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without what `wait_passively` added, for programs of others."""
+    """Return an environment without what `wait_passively` added, for other programs."""
     ours = PASSIVE if MARK in environment else {}
     return {name: value for name, value in environment.items() if name not in ours}

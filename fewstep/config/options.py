@@ -40,9 +40,9 @@ class Shortlist:
     tokens: Annotated[int, Ge(8), Le(MAX_SHORTLIST_TOKENS)] | None = None
     """Number of frequent tokens that every shortlist holds. Empty: it follows from `recall`."""
     recall: Annotated[float, Gt(0), Le(1)] | None = None
-    """Share of the tokens which the search writes for the validation text with the whole vocabulary that its shortlists must hold.
-    A run chooses the smallest sufficient number of frequent tokens, in steps of 50. Until it is chosen, or if no number suffices,
-    all tokens are ranked. Empty: `tokens` states the number."""
+    """Share of the tokens of the search's outputs for the validation text, decoded with the whole vocabulary, that its shortlists
+    must hold. A run chooses the smallest sufficient number of frequent tokens, in steps of 50. Until it is chosen, or if no number
+    suffices, all tokens are ranked. Empty: `tokens` states the number."""
     links: Annotated[int, Ge(0), Le(MAX_LINKS)] = 16
     """Number of tokens that each source token adds: those that it is linked to most often. With a joint vocabulary the token
     itself comes first."""
@@ -59,8 +59,8 @@ class Shortlist:
 
 
 def shortlist_sizes(shortlist: Shortlist | None) -> dict[str, int]:
-    """Return the options of `fewstep` rules for a shortlist, which are empty without a shortlist, and as long as the number of its
-    frequent tokens is not chosen."""
+    """Return the options of `fewstep` rules for a shortlist. They are empty without a shortlist and until the number of its
+    frequent tokens is chosen."""
     if shortlist is None or shortlist.tokens is None:
         return {}
     return {"shortlist_tokens": shortlist.tokens, "shortlist_links": shortlist.links}

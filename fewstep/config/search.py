@@ -81,8 +81,8 @@ class SearchConfig:
         return config_of(cls, values)
 
     def values(self) -> dict[str, Any]:
-        """Return the options as plain values, from which `from_values` returns the search. Of a shortlist, those that it does not
-        have are left out."""
+        """Return the options as plain values, from which `from_values` returns the search. Options that a shortlist leaves unset
+        are left out."""
         return {
             key: {name: part for name, part in value.items() if part is not None} if key.endswith("shortlist") and value else value
             for key, value in asdict(self).items()

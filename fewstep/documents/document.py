@@ -53,7 +53,7 @@ class Segment:
     text: str
     """The source, with inline elements as they stand."""
     write: Callable[[str, str], list[Edit]] = field(repr=False)
-    """Return the edits that write a translation, and mark it with the problem that it has; empty: none."""
+    """Return the edits that write a translation and mark it with its problem (an empty text: it has no problem)."""
     tags: tuple[tuple[int, int], ...] = ()
     """The ranges of `text` that are inline elements."""
     translated: bool = False

@@ -45,7 +45,7 @@ def segments(data: bytes, name: str, languages: Languages) -> list[Segment]:
 
 
 def _check_marks(text: str, name: str) -> None:
-    """Raise DocumentError for a text with more brackets than the package, which takes quadratic time for them, reads in seconds."""
+    """Raise DocumentError for a paragraph with many brackets, for which the package takes quadratic time."""
     marks = 0
     for number, line in enumerate(text.split("\n"), 1):
         marks = 0 if not line.strip() or line.lstrip().startswith("|") else marks + line.count("[") + line.count("<")
@@ -56,7 +56,7 @@ def _check_marks(text: str, name: str) -> None:
 
 
 def _texts(text: str) -> Iterator[tuple[tuple[int, int], str]]:
-    """Yield the range of lines of each text, and what it is without marks of blocks."""
+    """Yield the range of lines of each text, and the text without marks of blocks."""
     from markdown_it import MarkdownIt
 
     blanked = _FRONT_MATTER.sub(lambda found: "\n" * found[0].count("\n"), text)
@@ -77,7 +77,8 @@ def _places(lines: list[str], parts: list[str], cursor: int) -> Iterator[tuple[i
 
 
 def _segment(lines: list[str], starts: list[int], first: int, places: list[tuple[int, int]]) -> Segment:
-    """Return a text of several lines; the marks in front of its second line begin all that follow."""
+    """Return the segment of a text. The later lines of a translation begin with the marks in front of the second line of the
+    text."""
     parts = [lines[first + number][start:stop] for number, (start, stop) in enumerate(places)]
     text = "\n".join(parts)
     prefix = lines[first + 1][: places[1][0]] if len(places) > 1 else ""

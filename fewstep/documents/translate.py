@@ -1,8 +1,8 @@
 """Translation of a document in place.
 
 A segment is split into sentences; a sentence with letters is translated, and its translation must have the placeholders and inline
-elements of its source, each as often. One that has not is replaced by the next hypothesis that has; without such a hypothesis
-the first one stays, and the segment is marked with what is wrong.
+elements of its source, each as often. A translation that lacks one is replaced by the next hypothesis with all of them; without
+such a hypothesis the first one stays, and the segment is marked with the problem.
 """
 
 from __future__ import annotations

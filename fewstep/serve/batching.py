@@ -1,8 +1,8 @@
 """Dynamic batching: sentences that wait at the same time are decoded together.
 
-No request waits for others: while a batch is decoded, requests arrive and form the next one. A batch takes one sentence of each
-waiting request in turn, so that a short request passes a long one. The output of a sentence does not depend on its batch, except
-for near-ties of rounding.
+A batch starts as soon as the system is free; the requests that arrive meanwhile form the next one. A batch takes one sentence of
+each waiting request in turn, so that a short request passes a long one. The output of a sentence does not depend on its batch,
+except for near-ties of rounding.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class Batcher:
         return batch
 
     async def _decode(self, batch: list[tuple[Job, int]]) -> None:
-        """Decode a batch, or its jobs one by one if that fails, so that a request does not fail by its company."""
+        """Decode a batch, or its jobs one by one if that fails, so that only the request whose sentence fails gets the error."""
         try:
             await self._decode_together(batch)
         except Exception as error:

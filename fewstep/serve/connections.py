@@ -18,7 +18,8 @@ BACKLOG = 128
 RESERVED_FILES = 32
 """Open files that are no connections."""
 SPARE = 16
-"""Connections beyond the limit on which the page and the probe are answered, while all others have a request in progress."""
+"""Connections beyond the limit, on which the page and the probe are answered while every other connection has a request in
+progress."""
 HEAD_SECONDS = 30.0
 """Time from the opening of a connection, or the end of an answer, until the head of the next request is complete."""
 MAX_PARTS = 4096
@@ -36,7 +37,8 @@ def max_connections() -> int:
 class Connection(H11Protocol):
     """A connection of uvicorn with limits for clients that are slow on purpose.
 
-    uvicorn closes a connection that is silent after an answer, and none whose next request has begun or that never sends one.
+    uvicorn closes connections that are silent after an answer, but neither those whose next request has begun nor those that never
+    send one.
     """
 
     limit = max_connections()
@@ -71,7 +73,7 @@ class Connection(H11Protocol):
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop to wait."""
+        """Stop waiting."""
         if self._head_due:
             self._head_due.cancel()
         super().connection_lost(exc)

@@ -24,8 +24,8 @@ LISTS = frozenset({"text"})
 
 
 class Forms:
-    """An ASGI application that passes requests to another one, forms as JSON, if the token in their body is right where they have
-    none in their head. The body must arrive in one message."""
+    """An ASGI application that passes requests to another one, forms as JSON. A request without a token in its head must have the
+    right one in its body. The body must arrive in one message."""
 
     def __init__(self, application: Application, settings: Settings) -> None:
         self._application = application

@@ -42,8 +42,8 @@ def targets_of(systems: Mapping[str, System]) -> dict[str, list[str]]:
 def choose(systems: Mapping[str, System], source: str | None, target: str | None) -> dict[str, System]:
     """Return the systems, in order, that translate from `source` into `target`; None stands for any language.
 
-    Codes are compared without case. If no system has a code as it is written, those count that are equal to it without region and
-    script: `en-US` is `en` then. Raises LanguageError if there is no system.
+    Codes are compared without case. If no system has a code as it is written, codes are compared without region and script: `en-US`
+    is `en` then. Raises LanguageError if there is no system.
     """
     found = dict(systems)
     for place, asked in (("source_language", source), ("target_language", target)):

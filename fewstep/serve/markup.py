@@ -31,7 +31,7 @@ _TEXT = re.compile(r"(?P<before>(?:\s|&nbsp;|&#160;)*+)(?P<body>.*?)(?:\s|&nbsp;
 
 
 class Piece(NamedTuple):
-    """A part of a document: in front of a text and behind it what stays; the text without character references."""
+    """A text of a document, without character references, and the mark-up in front of it and behind it, which stays."""
 
     before: str
     text: str

@@ -1,4 +1,4 @@
-"""Observation of a server: it counts requests, and says goodbye while it drains."""
+"""Observation of a server: it counts requests, and asks clients to close their connections while it drains."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def serve(systems: Mapping[str, System], settings: Settings, bound: socket.socke
 
 
 class Graceful(uvicorn.Server):
-    """A server that announces its end before it stops to listen."""
+    """A server that announces its end before it stops listening."""
 
     def __init__(self, config: uvicorn.Config, app: Observer, settings: Settings) -> None:
         super().__init__(config)
@@ -98,7 +98,7 @@ class Graceful(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, let requests on connections that were just accepted arrive, and answer all that did.
 
-        uvicorn closes a connection whose request it has not read yet, and the kernel those that wait to be accepted.
+        By itself uvicorn closes connections whose request it has not read yet, and the kernel those that wait to be accepted.
         """
         waiting = [connection for bound in sockets or () for connection in _waiting(bound)]
         for server in self.servers:

@@ -49,7 +49,8 @@ class Settings:
     body_seconds: float = 30.0
     """Seconds in which a client must send the body of its request (408)."""
     notice_seconds: float = 1.0
-    """Seconds between SIGTERM and the end of listening: load balancers see `/healthz` fail, and connections are closed politely."""
+    """Seconds between SIGTERM and the end of listening: load balancers see `/healthz` fail, and clients are asked to close their
+    connections."""
     drain_seconds: float = 30.0
     """Seconds that requests in flight have after the end of listening."""
 

@@ -37,7 +37,7 @@ def network_folders(description: Mapping[str, Any]) -> list[str]:
 
 
 def check_permission(path: Path) -> None:
-    """Raise BundleError if this user may not read a file, or not enter a directory above it."""
+    """Raise BundleError if this user may not read a file or enter a directory above it."""
     if problem := permission_problem(path):
         raise BundleError(f"{path}: {problem}")
 

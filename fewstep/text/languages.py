@@ -19,7 +19,7 @@ ISO_639_3 = {
     "tha": "th",
     "zho": "zh",
 }
-"""Codes of three letters, as in names of mtdata, of languages that are not treated as all others are."""
+"""Two-letter codes by the codes of three letters, as in names of mtdata, for the languages that have rules of their own."""
 
 # fmt: off
 NAMES = {

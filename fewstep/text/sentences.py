@@ -1,6 +1,6 @@
 """Splitting of texts into sentences, and joining of their translations.
 
-A network translates one sentence at a time: of several in one source it writes one. The rules of languages come from sentencex
+A network translates one sentence at a time; given several in one source, it writes one. The rules of languages come from sentencex
 (Wikimedia; rules and abbreviations for some 40 languages, and for others those of a related language).
 """
 

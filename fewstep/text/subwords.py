@@ -1,4 +1,5 @@
-"""Text that is split into tokens already: tokens are separated by spaces, and `@@` ends a subword that its word goes on after."""
+"""Text that is split into tokens already: tokens are separated by spaces, and a subword that ends in `@@` is followed by another
+one of its word."""
 
 from __future__ import annotations
 

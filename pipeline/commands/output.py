@@ -41,7 +41,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def warn_of_unknown_licences(directories: Iterable[Path]) -> None:
     """Print a warning if one of these systems was made from text or networks whose licence is unknown, or if its manifests do not
-    tell."""
+    state it."""
     found = [provenance(directory) for directory in directories]
     unknown = sorted({origin for one in found for origin in one.unlicensed})
     if unknown:

@@ -24,7 +24,7 @@ def record_of(
     resolve: Callable[[dict[str, Any]], dict[str, Any]],
     usable: Callable[[dict[str, Any]], bool] = bool,
 ) -> dict[str, Any]:
-    """Return what `name` was resolved to; unless it was, or if that is not usable, call `resolve` and keep its result.
+    """Return the record of `name`. Without a usable one, call `resolve` and record its result.
 
     `resolve` is given the earlier record, or an empty one. `name` has to state everything that the result depends on.
 

@@ -14,7 +14,8 @@ SAMPLE = 1000
 
 
 def spending(steps: Iterable[Step]) -> Iterator[str]:
-    """Yield for each missing step that asks a language model how many sentences, tokens and how much money it takes by estimate.
+    """Yield for each missing step that asks a language model a line with its sentences and the estimate of its tokens and their
+    price.
 
     Answers that are kept from earlier attempts are counted as well. A text that is not in the store yet is named.
     """

@@ -65,7 +65,8 @@ class Driver:
         self._forced = {name: earlier[name].attempt if name in earlier else None for name in forced}
         """The attempts whose artifacts are to be recomputed, by step."""
         self._doubtful = set(earlier)
-        """Steps with an artifact that have not been decided: those before them are rerun, or it is forced."""
+        """Steps with an artifact of which it is not known yet whether it is kept: a step before them is rerun, or they are
+        forced."""
         self._running: dict[str, StepAttempt] = {}
         self._started: dict[str, float] = {}
         self._tries: dict[str, int] = {}

@@ -44,7 +44,8 @@ def partial_directories(directory: Path) -> list[Path]:
 
 
 def begin_attempt(directory: Path, lease: Lease, host: Host = HOST) -> Path:
-    """Return the directory of the attempt that holds the lease, with the finished pieces of earlier ones. Theirs are gone.
+    """Return the directory of the attempt that holds the lease, with the finished pieces of earlier attempts, whose directories are
+    gone.
 
     The lease is checked between the listing and the renames: the listed attempts have then lost it for good, however long this
     process sleeps before it renames them. Raises LeaseLostError without the lease, StageError if the directory cannot be made.
@@ -84,7 +85,7 @@ def _take_over(path: Path, partial: Path, host: Host) -> None:
 
 
 def _refresh_listing(partial: Path) -> None:
-    """Change a directory, so that it is listed as it is: a client of NFS may remember its listing from an earlier attempt."""
+    """Change a directory so that a client of NFS lists it again, which may remember its listing from an earlier attempt."""
     probe = partial / f"{partial.name}.tmp"
     probe.touch()
     probe.unlink()

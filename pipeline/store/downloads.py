@@ -145,7 +145,7 @@ def _download(remote: RemoteFile, store: Store) -> ExternalFile:
 
 
 def _difference(remote: RemoteFile, sha256: str, path: Path) -> str:
-    """Return in which way a downloaded file with this digest is not the pinned one; empty if it is."""
+    """Return how a downloaded file with this digest differs from the pinned one; empty if it does not."""
     if (pinned := sha256_digits(remote.sha256)) and sha256 != pinned:
         return f"expected sha256 {pinned}, which is pinned, got {sha256}"
     if remote.git_blob and (found := git_blob_id(path)) != remote.git_blob:

@@ -65,7 +65,7 @@ class RealHost:
         return secrets.token_hex(4)
 
     def process(self) -> dict[str, Any]:
-        """A host name and a pid can be those of two containers. A kernel's boot id and a pid namespace are of one only."""
+        """Two containers can share a host name and a pid, but not the boot id of a kernel and a pid namespace."""
         return {"host": socket.gethostname(), **_kernel(), "pid": os.getpid(), "started": _started(os.getpid())}
 
     def runs(self, process: Mapping[str, Any]) -> bool | None:

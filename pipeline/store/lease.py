@@ -153,7 +153,8 @@ class Lease:
         return True
 
     def _rewrite(self, *, released: bool) -> bool:
-        """Overwrite the file of this owner in place: if another owner replaces it meanwhile, that one's is not touched."""
+        """Overwrite the file of this owner in place, so that the file of another owner, which may replace it meanwhile, is not
+        touched."""
         files = self._files()
         try:
             with files[-1].open("r+b") as file:

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def locked(path: Path, host: Host, *, shared: bool = False) -> AbstractContextManager[None]:
-    """Hold the lock on a file, exclusive unless `shared`. After half a second of waiting, and each minute, say for whom."""
+    """Hold the lock on a file, exclusive unless `shared`. After half a second of waiting, and each minute, print who holds it."""
     holder = json.dumps({**host.process(), "command": _command(), "since": host.time()})
     return host.disk.lock(path, shared=shared, holder=holder, waiting=lambda found: log.warning("%s", _waiting(path, found)))
 

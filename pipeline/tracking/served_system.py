@@ -20,7 +20,8 @@ class ServedSystem(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
     def predict(self, context: Any, model_input: DataFrame, params: dict[str, Any] | None = None) -> list[str]:
         """Return the translation of each text in `source`. The parameter `search` names another search than that of the model.
 
-        Native code does a search that the run did by another engine, with the same options; outputs may differ in near-ties.
+        A search that another engine ran in the pipeline is run by native code, with the same options; outputs may differ in
+        near-ties.
         """
         search = self.system.chosen_search((params or {}).get("search") or None)
         native = type(search).from_values({**search.values(), "engine": "auto"})

@@ -70,7 +70,7 @@ class Synchronisation:
             entries.send_models(done=self.state.status == "done")
 
     def _is_timing(self) -> bool:
-        """Return whether a step runs that measures time, which the logging of models would disturb."""
+        """Return whether a running step measures time, which the logging of models would disturb."""
         exclusive = {stage.name for stage in STAGES if stage.exclusive}
         running = {entry["stage"] for entry in self.spec["plan"] if self.state.steps[entry["step"]].status == "running"}
         return not self.over and bool(exclusive & running)

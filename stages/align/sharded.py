@@ -163,7 +163,7 @@ def _merge_cells(job: Job, direction: Direction) -> None:
 
 
 def _aligner_before(job: Job, direction: Direction, shard: int, number: int) -> Aligner:
-    """A shard with the probabilities and the tension at the start of iteration `number`."""
+    """Return the aligner of a shard, with the probabilities and the tension at the start of iteration `number`."""
     tension = job.config.tension if number == 0 else load_json(_done(job, direction, number - 1))["tension"]
     aligner = shard_aligner(text_of(job, shard), job.options(direction), tension)
     if number:

@@ -59,7 +59,8 @@ def make_merger(job: Job) -> Callable[[int], None]:
 
 
 def _merge(job: Job, _: int) -> None:
-    """Write the words of all shards in order of first appearance, and for each shard the numbers of its words among them."""
+    """Write the words of all shards in order of first appearance, and for each shard the number in the whole list of each of its
+    words."""
     import pyarrow as pa
 
     known: dict[bytes, int] = {}

@@ -30,7 +30,7 @@ class ContrastiveConfig:
     """Minimal pairs of the embedded grammar (`stages.shared.embedded.contrast`)."""
 
     pairs: int
-    """Number of pairs of right and wrong translations. It does not count with a file of pairs."""
+    """Number of pairs of right and wrong translations. A file of pairs replaces them."""
     target_language: Language
     """Language of the translations. The sources are in the other language."""
 

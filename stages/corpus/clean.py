@@ -42,7 +42,8 @@ class CleanPiece:
     hashes: Path
     """An array uint64 [2, N]: hashes of these pairs, ascending, and the position of each in `rows`, ascending for equal hashes."""
     bands: Path
-    """The same of the bands of these pairs, if near-duplicates are dropped (`stages.corpus.similarity`)."""
+    """An array like `hashes` with hashes of the bands of these pairs, if near-duplicates are dropped
+    (`stages.corpus.similarity`)."""
     ledger: Path
     """The account of the piece, which is written last."""
 

@@ -100,7 +100,8 @@ class IndexedText:
         raise IndexError(f"expected a row of {self.rows}, got one {row} rows behind the last")
 
     def counts(self) -> Iterator[tuple[str, IndexedFile]]:
-        """Yield the side and index of each file, in the order in which a reader of tables of `BATCH_ROWS` rows comes to its end."""
+        """Yield the side and index of each file, in the order in which files end when the text is read in tables of `BATCH_ROWS`
+        rows."""
         for group in self.groups:
             ends = [
                 (int(end) // BATCH_ROWS, number, side.name, file)

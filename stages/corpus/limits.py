@@ -32,7 +32,7 @@ def require_regular(path: Path) -> None:
 
 
 def check_line(path: Path, number: int, size: int) -> None:
-    """Raise DataError if the line `number` of a file, of which `size` bytes are known, is too long."""
+    """Raise DataError if the line `number` of a file is too long, of which `size` bytes have been read."""
     if size > MAX_LINE_BYTES:
         raise DataError(
             f"{path}, line {number}: expected at most {MAX_LINE_BYTES:,} bytes, got a longer line; split or remove the line"
@@ -40,7 +40,8 @@ def check_line(path: Path, number: int, size: int) -> None:
 
 
 def within_batches(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Yield the tables of a stream. Raises DataError if `rows` rows, which are processed together, exceed `MAX_BATCH_BYTES`."""
+    """Yield the tables of a stream, whose rows are processed `rows` at a time. Raises DataError if one such batch exceeds
+    `MAX_BATCH_BYTES`."""
     held = size = 0
     for table in tables:
         held, size = held + table.num_rows, size + table.nbytes

@@ -84,7 +84,7 @@ def _write(job: Job, layout: Layout, context: StepContext) -> None:
 
 
 def _report(job: Job, half_done: float, context: StepContext) -> None:
-    """Record the progress: filtering and writing a pair are half of the work on it each."""
+    """Record the progress: filtering a pair is half of the work on it, and writing it the other half."""
     context.progress(int(half_done) // 2, job.text.rows, "pairs")
 
 

@@ -24,7 +24,7 @@ REASONS = {"rejected": "not taken by the server", "not_json": "no JSON", "empty"
 class Journal:
     """The answers for the sources of a shard, in a file to which each is appended as soon as it is there.
 
-    Its name depends on all that answers depend on, so that another attempt, and another run, asks for what is missing alone.
+    Its name depends on all that answers depend on, so that a later attempt or another run asks only for the missing ones.
     """
 
     def __init__(self, folder: Path, config: ExternalConfig, sources: Sequence[str]) -> None:

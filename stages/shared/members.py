@@ -22,7 +22,7 @@ MAX_COMPARED = 1000
 """Members among which an error looks for similar names."""
 MAX_MEMBERS = 100_000
 MAX_ZIP_READ_BYTES = 32 << 20
-"""Bytes that are read from a zip archive at once: its directory is."""
+"""Most bytes that are read from a zip archive at once, as its directory is."""
 DAMAGED = (  # of archives that are truncated, damaged, encrypted, of an unknown compression, or that take too much memory
     EOFError,
     zlib.error,
@@ -61,7 +61,7 @@ def _zip(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 class _Bounded(io.FileIO):
-    """A file from which no more is read at once than the directory of an archive may have: a sparse one has any size."""
+    """A file that refuses to be read in larger parts than `MAX_ZIP_READ_BYTES`: a sparse file may claim a directory of any size."""
 
     def read(self, size: int | None = -1, /) -> Any:
         """Return bytes of the file. Raises BadZipFile for too many."""

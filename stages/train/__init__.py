@@ -42,7 +42,8 @@ class TrainConfig:
     """Task of the training; determines the metric of greedy outputs in validation."""
 
     infilling: Infilling | None = None
-    """Train on texts with masked spans, made again from the sources of the tokens in each epoch. None: on the pairs themselves."""
+    """Train on texts with masked spans, which are drawn from the sources of the tokens in each epoch. None: on the pairs
+    themselves."""
 
     @property
     def metric(self) -> str:

@@ -111,7 +111,7 @@ def _symbols(file: ExternalFile, *, split: bool) -> list[str]:
 
 
 def _own_pieces(model: Any) -> list[str]:
-    """Return the pieces of a model other than the reserved ones and those that have their part."""
+    """Return the pieces of a model except the reserved ones and those with the same role, such as its own unknown piece."""
     spec = model.trainer_spec
     special = {*RESERVED, spec.bos_piece, spec.eos_piece, spec.pad_piece, spec.unk_piece}
     special |= {piece.piece for piece in model.pieces if piece.type == piece.UNKNOWN}

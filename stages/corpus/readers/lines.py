@@ -1,8 +1,7 @@
 """Text files of one side, a row on each line: plain, gzip or zstd, or members of archives.
 
 The index of a text file is the number of line feeds before each of its blocks. A compressed file is decompressed once, by one
-worker, into a file that is deleted with the checkpoints of the step: its bytes have no order that would let workers begin in its
-middle.
+worker, into a file that is deleted with the checkpoints of the step: workers cannot begin in the middle of compressed bytes.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ TICKS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400)
 """Distances of ticks, in seconds; longer runs have ticks at multiples of days."""
 MAX_TICKS = 8
 LAST_LABEL = 0.87
-"""The part of the axis in which ticks have labels, which are right of them: on a phone the rest is as wide as a label."""
+"""The part of the axis, from its left end, in which ticks have labels. A label is to the right of its tick, and needs the rest on a
+phone."""
 
 
 def run_timeline(spans: Sequence[StepSpan]) -> Section | None:

@@ -101,7 +101,7 @@ def head_and_tail(hypotheses: Sequence[Words], references: Sequence[Sequence[Wor
 
 
 def _precision(pairs: Sequence[tuple[Words, Sequence[Words]]], order: int) -> float | None:
-    """The clipped precision of BLEU: an n-gram counts at most as often as in the reference with most of it. None without
+    """The clipped precision of BLEU: an n-gram counts at most as often as in the reference that has it most often. None without
     n-grams."""
     matches, total = 0, 0
     for words, texts in pairs:
