@@ -107,7 +107,7 @@ def write_system(
     `members` are weights of further networks of the same sizes: the system decodes with the mean of their probabilities.
     `companions` are systems that are copied into this one, each into a directory of its own (`verifier`, `drafter`).
     Longer sources than `max_source_tokens` (without EOS) are cut wherever the system reads them, as they were in its training.
-    `imported` holds the further keys of a system from another program: `source_prefix`, `unmapped_pieces`, `origin`.
+    `imported` holds the further keys of a system from another toolkit: `source_prefix`, `unmapped_pieces`, `origin`.
     `merges` are those of a vocabulary of byte-level BPE. The recorded checksums are those of the originals. Raises BundleError if
     `tables` is not a file of candidate tables.
     """

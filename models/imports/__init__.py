@@ -1,1 +1,1 @@
-"""Importers of networks that other programs trained. They read files and run no code from them."""
+"""Importers of networks that other toolkits trained. They read files and run no code from them."""
