@@ -18,9 +18,11 @@ from fewstep.candidates import CandidateTables
 from fewstep.config.problems import Problem
 from fewstep.families.lattice.batches import LatticeSources, SentenceTimes, Slots, look_up
 from fewstep.families.lattice.config import LatticeSearch
-from fewstep.families.lattice.paths import CPU_ROWS, decode_slots
+from fewstep.families.lattice.paths import CPU_ROWS, Paths, decode_slots
+from fewstep.families.lattice.paths import Lattice as Arrays
 from fewstep.sources import Ints, Sources, padded
 from fewstep.translation import Hypothesis
+from kernels import lattice_viterbi
 from models.common import buffers
 from models.common.buffers import Size, empty_inputs, inputs_for, round_up, size_for
 from models.common.inference import inference_mode
@@ -28,7 +30,6 @@ from models.common.replay import Replay, RunnerCache
 from models.lattice.batches import GPU_ROWS, slot_tensors
 from models.lattice.model import LatticeModel
 from models.lattice.scoring import LatticeScores, score_memories
-from models.lattice.search import TorchLattice
 from models.lattice.tables import BigramTables, Scorers
 
 SLOT_BLOCK = 8
@@ -75,6 +76,28 @@ class LatticeRunner:
         size = int(slots.max_lengths.max())
         start, edges, exits = (part[:sentences] for part in self.scores)
         return LatticeScores(start, edges[:, : size - 1], exits[:, :size])
+
+
+class TorchLattice(NamedTuple):
+    """A batch of lattices as tensors. A GPU searches single paths itself; everything else is searched on the CPU."""
+
+    scores: LatticeScores
+
+    @property
+    def has_margins(self) -> bool:
+        """Whether the lattices are on the CPU, where a second path costs little."""
+        return self.scores.exits.device.type == "cpu"
+
+    def paths(self, min_lengths: Ints, max_lengths: Ints, count: int, threads: int) -> Paths:
+        """Return the best `count` paths of `min_lengths` [B] to `max_lengths` [B] tokens."""
+        if count > 1 or self.has_margins:
+            return self.arrays().paths(min_lengths, max_lengths, count, threads)
+        window = (torch.from_numpy(part).to(self.scores.exits.device) for part in (min_lengths, max_lengths))
+        return Paths(*(part[:, None].cpu().numpy() for part in lattice_viterbi(*self.scores, *window)))
+
+    def arrays(self) -> Arrays:
+        """Return the scores as arrays; on the CPU they share the memory of the tensors."""
+        return Arrays(*(part.cpu().numpy() for part in self.scores))
 
 
 class TorchDecoder:
