@@ -48,6 +48,8 @@ class Translation(NamedTuple):
     """Pieces of the source that the vocabulary lacks, each once."""
     replaced: int = 0
     """Characters of the source that are U+FFFD, which stands for an invalid one."""
+    put_back: int = 0
+    """Placeholders and terms with masks that no hypothesis had, and that were put where they are likely to stand."""
 
 
 class SourceTooLongError(ValueError):
@@ -80,6 +82,7 @@ def _joined(parts: Sequence[Translation], split: Sentences, language: str) -> Tr
         sum(part.cut for part in parts),
         tuple(dict.fromkeys(chain.from_iterable(part.unknown for part in parts))),
         sum(part.replaced for part in parts),
+        sum(part.put_back for part in parts),
     )
 
 

@@ -136,9 +136,9 @@ class Hypotheses(Artifact):
     """Hypotheses of a text.
 
     `shards/00000.arrow`, ... (id int64, rank int32, text string, ids list<uint32>, score float64, steps int32; margin float64, null
-    if the search has no margins; source_tokens int32; with drafting also drafting map<string, float64>), `hypotheses.txt` (the best
-    hypothesis of each sentence, one a line), `decode.json` (rows, search, near_ties, unknown, with drafting also its statistics,
-    see `stages.shared.decoding.draft_statistics`).
+    if the search has no margins; source_tokens int32; with masks put_back int32, how many of them were put back; with drafting also
+    drafting map<string, float64>), `hypotheses.txt` (the best hypothesis of each sentence, one a line), `decode.json` (rows,
+    search, near_ties, unknown, with drafting also its statistics, see `stages.shared.decoding.draft_statistics`).
     """
 
 
@@ -147,7 +147,7 @@ class Scores(Artifact):
     """Scores of hypotheses.
 
     `scores.json`: metric name -> {score, signature}. Optional: `head_and_tail.json` (`stages.shared.scoring.ngram_metrics`),
-    `by_length.json`, `by_source_length.json`, `diversity.json` and `placeholders.json` (`stages.score.breakdown`),
+    `by_length.json`, `by_source_length.json`, `diversity.json`, `placeholders.json` and `terms.json` (`stages.score.breakdown`),
     `repetition.json` (`stages.score.breakdown`: `tokens` and `words` of hypotheses, `reference_tokens` and `reference_words`).
     """
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fewstep.config.search import SearchConfig
     from fewstep.system.system import System
 
-__all__ = ["OPTIONS", "add_arguments", "check_document_options", "document_translator", "line_translator", "run"]
+__all__ = ["OPTIONS", "add_arguments", "check_document_options", "document_translator", "line_translator", "run", "with_glossary"]
 
 BAD_INPUT, FAILED = 2, 1
 
@@ -37,6 +37,7 @@ OPTIONS = (
     ),
     Option("format", str, "FORMAT", f"Write the same document with its targets filled in: {', '.join(DOCUMENTS)}."),
     Option("overwrite", bool, "", "With --format: translate also what has a translation.", False),
+    Option("glossary", Path, "FILE", "Terms that are translated as stated: a line for each, the source, a tab, and the target."),
     Option("n_best", int, "N", "Write the N best translations of each line, as a line of JSON.", min=1),
     Option("one_sentence_per_line", bool, "", "Take each line as one sentence, as in a test set, instead of splitting it.", False),
     Option("refuse_long", bool, "", "End with an error at a sentence that is too long, instead of cutting it.", False),
@@ -82,6 +83,19 @@ def document_translator(system: System, search: SearchConfig | str | None, value
         return found.data
 
     return translated
+
+
+def with_glossary(system: System, path: Path | None) -> System:
+    """Return a system that translates the terms of the glossary in a file, if there is one, as stated.
+
+    Raises StreamError for a glossary that cannot be used, and for a system without masks of terms.
+    """
+    from fewstep.text.glossary import GlossaryError, read_glossary
+
+    try:
+        return system if path is None else system.with_glossary(read_glossary(path))
+    except GlossaryError as error:
+        raise StreamError(f"--glossary: {error}") from error
 
 
 def check_document_options(values: Mapping[str, Any]) -> bool:
@@ -131,7 +145,7 @@ def _loaded(arguments: argparse.Namespace) -> System:
     """Return the system. Raises StreamError for a search that it does not have or support."""
     from fewstep.system.load import load
 
-    system = load(arguments.system, verify=not arguments.no_verify)
+    system = with_glossary(load(arguments.system, verify=not arguments.no_verify), arguments.glossary)
     try:
         search = system.chosen_search(arguments.search, arguments.n_best)
     except ValueError as error:

@@ -11,7 +11,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fewstep.documents import html, markdown, plain, po, tmx, xliff
@@ -21,7 +21,7 @@ from fewstep.documents.markup import flat, occurrences
 from fewstep.text.format import TextFormatError, check_text
 from fewstep.text.placeholders import changes, placeholders
 from fewstep.text.sentences import Sentences, split, unsplit
-from fewstep.translation import SourceTooLongError
+from fewstep.translation import SourceTooLongError, Translation
 
 if TYPE_CHECKING:
     from fewstep.config.search import SearchConfig
@@ -42,9 +42,6 @@ FORMATS = {
 """The function that finds the segments of a document in UTF-8, by format."""
 XML = ("tmx", "xliff")
 """Formats that may be in UTF-16."""
-
-MAX_HYPOTHESES = 8
-"""Hypotheses of a sentence that are looked at for one with all placeholders."""
 
 _LETTER = re.compile(r"[^\W\d_]")
 _LINE_END = re.compile(r"[\r\n]")
@@ -220,15 +217,7 @@ class _Translator:
         self._system = system
         self._search = system.chosen_search(search)
         self._options: dict[str, Any] = {"threads": threads, "one_sentence_per_line": True, "refuse_long": refuse_long}
-        self._wider = next(self._wider_searches(), None)
-
-    def _wider_searches(self) -> Iterator[SearchConfig]:
-        """Yield the search with more hypotheses, for each number that it may have."""
-        for name in ("", "beam_size", "length_candidates"):
-            count = min(MAX_HYPOTHESES, getattr(self._search, name, 1) if name else MAX_HYPOTHESES)
-            wider = replace(self._search, n_best=count) if count > 1 else self._search
-            if count > 1 and not any(self._system.problems(wider)):
-                yield wider
+        self._wider = next(system.wider_searches(self._search), None)
 
     def translate(self, sentences: Sequence[_Sentence]) -> Iterator[tuple[str, str]]:
         """Yield the translation of each sentence and what is wrong with it."""
@@ -238,20 +227,24 @@ class _Translator:
         if wrong and self._wider is not None:
             found = self._system.hypotheses([texts[number] for number in wrong], None, self._wider, **self._options)
             for number, others in zip(wrong, found, strict=True):
-                ranked[number] += [one.text for one in others]
+                ranked[number] += others
         for sentence, outputs in zip(sentences, ranked, strict=True):
             right = next((output for output in outputs if not _problem(sentence, output)), None)
-            yield (outputs[0], _problem(sentence, outputs[0])) if right is None else (right, "")
+            yield (outputs[0].text, _problem(sentence, outputs[0])) if right is None else (right.text, "")
 
-    def _outputs(self, sentences: Sequence[_Sentence], texts: list[str], search: SearchConfig) -> list[str]:
+    def _outputs(self, sentences: Sequence[_Sentence], texts: list[str], search: SearchConfig) -> list[Translation]:
         try:
-            return self._system.translate(texts, search, **self._options)
+            return [ranked[0] for ranked in self._system.hypotheses(texts, None, search, **self._options)]
         except SourceTooLongError as error:
             raise DocumentError(f"line {sentences[error.line - 1].line}: {error.problem}") from error
 
 
-def _problem(sentence: _Sentence, output: str) -> str:
+def _problem(sentence: _Sentence, output: Translation) -> str:
     """Return what a translation lacks or has in addition of tags and placeholders; empty if it is right."""
-    tags = list(occurrences(output, sentence.tags))
-    found = Counter(flat(output[start:stop]) for start, stop in _fixed(output, tags))
-    return changes(sentence.kept, found) or ("" if output.strip() else "the translation is empty")
+    tags = list(occurrences(output.text, sentence.tags))
+    found = Counter(flat(output.text[start:stop]) for start, stop in _fixed(output.text, tags))
+    if problem := changes(sentence.kept, found):
+        return problem
+    if output.put_back:
+        return "a placeholder or a term was put where it is likely to stand"
+    return "" if output.text.strip() else "the translation is empty"

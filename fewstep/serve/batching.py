@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
 from fewstep.serve.metrics import Metrics
+from fewstep.text.glossary import Glossary
 from fewstep.translation import Translation
 
 T = TypeVar("T")
@@ -33,6 +34,7 @@ class Options(NamedTuple):
     search: str
     n_best: int
     refuse_long: bool = False
+    glossary: Glossary | None = None
 
 
 class Translate(Protocol):

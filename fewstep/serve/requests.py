@@ -22,6 +22,7 @@ from fewstep.serve.schemas import (
 )
 from fewstep.serve.settings import Settings
 from fewstep.system.system import System
+from fewstep.text.glossary import Glossary, GlossaryError
 from fewstep.text.sentences import Sentences, unsplit
 from fewstep.translation import Translation, join
 
@@ -30,7 +31,7 @@ def decoder_of(system: System, threads: int | None) -> Any:
     """Return the function that decodes batches of a system (`fewstep.serve.batching.Translate`)."""
 
     def translate(lines: Sequence[str], options: Options) -> Outputs:
-        return system.hypotheses(
+        return system.with_glossary(options.glossary).hypotheses(
             lines, options.n_best, options.search, threads=threads, one_sentence_per_line=True, refuse_long=options.refuse_long
         )
 
@@ -70,7 +71,21 @@ def choices(request: TranslateRequest, systems: Mapping[str, System], settings: 
     if isinstance(request.search, dict) and (others := [name for name in request.search if name not in names]):
         raise HTTPException(422, f"search: expected requested systems ({', '.join(names)}), got {_shortened(', '.join(others))}")
     chosen = [(name, options(systems, name, request.search, request.n_best, settings)) for name in dict.fromkeys(names)]
-    return [(name, one._replace(refuse_long=request.refuse_long)) for name, one in chosen]
+    glossary = _glossary(request, [systems[name] for name, _ in chosen])
+    return [(name, one._replace(refuse_long=request.refuse_long, glossary=glossary)) for name, one in chosen]
+
+
+def _glossary(request: TranslateRequest, systems: Sequence[System]) -> Glossary | None:
+    """Return the glossary of a request, if it has one. Raises HTTPException (422) for one that cannot be used."""
+    if not request.glossary:
+        return None
+    try:
+        glossary = Glossary.of(request.glossary)
+        for system in systems:
+            system.with_glossary(glossary)
+    except GlossaryError as error:
+        raise HTTPException(422, str(error)) from error
+    return glossary
 
 
 def _first(systems: Mapping[str, System], source: str | None, target: str | None) -> str:

@@ -42,6 +42,14 @@ class TranslateRequest(BaseModel):
     n_best: Annotated[int, Field(ge=1, description="Maximum number of translations of each text, best first.")] = 1
     one_sentence_per_line: Annotated[bool, Field(description="Whether to take each text as one sentence.")] = False
     refuse_long: Annotated[bool, Field(description="Whether to refuse a sentence that would be cut (413).")] = False
+    glossary: Annotated[
+        list[tuple[str, str]],
+        Field(
+            max_length=1000,
+            description="Terms, each with the translation that it must have. Needs a system with masks of terms.",
+            examples=[[["man", "Mann"]]],
+        ),
+    ] = []
 
 
 class TranslationAnswer(BaseModel):
@@ -57,6 +65,7 @@ class TranslationAnswer(BaseModel):
     cut: Annotated[int, Field(description="Tokens of sentences that are too long for the system, which it did not read.")]
     unknown: Annotated[list[str], Field(description="Pieces of the text that the system's vocabulary lacks.")]
     replaced: Annotated[int, Field(description="Characters U+FFFD, which stand for invalid ones.")]
+    put_back: Annotated[int, Field(description="Placeholders and terms that were lost, and put where they are likely to stand.")]
 
 
 class SystemAnswer(BaseModel):

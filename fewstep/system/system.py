@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +15,10 @@ from fewstep.config.values import value_problems
 from fewstep.decoding import BATCH_TOKENS, Decoder, decode_sentences
 from fewstep.explanation import Explaining, Explanation
 from fewstep.system.format import BundleError
-from fewstep.text.masks import mask, restored
+from fewstep.system.masks import MaskIds
+from fewstep.text.glossary import Glossary, GlossaryError
+from fewstep.text.languages import WITHOUT_SPACES, base_code
+from fewstep.text.masks import Masked, complete, mask, restored
 from fewstep.text.sentences import Sentences, split, unsplit
 from fewstep.translation import Hypothesis, SourceTooLongError, Translation, join
 from fewstep.vocabulary import REPLACEMENT, clean, unknown_pieces
@@ -28,6 +32,8 @@ log = logging.getLogger("fewstep")
 
 MAX_EXPLAINED_TOKENS = 256
 """Tokens of a sentence whose graph or lattice is given out: the work grows with the square of the length."""
+MORE_HYPOTHESES = 8
+"""Hypotheses of a sentence that are looked at for one with all masks, or all placeholders."""
 SearchChoice = str | SearchConfig | None
 """A label of one of the system's searches, a derived label, a search of the system's family, or None for the default search."""
 
@@ -44,8 +50,8 @@ class Source(NamedTuple):
     """Pieces that the vocabulary lacks."""
     replaced: int
     """Characters that are U+FFFD."""
-    values: Mapping[str, str]
-    """Placeholders by the masks that stand for them (`fewstep.text.masks`)."""
+    masked: Masked
+    """The sentence with masks (`fewstep.text.masks`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +85,20 @@ class System:
     """Kinds of placeholders for which the vocabulary has masks (`fewstep.text.masks`)."""
     source_prefix: tuple[int, ...] = ()
     """Tokens in front of each source, such as the token of the target language."""
+    glossary: Glossary | None = None
+    """Terms that are translated as stated (`with_glossary`)."""
+
+    def with_glossary(self, glossary: Glossary | None) -> System:
+        """Return the same system, which translates the terms of a glossary as stated.
+
+        Raises GlossaryError if its vocabulary has no masks of terms.
+        """
+        if glossary is not None and "term" not in self.masks:
+            raise GlossaryError(
+                f"system {self.name}: expected masks of terms in its vocabulary, got {', '.join(self.masks) or 'none'}; "
+                "train a system with corpus.placeholders: [term]"
+            )
+        return self if glossary == self.glossary else replace(self, glossary=glossary)
 
     @property
     def search(self) -> SearchConfig:
@@ -248,7 +268,7 @@ class System:
         """Return hypotheses of a source as text."""
         return [
             Translation(
-                restored(self.target_pieces.decode(one.ids), source.values),
+                text,
                 one.score,
                 one.steps,
                 one.statistics,
@@ -256,9 +276,19 @@ class System:
                 source.cut,
                 source.unknown,
                 source.replaced,
+                put_back,
             )
             for one in ranked
+            for text, put_back in [self._text(one.ids, source.masked, source.text)]
         ]
+
+    def _text(self, ids: Sequence[int], source: Masked, line: str) -> tuple[str, int]:
+        """Return target ids as text, and how many masks of the source, whose text is `line`, were put back."""
+        # One by one, as in `_source`.
+        text, put_back = str(self.target_pieces.decode(list(ids))), 0
+        if source.values:
+            text, put_back = complete(source.text, text, base_code(self.target_language) not in WITHOUT_SPACES)
+        return restored(text, source.values, _is_capital(line)), put_back
 
     def encode(self, lines: Sequence[str], *, first_line: int = 1) -> list[list[int]]:
         """Return the source ids of each line without EOS, cut to `max_source_tokens`. Invalid characters are replaced, with a
@@ -271,20 +301,65 @@ class System:
 
     def _source(self, line: str, number: int) -> Source:
         cleaned = clean(line, number)
-        masked, values = mask(cleaned, self.masks)
+        masked = self.masked(cleaned)
         # One by one: SentencePiece starts threads for lists, which takes longer than decoding a sentence.
-        ids = list(self.source_pieces.encode(masked))
-        unknown = unknown_pieces(self.source_pieces, masked, ids)
+        ids = list(self.source_pieces.encode(masked.text))
+        unknown = unknown_pieces(self.source_pieces, masked.text, ids)
         whole = [*self.source_prefix, *ids] if ids else ids
         kept = whole[: self.max_source_tokens]
-        return Source(line, kept, len(whole) - len(kept), unknown, cleaned.count(REPLACEMENT), values)
+        return Source(line, kept, len(whole) - len(kept), unknown, cleaned.count(REPLACEMENT), masked)
+
+    def masked(self, text: str) -> Masked:
+        """Return a cleaned text with masks of its placeholders and terms."""
+        return mask(text, self.masks, terms=self.glossary.find(text) if self.glossary else ())
 
     def decode(
         self, sources: Sequence[Sequence[int]], search: SearchChoice = None, *, threads: int | None = None
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of source ids without EOS, best first (`fewstep.decoding`). An empty source has one, empty."""
         chosen = self.chosen_search(search)
-        return decode_sentences(self.decoder, sources, chosen, batch_tokens=BATCH_TOKENS, threads=threads)
+        found = decode_sentences(self.decoder, sources, chosen, batch_tokens=BATCH_TOKENS, threads=threads)
+        return self.keep_masks(sources, found, chosen, threads=threads)
+
+    def keep_masks(
+        self,
+        sources: Sequence[Sequence[int]],
+        found: list[list[Hypothesis]],
+        search: SearchConfig,
+        *,
+        threads: int | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Return the hypotheses of sources, first one that has the masks of its source, each as often, if the search finds one.
+
+        Sources whose first hypothesis lacks a mask are decoded again with more hypotheses, if the family has such a search.
+        """
+        wrong = [row for row, ranked in enumerate(found) if ranked and not self._mask_ids.kept(sources[row], ranked[0].ids)]
+        if not wrong:
+            return found
+        wider, found = next(self.wider_searches(search), None), list(found)
+        again = [sources[row] for row in wrong]
+        more = decode_sentences(self.decoder, again, wider, threads=threads) if wider else [[] for _ in wrong]
+        for row, further in zip(wrong, more, strict=True):
+            ranked = found[row]
+            right = next((one for one in (*ranked, *further) if self._mask_ids.kept(sources[row], one.ids)), None)
+            if right is not None:
+                found[row] = [right, *(one for one in ranked if one is not right)][: len(ranked)]
+        return found
+
+    def wider_searches(self, search: SearchConfig) -> Iterator[SearchConfig]:
+        """Yield searches like one of this system's, with more hypotheses."""
+        for strategy in dict.fromkeys((search.strategy, "beam", "prefix-beam")):
+            for count in (MORE_HYPOTHESES, getattr(search, "length_candidates", 1)):
+                if strategy not in search.strategies() or count < 2:
+                    continue
+                options = {"beam_size": max(count, getattr(search, "beam_size", 1))} if hasattr(search, "beam_size") else {}
+                wider = replace(search, strategy=strategy, n_best=max(search.n_best, count), **options)
+                if not any(self.problems(wider)):
+                    yield wider
+
+    @cached_property
+    def _mask_ids(self) -> MaskIds:
+        return MaskIds.of(self.masks, self.source_pieces, self.target_pieces)
 
     def decode_ids(self, targets: Sequence[Sequence[int]], lines: Sequence[str] | None = None) -> list[str]:
         """Return the text of target ids. Masks are replaced by the placeholders of `lines`, the source of each of them."""
@@ -292,8 +367,22 @@ class System:
         texts = [str(self.target_pieces.decode(list(ids))) for ids in targets]
         if not self.masks or lines is None:
             return texts
-        values = [mask(clean(line, number), self.masks).values for number, line in enumerate(lines, 1)]
-        return [restored(text, of_it) for text, of_it in zip(texts, values, strict=True)]
+        return [
+            restored(text, source.values, _is_capital(line))
+            for text, source, line in zip(texts, self._all_masked(lines), lines, strict=True)
+        ]
+
+    def complete_texts(self, targets: Sequence[Sequence[int]], lines: Sequence[str]) -> list[tuple[str, int]]:
+        """Return the text of target ids as `translate` does, with all masks of its line, and how many of them were put back."""
+        return [self._text(*one) for one in zip(targets, self._all_masked(lines), lines, strict=True)]
+
+    def _all_masked(self, lines: Sequence[str]) -> Iterator[Masked]:
+        return (self.masked(clean(line, number)) for number, line in enumerate(lines, 1))
+
+
+def _is_capital(line: str) -> bool:
+    """Return whether a line begins with a capital letter."""
+    return line.lstrip()[:1].isupper()
 
 
 def encode_lines(pieces: SentencePieceProcessor, lines: Sequence[str], first_line: int = 1) -> list[list[int]]:

@@ -10,23 +10,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from fewstep.text.placeholders import PLACEHOLDER
+from fewstep.text.terms import Term, shared_words, words
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
 
-__all__ = ["KINDS", "Kind", "Masked", "kinds_of", "mask", "mask_pair", "restored", "symbols"]
+__all__ = ["KINDS", "Kind", "Masked", "complete", "counts", "kinds_of", "mask", "mask_pair", "restored", "symbols"]
 
-Kind = Literal["code", "url", "tag", "role", "directive", "entity", "number"]
-"""Kinds of placeholders (`fewstep.text.placeholders`), and numbers in digits."""
+Kind = Literal["code", "url", "tag", "reference", "role", "directive", "entity", "number", "term"]
+"""Kinds of placeholders (`fewstep.text.placeholders`), numbers in digits, and terms of a glossary."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 COUNT = 8
 """Different placeholders of a kind in a text that have masks; further ones stay."""
 _SYMBOL = re.compile(rf"⟦(?:{'|'.join(KINDS)})[1-{COUNT}]⟧")
+_QUOTED = re.compile(r"`[^`\n]+`")
+_CLOSING = " .!?…:;。！？：；"
+"""Characters behind the last word of a sentence."""
 _NUMBER = r"(?P<number>(?<![\w⟦.,])\d+(?:[.,]\d+)*(?!\w))"
 
 
@@ -56,57 +60,134 @@ def _pattern(numbers: bool) -> re.Pattern[str]:
     return re.compile(f"{PLACEHOLDER.pattern} | {_NUMBER}", re.X) if numbers else PLACEHOLDER
 
 
-def _found(text: str, kinds: Collection[str]) -> Iterator[re.Match[str]]:
-    """Yield the placeholders of some kinds. Others are not looked into."""
-    return (one for one in _pattern("number" in kinds).finditer(text) if one.lastgroup in kinds)
+class _Found(NamedTuple):
+    """A placeholder or a term of a text."""
+
+    start: int
+    end: int
+    kind: str
+    value: str
+    """The text that stands for it in a translation."""
 
 
-def mask(text: str, kinds: Collection[str], only: Collection[str] | None = None, beside: str = "") -> Masked:
-    """Return a text whose placeholders of some kinds have masks; of these only those in `only`, if it is given.
+def _found(text: str, kinds: Collection[str], terms: Iterable[Term]) -> list[_Found]:
+    """Return the placeholders of some kinds, and the terms, in order. Placeholders of other kinds are not looked into."""
+    matches = (one for one in _pattern("number" in kinds).finditer(text) if one.lastgroup in kinds)
+    found = [_Found(*one.span(), str(one.lastgroup), one[0]) for one in matches]
+    taken = [(one.start, one.end) for one in found]
+    free = (one for one in terms if not any(start < one.end and one.start < end for start, end in taken))
+    return sorted([*found, *(_Found(one.start, one.end, "term", one.target) for one in free)])
+
+
+def mask(
+    text: str,
+    kinds: Collection[str],
+    only: Collection[str] | None = None,
+    beside: str = "",
+    terms: Iterable[Term] = (),
+) -> Masked:
+    """Return a text whose placeholders of some kinds, and terms, have masks; of these only those in `only`, if it is given.
 
     Names of masks that stand in the text, or in the one beside it, stand for themselves.
     """
     if not kinds:
         return Masked(text, {})
     values = {literal: literal for literal in _SYMBOL.findall(text + beside)}
-    chosen = dict[str, str]()
+    chosen = dict[tuple[str, str], str]()
     parts = list[str]()
     position = 0
-    for one in _found(text, kinds):
-        kind = str(one.lastgroup)
-        placeholder = one[0]
-        if only is not None and placeholder not in only:
+    for one in _found(text, kinds, terms):
+        if only is not None and one.value not in only:
             continue
-        if placeholder not in chosen:
-            free = (one for one in symbols([kind]) if one not in values)
-            name = next(free, "")
+        key = (one.kind, one.value)
+        if key not in chosen:
+            name = next((name for name in symbols([one.kind]) if name not in values), "")
             if not name:
                 continue
-            chosen[placeholder], values[name] = name, placeholder
-        parts += [text[position : one.start()], chosen[placeholder]]
-        position = one.end()
+            chosen[key], values[name] = name, one.value
+        parts += [text[position : one.start], chosen[key]]
+        position = one.end
     return Masked("".join([*parts, text[position:]]), values)
 
 
-def mask_pair(source: str, target: str, kinds: Collection[str]) -> tuple[Masked, str]:
+def mask_pair(source: str, target: str, kinds: Collection[str], terms: bool = False) -> tuple[Masked, str]:
     """Return both sides of a pair with masks for the placeholders that occur in both, equally often.
 
-    Others stay, so that each mask of a source has its place in the target.
+    Others stay, so that each mask of a source has its place in the target. With `terms`, if `term` is one of the kinds, a share of
+    the words that both sides have (`fewstep.text.terms`) are masked as well, so that a network learns what to do with terms.
     """
     if not kinds:
         return Masked(source, {}), target
-    counts = [Counter(one[0] for one in _found(side, kinds)) for side in (source, target)]
-    masked = mask(source, kinds, [text for text, count in counts[0].items() if counts[1][text] == count], target)
-    names = {placeholder: name for name, placeholder in masked.values.items()}
+    chosen = shared_words(source, target) if terms and "term" in kinds else frozenset()
+    found = [[one for one in words(side) if one.target in chosen] if chosen else [] for side in (source, target)]
+    sides = [_found(*side) for side in zip((source, target), (kinds, kinds), found, strict=True)]
+    counts = [Counter(one.value for one in side) for side in sides]
+    both = [value for value, count in counts[0].items() if counts[1][value] == count]
+    masked = mask(source, kinds, both, target, found[0])
+    names = {value: name for name, value in masked.values.items()}
     parts = list[str]()
     position = 0
-    for one in _found(target, kinds):
-        if one[0] in names:
-            parts += [target[position : one.start()], names[one[0]]]
-            position = one.end()
+    for one in sides[1]:
+        if one.value in names:
+            parts += [target[position : one.start], names[one.value]]
+            position = one.end
     return masked, "".join([*parts, target[position:]])
 
 
-def restored(text: str, values: Mapping[str, str]) -> str:
-    """Return an output with placeholders in place of their masks. Masks that the source does not have are left out."""
-    return _SYMBOL.sub(lambda one: values.get(one[0], ""), text) if "⟦" in text else text
+def counts(text: str) -> Counter[str]:
+    """Return the masks of a text."""
+    return Counter(_SYMBOL.findall(text))
+
+
+def complete(source: str, output: str, spaced: bool) -> tuple[str, int]:
+    """Return an output with exactly the masks of its source, both with masks, and how many of them were put back.
+
+    Masks that are written too often are left out. One that is missing is put where it would stand if the output ran in step with
+    its source: behind the next word if the language of the output is `spaced`. A role is put in front of the text in backquotes
+    that follows it in the source, with this text if the output does not have it.
+    """
+    wanted = counts(source)
+    if wanted == counts(output):
+        return output, 0
+    parts = list[str]()
+    position = 0
+    for one in _SYMBOL.finditer(output):
+        parts.append(output[position : one.start()].rstrip(" " if wanted[one[0]] < 1 else ""))
+        if wanted[one[0]] > 0:
+            wanted[one[0]] -= 1
+            parts.append(one[0])
+        position = one.end()
+    text, missing = "".join([*parts, output[position:]]), 0
+    written = counts(source) - wanted
+    for one in _SYMBOL.finditer(source):
+        if written[one[0]] > 0:
+            written[one[0]] -= 1
+        else:
+            text, missing = _put(text, one, source, spaced), missing + 1
+    return text, missing
+
+
+def _put(text: str, missing: re.Match[str], source: str, spaced: bool) -> str:
+    """Return a text with a mask of its source at its likely place."""
+    quoted = _QUOTED.match(source, missing.end()) if missing[0].startswith("⟦role") else None
+    if quoted and (found := re.search(rf"(?<!⟧){re.escape(quoted[0])}", text)):
+        return text[: found.start()] + missing[0] + text[found.start() :]
+    place, name = round(missing.start() / len(source) * len(text)), missing[0] + (quoted[0] if quoted else "")
+    inside = {at for one in _SYMBOL.finditer(text) for at in range(one.start() + 1, one.end())}
+    end = len(text.rstrip(_CLOSING))
+    free = (one for one in range(place, end) if one not in inside and (not spaced or not one or text[one].isspace()))
+    at = next(free, end)
+    before = " " if spaced and at and not text[at - 1].isspace() else ""
+    after = " " if spaced and not at and text[:1].strip(_CLOSING) else ""
+    return text[:at] + before + name + after + text[at:]
+
+
+def restored(text: str, values: Mapping[str, str], capital: bool = False) -> str:
+    """Return an output with placeholders and terms in place of their masks. Masks that the source does not have are left out.
+
+    With `capital`, a term at the beginning begins with a capital letter.
+    """
+    if "⟦" not in text:
+        return text
+    found = _SYMBOL.sub(lambda one: values.get(one[0], ""), text)
+    return found[:1].upper() + found[1:] if capital and text.startswith("⟦term") else found

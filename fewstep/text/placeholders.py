@@ -5,7 +5,8 @@
 | `code` | `` ``x`` ``, `` `x` `` unless a role stands in front |
 | `url` | `https://example.org/a`, `mailto:a@b.org` |
 | `tag` | `<b>`, `</b>`, `<br/>` |
-| `role` | `:ref:`, `:py:class:` in front of a backquote |
+| `reference` | `` :func:`len` ``, `` :ref:`label` ``: a role with one word that is no text |
+| `role` | `:ref:`, `:py:class:`, `:term:` in front of other text in a backquote |
 | `directive` | `%s`, `%(name)d`, `%1$s`, `{0}`, `{name!r}`, `{{ name }}`, `${name}` |
 | `entity` | `&nbsp;`, `&#160;` |
 
@@ -25,6 +26,9 @@ PLACEHOLDER = re.compile(
       (?P<code>``(?:[^`]|`(?!`))+?``(?!`)|(?<![`:\w])`[^`\n]+`(?![`_]))
     | (?P<url>(?:https?|ftp)://[^\s<>"'`]*[^\s<>"'`.,;:!?)\]}]|mailto:[^\s<>"'`]*[\w])
     | (?P<tag></?[A-Za-z][\w:.-]*(?:\s[^<>]*|)/?>)
+    | (?P<reference>(?<![\w:]):(?:[a-zA-Z][\w+.-]*:)*
+        (?!(?:term|dfn|abbr|token|kbd|guilabel|menuselection|emphasis|strong|title|sub|sup)(?:-reference|script)?:)
+        [a-zA-Z][\w+.-]*:`[^`\s<>]+`(?!`))
     | (?P<role>(?<![\w:]):[a-zA-Z][\w+.-]*(?::[a-zA-Z][\w+.-]*)*:(?=`))
     | (?P<directive>
           %\([^()\s]+\)[-+0\#]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]

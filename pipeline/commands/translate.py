@@ -13,7 +13,7 @@ import typer
 
 import fewstep
 from fewstep.access import permission_problem
-from fewstep.commands.translate import OPTIONS, check_document_options, document_translator, line_translator
+from fewstep.commands.translate import OPTIONS, check_document_options, document_translator, line_translator, with_glossary
 from fewstep.config.search import SearchConfig
 from fewstep.documents.document import DocumentError
 from fewstep.streams import StreamError, open_streams, rewrite, stream
@@ -90,7 +90,7 @@ def translate_files(directory: Path, *, device: str, options: Mapping[str, Any])
     chosen = None if search is None else search_named(directory, search)
 
     def load() -> fewstep.System:
-        system = _loaded(directory, device, not options["no_verify"])
+        system = with_glossary(_loaded(directory, device, not options["no_verify"]), options["glossary"])
         if n_best is not None:
             _check_search(system, replace(chosen or system.search, n_best=n_best), search or system.default_search)
         elif search is not None and chosen is not None:

@@ -95,8 +95,8 @@ class Corpus:
     `training.max_tokens`, and decoding truncates sources longer than `max_positions`."""
     placeholders: tuple[Kind, ...] = ()
     """Kinds of placeholders that tokens of the vocabulary stand for on both sides, in training and use: `code` in backquotes,
-    `url`, `tag`, `role` (`:ref:`), `directive` (`%s`, `{0}`), `entity` (`&nbsp;`) and `number`. They are restored in outputs.
-    Empty: none."""
+    `url`, `tag`, `reference` (a role and its word), `role` (`:ref:`), `directive` (`%s`, `{0}`), `entity` (`&nbsp;`), `number`,
+    and `term`, for terms of a glossary. They are restored in outputs. Empty: none."""
     shard_rows: Annotated[int, Ge(1)] = 4096
     """Number of pairs in a shard, the unit of encoding and decoding."""
 
@@ -160,6 +160,9 @@ class Evaluation(ScoreOptions):
     """Lowest ROUGE-L of the baseline on every test set; the run fails below it. 0: no check."""
     samples: Annotated[int, Ge(0)] = 5
     """Number of sentences of each test set that the report shows with all systems' hypotheses."""
+    glossary: Path | None = None
+    """Glossary: a file with a line for each term, the source, a tab, and the target. The report shows the share of its terms that
+    outputs have as stated, for all searches, and for the default search of each system with the glossary. Empty: none."""
     length_penalties: tuple[Annotated[float, Ge(0)], ...] = ()
     """Length penalties that are tried on the validation text. Each search with a length penalty decodes the test sets with the best
     one, and systems keep it. Empty: the searches' own."""

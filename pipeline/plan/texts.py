@@ -95,12 +95,14 @@ def encode_texts(flow: Flow, texts: Texts, vocab: Vocabulary) -> tuple[Encoded, 
     training = encode_text(flow, "raw", texts.training, vocab)
     truncated: dict[str, Tokens] = {}
     if flow.config.corpus.max_source_tokens is not None:
-        tests = {name: encode_text(flow, f"raw:{name}", text, vocab) for name, text in texts.tests.items()}
+        tests = {name: encode_text(flow, f"raw:{name}", text, vocab, training=False) for name, text in texts.tests.items()}
         truncated = {"train": training, **tests}
-    return Encoded(texts, vocab, training, encode_text(flow, "validation", texts.validation, vocab)), truncated
+    validation = encode_text(flow, "validation", texts.validation, vocab, training=False)
+    return Encoded(texts, vocab, training, validation), truncated
 
 
-def encode_text(flow: Flow, name: str, text: Text, vocab: Vocabulary) -> Tokens:
-    """Encode a text by the vocabulary."""
-    config = encode.EncodeConfig(max_source_tokens=flow.config.corpus.max_source_tokens)
+def encode_text(flow: Flow, name: str, text: Text, vocab: Vocabulary, *, training: bool = True) -> Tokens:
+    """Encode a text by the vocabulary: as it is translated, or with what is only done to text that networks are trained on."""
+    corpus = flow.config.corpus
+    config = encode.EncodeConfig(max_source_tokens=corpus.max_source_tokens, mask_terms=training and "term" in corpus.placeholders)
     return flow.steps.add(encode.STAGE, name, encode.EncodeInputs(text, vocab), config)

@@ -26,7 +26,8 @@ def timed_translator(system: fewstep.System, search: SearchConfig) -> Translate:
         before = seconds(decoder)
         sources = system.encode(lines)
         encoded = clock()
-        best = [ranked[0] for ranked in decode_batch(decoder, sources, search)]
+        found = decode_batch(decoder, sources, search)
+        best = [ranked[0] for ranked in (system.keep_masks(sources, found, search) if system.masks else found)]
         decoded = clock()
         system.decode_ids([hypothesis.ids for hypothesis in best])
         return Output(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fewstep.config.search import SearchConfig
-from stages.artifacts import Hypotheses, System, Text, Tuned
+from stages.artifacts import ExternalFile, Hypotheses, System, Text, Tuned
 from stages.stage import Implementation, Stage
 
 
@@ -15,6 +15,8 @@ class DecodeInputs:
     text: Text
     tuned: Tuned | None = None
     """Tuned length penalty; None to use that of the search."""
+    glossary: ExternalFile | None = None
+    """Terms that are translated as stated (`fewstep.text.glossary`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,5 +30,5 @@ class DecodeConfig:
 
 
 STAGE: Stage[DecodeInputs, DecodeConfig, Hypotheses] = Stage(
-    name="decode", version=4, run=Implementation(__name__), output=Hypotheses, distributes=True
+    name="decode", version=5, run=Implementation(__name__), output=Hypotheses, distributes=True
 )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from fewstep.text.glossary import Glossary
 from fewstep.text.masks import kinds_of, mask
 from fewstep.vocabulary import unknown_pieces
 from stages.context import StepContext
 from stages.decode import DecodeConfig, DecodeInputs
 from stages.errors import unwritable
 from stages.shared.decoding.draft_statistics import summarise
+from stages.shared.decoding.glossaries import glossary_of
 from stages.shared.decoding.pieces import PIECE_ROWS, DecodeJob, Piece, copy
 from stages.shared.decoding.searches import with_tuned_options
 from stages.shared.decoding.text import NEAR_TIE, decode_text
@@ -28,13 +30,14 @@ def run(inputs: DecodeInputs, config: DecodeConfig, context: StepContext) -> Non
     search is not installed or the memory does not suffice, and TransientError when the step was asked to stop.
     """
     search = with_tuned_options(config.search, inputs.tuned)
-    job = DecodeJob(inputs.system, search, config.batch_tokens)
+    glossary = None if inputs.glossary is None else glossary_of(inputs.glossary)
+    job = DecodeJob(inputs.system, search, config.batch_tokens, glossary.terms if glossary else (), keep_masks=True)
     decoded = decode_text(inputs.text, job, PIECE_ROWS, context)
     for index, piece in enumerate(decoded):
         copy(piece.decoded, shard_path(context.directory, index), context)
     drop_shards_from(context.directory, len(decoded))
     rows, near_ties = _write_best(decoded, context)
-    unknown = _unknown_pieces(inputs)
+    unknown = _unknown_pieces(inputs, glossary)
     summary = {"rows": rows, "search": search.values(), "near_ties": near_ties, "unknown": unknown}
     drafting = summarise(read_shard(piece.decoded) for piece in decoded)
     if drafting is not None:
@@ -42,14 +45,16 @@ def run(inputs: DecodeInputs, config: DecodeConfig, context: StepContext) -> Non
     context.write_json(context.directory / "decode.json", summary)
 
 
-def _unknown_pieces(inputs: DecodeInputs) -> dict[str, object]:
+def _unknown_pieces(inputs: DecodeInputs, glossary: Glossary | None) -> dict[str, object]:
     """Return the number of sources with pieces that the vocabulary lacks, and the first of these pieces."""
     pieces = processor(inputs.system.path, "source")
     sentences = 0
     found = dict[str, None]()
     kinds = kinds_of(pieces)
     for path in shard_paths(inputs.text.path):
-        lines = [mask(line, kinds).text for line in read_shard(path)["source"].to_pylist()]
+        lines = [
+            mask(line, kinds, terms=glossary.find(line) if glossary else ()).text for line in read_shard(path)["source"].to_pylist()
+        ]
         for line, ids in zip(lines, pieces.encode(lines), strict=True):
             if unknown := unknown_pieces(pieces, line, ids):
                 sentences += 1

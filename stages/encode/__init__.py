@@ -20,6 +20,8 @@ class EncodeConfig:
 
     max_source_tokens: int | None = None
     """Longer sources are truncated to this number of tokens; None to keep all tokens."""
+    mask_terms: bool = False
+    """Whether masks of terms stand for a share of the words that both sides of a pair have."""
 
 
 STAGE: Stage[EncodeInputs, EncodeConfig, Tokens] = Stage(

@@ -68,29 +68,29 @@ def make_encoder(argument: tuple[EncodeInputs, EncodeConfig, WorkerContext]) -> 
     """Load both vocabularies, and return a function that encodes the shard of a given number."""
     inputs, config, context = argument
     processors = {side: processor(inputs.vocabulary.path, side) for side in ("source", "target")}
-    return partial(_encode_shard, shard_paths(inputs.text.path), processors, config.max_source_tokens, context)
+    return partial(_encode_shard, shard_paths(inputs.text.path), processors, config, context)
 
 
 def _encode_shard(
-    texts: list[Path], processors: dict[str, SentencePieceProcessor], limit: int | None, context: Context, index: int
+    texts: list[Path], processors: dict[str, SentencePieceProcessor], config: EncodeConfig, context: Context, index: int
 ) -> Encoded:
-
     path = shard_path(context.directory, index)
     if not path.exists() or rows_of(path) != rows_of(texts[index]):
         text = read_shard(texts[index])
-        columns = {side: encode_lines(lines, processors[side]) for side, lines in _masked(text, processors["source"]).items()}
+        sides = _masked(text, processors["source"], config.mask_terms)
+        columns = {side: encode_lines(lines, processors[side]) for side, lines in sides.items()}
         table = pa.table({"id": text["id"], **columns})
-        write_shard(path, table if limit is None else _cut(table, limit), context)
+        write_shard(path, table if config.max_source_tokens is None else _cut(table, config.max_source_tokens), context)
     table = read_shard(path)
     source, target = (pc.sum(pc.list_value_length(table[side])).as_py() or 0 for side in ("source", "target"))
     return Encoded(table.num_rows, source, target, int((table.schema.metadata or {}).get(SOURCES_CUT, 0)))
 
 
-def _masked(text: pa.Table, pieces: SentencePieceProcessor) -> dict[str, list[str]]:
+def _masked(text: pa.Table, pieces: SentencePieceProcessor, terms: bool) -> dict[str, list[str]]:
     """Return the lines of both sides, with masks if the vocabulary has them."""
     sides = {side: text[side].to_pylist() for side in ("source", "target")}
     if kinds := kinds_of(pieces):
-        pairs = [mask_pair(source, target, kinds) for source, target in zip(sides["source"], sides["target"], strict=True)]
+        pairs = [mask_pair(*pair, kinds, terms) for pair in zip(sides["source"], sides["target"], strict=True)]
         return {"source": [source.text for source, _ in pairs], "target": [target for _, target in pairs]}
     return sides
 

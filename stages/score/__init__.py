@@ -33,6 +33,8 @@ class ScoreInputs:
     """Checkpoint of a COMET model, which adds the metric `comet`."""
     system: System | None = None
     """The system that wrote the hypotheses, whose vocabulary splits references into tokens (`repetition`)."""
+    glossary: ExternalFile | None = None
+    """Terms whose share in the hypotheses is counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,4 +70,4 @@ class ScoreConfig(ScoreOptions):
     """The program `comet-score` of the environment of COMET: its path, or its name on PATH."""
 
 
-STAGE: Stage[ScoreInputs, ScoreConfig, Scores] = Stage(name="score", version=3, run=Implementation(__name__), output=Scores)
+STAGE: Stage[ScoreInputs, ScoreConfig, Scores] = Stage(name="score", version=4, run=Implementation(__name__), output=Scores)

@@ -13,9 +13,11 @@ from fewstep.system.description import read_description
 from fewstep.system.format import BundleError
 from fewstep.system.networks import sizes_of
 from fewstep.system.system import encode_lines
+from fewstep.text.glossary import Glossary
 from fewstep.text.placeholders import placeholders
 from stages.artifacts import Hypotheses, System
 from stages.errors import ArtifactError
+from stages.shared.decoding.sentences import Sentence
 from stages.shared.scoring.metrics import Comparison, score
 from stages.shared.scoring.tokenizers import bleu_metric
 from stages.shared.shards import read_shards
@@ -126,22 +128,36 @@ def repeated(rows: Sequence[Sequence[Any]]) -> dict[str, int]:
     return {"repeated": sum(pairs), "total": sum(map(len, rows))}
 
 
-def placeholders_kept(sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+def put_back(hypotheses: Hypotheses, sentences: Sequence[Sentence]) -> list[int]:
+    """Return how many masks were put back into the best hypothesis of each sentence; 0 for systems without masks."""
+    found = dict[int, int]()
+    for table in read_shards(hypotheses.path):
+        if "put_back" in table.column_names:
+            rows = table.select(["id", "rank", "put_back"]).to_pydict()
+            found |= {id_: count for id_, rank, count in zip(*rows.values(), strict=True) if not rank}
+    return [found.get(sentence.id, 0) for sentence in sentences]
+
+
+def placeholders_kept(
+    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], masks_put_back: Sequence[int]
+) -> dict[str, Any]:
     """Return how many sentences have the placeholders of their sources (`fewstep.text.placeholders`), each as often, and no others.
 
     `sentences`: those whose source has a placeholder; `kept` and `reference_kept`: those of them whose hypothesis, or reference,
-    has the same ones. `kinds`: for each kind of placeholder the number in the sources, and that in the hypotheses as well. Empty
-    for sources without placeholders.
+    has the same ones; `searched`: those of `kept` into which no mask was put back, of `masks_put_back` for each sentence. `kinds`:
+    for each kind of placeholder the number in the sources, and that in the hypotheses as well. Empty for sources without
+    placeholders.
     """
-    sentences = kept = reference_kept = 0
+    sentences = kept = searched = reference_kept = 0
     total, found = Counter[str](), Counter[str]()
-    for source, hypothesis, reference in zip(sources, hypotheses, references, strict=True):
+    for source, hypothesis, reference, added in zip(sources, hypotheses, references, masks_put_back, strict=True):
         wanted = placeholders_of(source)
         if not wanted:
             continue
         written = placeholders_of(hypothesis)
         sentences += 1
         kept += wanted == written
+        searched += wanted == written and not added
         reference_kept += wanted == placeholders_of(reference)
         for (kind, _), count in wanted.items():
             total[kind] += count
@@ -150,7 +166,22 @@ def placeholders_kept(sources: Sequence[str], hypotheses: Sequence[str], referen
     if not sentences:
         return {}
     kinds = {kind: {"total": total[kind], "kept": found[kind]} for kind in sorted(total)}
-    return {"sentences": sentences, "kept": kept, "reference_kept": reference_kept, "kinds": kinds}
+    return {"sentences": sentences, "kept": kept, "searched": searched, "reference_kept": reference_kept, "kinds": kinds}
+
+
+def terms_honoured(
+    glossary: Glossary, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
+) -> dict[str, int]:
+    """Return how many terms of a glossary the sources have (`terms`), in how many `sentences`, and how many of these terms the
+    hypotheses (`honoured`) and the references (`reference_honoured`) have as the glossary states."""
+    found = [glossary.honoured(source, text) for source, text in zip(sources, hypotheses, strict=True)]
+    known = [glossary.honoured(source, text) for source, text in zip(sources, references, strict=True)]
+    return {
+        "terms": sum(count for count, _ in found),
+        "sentences": sum(count > 0 for count, _ in found),
+        "honoured": sum(count for _, count in found),
+        "reference_honoured": sum(count for _, count in known),
+    }
 
 
 def placeholders_of(text: str) -> Counter[tuple[str, str]]:

@@ -13,7 +13,7 @@ from stages.shared.scoring.ngram_metrics import END_ORDERS, ENDS
 
 def show(artifacts: Artifacts, colours: Colours) -> Part:
     """Return the tables and figures of the optional files of scores, given by test set and entry."""
-    kinds = ("head_and_tail", "by_length", "by_source_length", "diversity", "repetition", "placeholders")
+    kinds = ("head_and_tail", "by_length", "by_source_length", "diversity", "repetition", "placeholders", "terms")
     found = {kind: read(artifacts, f"{kind}.json") for kind in kinds}
     tables = [
         *end_tables(found["head_and_tail"]),
@@ -22,6 +22,7 @@ def show(artifacts: Artifacts, colours: Colours) -> Part:
         *diversity_tables(found["diversity"]),
         *repetition_tables(found["repetition"]),
         *placeholder_tables(found["placeholders"]),
+        *term_tables(found["terms"]),
     ]
     lengths = [length_figure(test, entries, colours) for test, entries in found["by_length"].items()]
     samples = [figure for test, entries in found["diversity"].items() if (figure := diversity_figure(test, entries, colours))]
@@ -148,17 +149,35 @@ def placeholder_tables(kept: Mapping[str, Mapping[str, Json]]) -> Iterator[Table
             caption=(
                 "Percentage of the sentences with placeholders whose output has the same ones, each as often and no others; and of "
                 f"the placeholders of each kind that are in the output. {first['sentences']:,} sources have placeholders "
-                f"({counts}); {share(first['reference_kept'], first['sentences'])} % of their first references have the same ones."
+                f"({counts}); {share(first['reference_kept'], first['sentences'])} % of their first references have the same ones. "
+                "By the search: without sentences into which masks were put back that no hypothesis had."
             ),
-            columns=["system and search", "sentences with all, %", *(f"{kind}, %" for kind in kinds)],
+            columns=["system and search", "sentences with all, %", "by the search, %", *(f"{kind}, %" for kind in kinds)],
             rows=[
                 [
                     entry,
                     share(found["kept"], found["sentences"]),
+                    share(found["searched"], found["sentences"]),
                     *(share(found["kinds"][kind]["kept"], found["kinds"][kind]["total"]) for kind in kinds),
                 ]
                 for entry, found in entries.items()
             ],
+        )
+
+
+def term_tables(terms: Mapping[str, Mapping[str, Json]]) -> Iterator[Table]:
+    """Yield a table for each test set of `terms.json`, given by test set and entry."""
+    for test, entries in terms.items():
+        first = next(iter(entries.values()))
+        yield Table(
+            title=f"Terms honoured on {test}",
+            caption=(
+                f"Percentage of the {first['terms']:,} terms of the glossary, in {first['sentences']:,} sources, that outputs have "
+                f"as the glossary states; in the first references it is {share(first['reference_honoured'], first['terms'])} %. "
+                "Entries whose search ends with `glossary` were given the glossary."
+            ),
+            columns=["system and search", "terms honoured, %"],
+            rows=[[entry, share(found["honoured"], found["terms"])] for entry, found in entries.items()],
         )
 
 

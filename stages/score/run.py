@@ -13,10 +13,13 @@ from stages.score.breakdown import (
     by_source_length,
     diversity,
     placeholders_kept,
+    put_back,
     repeated,
+    terms_honoured,
     tokens_of,
 )
 from stages.score.comet import comet, comet_score
+from stages.shared.decoding.glossaries import glossary_of
 from stages.shared.decoding.sentences import best_in_order, ranked_in_order, read_sentences
 from stages.shared.scoring.metrics import Comparison, decoded, score, word_splitter
 from stages.shared.scoring.ngram_metrics import head_and_tail
@@ -25,7 +28,7 @@ from stages.shared.scoring.tokenizers import tokenizer_for
 
 def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
     """Write `scores.json` (metric name -> {score, signature, ...}), and optionally `head_and_tail.json`, `by_length.json`,
-    `by_source_length.json`, `repetition.json`, `diversity.json` and `placeholders.json`.
+    `by_source_length.json`, `repetition.json`, `diversity.json`, `placeholders.json` and `terms.json`.
 
     Raises DataError for a tokeniser that is not installed, ArtifactError when hypotheses and text have different sentences, and
     what `comet` raises.
@@ -68,12 +71,13 @@ def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
     if config.diversity:
         ranked = ranked_in_order(inputs.hypotheses, sentences)
         context.write_json(context.directory / "diversity.json", diversity(ranked, references, how))
-    if config.placeholders:
-        first = [sentence.references[0] for sentence in sentences]
-        if kept := placeholders_kept(
-            [sentence.source for sentence in sentences], best_in_order(inputs.hypotheses, sentences), first
-        ):
-            context.write_json(context.directory / "placeholders.json", kept)
+    sources, first = [sentence.source for sentence in sentences], [sentence.references[0] for sentence in sentences]
+    outputs = best_in_order(inputs.hypotheses, sentences)
+    if config.placeholders and (kept := placeholders_kept(sources, outputs, first, put_back(inputs.hypotheses, sentences))):
+        context.write_json(context.directory / "placeholders.json", kept)
+    if inputs.glossary is not None:
+        found = terms_honoured(glossary_of(inputs.glossary), sources, outputs, first)
+        context.write_json(context.directory / "terms.json", found)
     context.write_json(context.directory / "scores.json", scores)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
 from fewstep.families.parallel.config import ParallelConfig, ParallelSearch
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.system.format import WEIGHTS
+from fewstep.text.masks import symbols
 from fewstep.vocabulary import RESERVED, vocabulary_digest
 from kernels import NgramModel
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
@@ -184,7 +185,18 @@ def write(directory: Path, family: str, config: Any, searches: Mapping[str, Any]
     )
 
 
-def train_pieces(prefix: Path) -> Path:
+def write_masked(root: Path, *names: str, kinds: Sequence[str] = ("term",)) -> dict[str, Path]:
+    """Write systems of `SYSTEMS`, each with its first search alone, whose vocabulary has masks of a kind; by name."""
+    root.mkdir(exist_ok=True)
+    pieces = train_pieces(root / "masked", symbols(kinds))
+    for name in names:
+        family, config, searches = SYSTEMS[name]
+        first = dict(list(searches.items())[:1])
+        write(root / name, family, config, first, train(root / f"{name}-trained", family, config, 5), pieces)
+    return {name: root / name for name in names}
+
+
+def train_pieces(prefix: Path, masks: Sequence[str] = ()) -> Path:
     """Train a vocabulary, and return its file."""
     draw = random.Random(1)
     SentencePieceTrainer.train(
@@ -197,6 +209,7 @@ def train_pieces(prefix: Path) -> Path:
         **{f"{name}_id": index for index, name in enumerate(("pad", "bos", "eos", "unk"))},
         **{f"{name}_piece": RESERVED[index] for index, name in enumerate(("pad", "bos", "eos", "unk"))},
         control_symbols=list(RESERVED[4:]),
+        user_defined_symbols=list(masks),
     )
     return prefix.with_suffix(".model")
 

@@ -65,7 +65,7 @@ def test_json_holds_what_python_returns(systems: dict[str, Path], tmp_path: Path
 def test_numbers_that_json_lacks_are_null() -> None:
     """Without a path a lattice scores minus infinity, and a token without a rival has an infinite confidence."""
     found = fewstep.Translation("", -math.inf, 1, {"confidences": [0.5, math.inf, math.nan]})
-    read = {"sentences": 1, "cut": 0, "unknown": [], "replaced": 0}
+    read = {"sentences": 1, "cut": 0, "unknown": [], "replaced": 0, "put_back": 0}
     expected = {"text": "", "score": None, "steps": 1, "statistics": {"confidences": [0.5, None, None]}} | read
     assert [json.loads(json_text(value)) for value in (found, [found])] == [expected, [expected]]
 

@@ -44,7 +44,8 @@ TEXTS = st.lists(st.sampled_from(PARTS), max_size=12).map(" ".join)
     ("text", "kinds", "masked"),
     [
         ("a %s b `x` %s {0}", KINDS, "a ⟦directive1⟧ b ⟦code1⟧ ⟦directive1⟧ ⟦directive2⟧"),
-        ("see :py:func:`len` at https://a.b.", KINDS, "see ⟦role1⟧`len` at ⟦url1⟧."),
+        ("see :py:func:`len` at https://a.b.", KINDS, "see ⟦reference1⟧ at ⟦url1⟧."),
+        ("a :term:`list` of :ref:`some text`", KINDS, "a ⟦role1⟧`list` of ⟦role2⟧`some text`"),
         ("12 or 1,234.5 not v2 or 3rd", KINDS, "⟦number1⟧ or ⟦number2⟧ not v2 or 3rd"),
         ("12 `x` <b>", ["tag"], "12 `x` ⟦tag1⟧"),
         ("`%s` 5 %", ["directive", "number"], "`%s` ⟦number1⟧ %"),

@@ -43,6 +43,7 @@ class Echo:
     """Copies its source. A search takes as many steps a token as its beam is wide."""
 
     memory_errors = (torch.OutOfMemoryError, MemoryError)
+    masks = ()
 
     def __init__(self) -> None:
         self.decoder = self

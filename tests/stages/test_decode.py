@@ -37,6 +37,7 @@ class Upside:
     """A system that turns words around; a word is its letters' code points, a second hypothesis lacks the last word."""
 
     memory_errors = (torch.OutOfMemoryError, MemoryError)
+    masks = ()
 
     def __init__(self, log: Log) -> None:
         self.decoder, self.log = self, log

@@ -213,10 +213,11 @@ def test_repetition_is_the_share_of_tokens_and_words_like_the_one_before(tmp_pat
 def test_placeholders_are_compared_with_those_of_the_source(tmp_path: Path) -> None:
     sources = ["a %s of `x` and `y`", "plain 100 %", "see https://a.b/c", "<b>bold</b> {0}"]
     hypotheses = ["%s `y` `x`", "`new`", "siehe", "<b>fett</b> {0} {0}"]
-    found = placeholders_kept(sources, hypotheses, ["%s `x` `y`", "", "https://a.b/c", "{0}"])
+    found = placeholders_kept(sources, hypotheses, ["%s `x` `y`", "", "https://a.b/c", "{0}"], [0, 0, 0, 0])
     assert found == {
         "sentences": 3,
         "kept": 1,
+        "searched": 1,
         "reference_kept": 2,
         "kinds": {
             "code": {"total": 2, "kept": 2},
@@ -225,7 +226,9 @@ def test_placeholders_are_compared_with_those_of_the_source(tmp_path: Path) -> N
             "url": {"total": 1, "kept": 0},
         },
     }
-    assert placeholders_kept(["a 5 %"], ["b"], ["c"]) == {}
+    put_back = placeholders_kept(["a %s", "b %s"], ["%s", "%s"], ["", ""], [1, 0])
+    assert (put_back["kept"], put_back["searched"]) == (2, 1)
+    assert placeholders_kept(["a 5 %"], ["b"], ["c"], [0]) == {}
     text = make_text(tmp_path / "text", [(7, ["%s"])], source="%s here")
     for asked in (True, False):
         context = context_in(tmp_path / f"scores.{asked}")

@@ -60,6 +60,9 @@ def _corpus(config: RunConfig) -> Iterator[Rule]:
         yield from _pair_files(("distillation",), config.distillation)
     if corpus.placeholders and not isinstance(config.vocabulary, VocabularyOptions):
         yield broken(("corpus", "placeholders"), "none with a vocabulary that is not trained, whose pieces are fixed", "some here")
+    if config.evaluation.glossary and isinstance(config.vocabulary, VocabularyOptions) and "term" not in corpus.placeholders:
+        got = ", ".join(corpus.placeholders) or "none"
+        yield broken(("evaluation", "glossary"), "term among corpus.placeholders", got, ("corpus", "placeholders"))
     if corpus.filters.max_length < corpus.filters.min_length:
         path = ("corpus", "filters")
         got = f"{corpus.filters.max_length} < {corpus.filters.min_length}"

@@ -36,6 +36,10 @@ class DecodeJob:
     batch_tokens: int | None
     """Padded source tokens in a batch, EOS included. None: the fastest size for each kind of device
     (`stages.shared.decoding.calibration`)."""
+    glossary: tuple[tuple[str, str], ...] = ()
+    """Terms that are translated as stated. Empty: none."""
+    keep_masks: bool = False
+    """Whether outputs have the masks of their sources (`fewstep.System.keep_masks`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,8 @@ def content_key(rows: pa.Table, job: DecodeJob) -> str:
         "search": [type(job.search).__name__, job.search.values()],
         "batch_tokens": job.batch_tokens,
         "rows": list(zip(rows["id"].to_pylist(), rows["source"].to_pylist(), strict=True)),
+        **({"keep_masks": True} if job.keep_masks else {}),
+        **({"glossary": job.glossary} if job.glossary else {}),
     }
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
 

@@ -6,6 +6,7 @@ import html.parser
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,16 +33,15 @@ class Echo:
     def chosen_search(self, search: Any) -> StepwiseSearch:
         return StepwiseSearch(strategy="beam" if self.beam_size > 1 else "greedy", beam_size=self.beam_size)
 
-    def problems(self, search: StepwiseSearch) -> Iterator[object]:
-        return iter(["n_best"] if search.n_best > self.beam_size else [])
+    def wider_searches(self, search: StepwiseSearch) -> Iterator[StepwiseSearch]:
+        if self.beam_size > 1:
+            yield replace(search, n_best=self.beam_size)
 
-    def translate(self, texts: Sequence[str], search: Any, **options: Any) -> list[str]:
+    def hypotheses(self, texts: Sequence[str], n_best: None, search: Any, **options: Any) -> list[list[Any]]:
         assert options["one_sentence_per_line"]
-        self.sentences += texts
-        return [self.functions[0](text) for text in texts]
-
-    def hypotheses(self, texts: Sequence[str], n_best: None, search: StepwiseSearch, **_: Any) -> list[list[Any]]:
-        return [[SimpleNamespace(text=function(text)) for function in self.functions[: search.n_best]] for text in texts]
+        count = 1 if search is None else search.n_best
+        self.sentences += texts if count == 1 else []
+        return [[SimpleNamespace(text=function(text), put_back=0) for function in self.functions[:count]] for text in texts]
 
 
 def translated(text: str, kind: str, system: Echo, **options: Any) -> Outcome:

@@ -109,6 +109,8 @@ corpus: {train: {source: a, target: b, references: [c]}}
     => corpus.train.references: expected further references only for a test set with
 vocabulary: {source_pieces: a}\ncorpus: {train: {embedded: 1}, placeholders: [url]}
     => 2: corpus.placeholders: expected none with a vocabulary that is not trained, whose pieces are fixed, got some here
+corpus: {train: {embedded: 1}, placeholders: [url]}\nevaluation: {glossary: terms.tsv}
+    => 2: evaluation.glossary: expected term among corpus.placeholders, got url
 corpus: {filters: {min_length: 9, max_length: 8}} => 1: corpus.filters.max_length: expected at least min_length, got 8 < 9
 languages: {target: fr} => corpus.train.embedded: expected languages en and de with the embedded corpus, got en-fr
 defaults: {training: {schedule: cosine, updates: 9}}

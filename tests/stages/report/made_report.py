@@ -244,8 +244,10 @@ def make_analysed_report(root: Path, inputs: ReportInputs) -> StepContext:
             repetition = {unit: {"repeated": part, "total": whole} for unit, (part, whole) in parts.items()}
             context.write_json(context.directory / "repetition.json", repetition)
             kinds = {"code": {"total": 40, "kept": 39}, "url": {"total": 8, "kept": 1}}
-            kept = {"sentences": 30, "kept": 24, "reference_kept": 27, "kinds": kinds}
+            kept = {"sentences": 30, "kept": 24, "searched": 21, "reference_kept": 27, "kinds": kinds}
             context.write_json(context.directory / "placeholders.json", kept)
+            terms = {"terms": 16, "sentences": 12, "honoured": 14, "reference_honoured": 10}
+            context.write_json(context.directory / "terms.json", terms)
         evaluated.append(replace(item, scores=Scores(context.directory, "again")))
     systems = {"autoregressive": -1200.0, "interleaved": -1300.0, "graph": -1250.0}
     asked = replace(
