@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -93,9 +94,9 @@ class AggressiveDecoder:
         frozen: bool = False,
         native: runtime.NativeDecoder | None = None,
     ) -> None:
-        """`draft_system` is the decoder and the search of another system whose outputs are drafts; `lexicon` provides shortlists.
-        With `frozen` the weights must not change any more; engines may then copy them. `native` is the runtime's decoder of the
-        same networks, if it was loaded. Raises ValueError for networks that do not fit each other."""
+        """`draft_system` is another system whose outputs are drafts; `lexicon` provides shortlists. With `frozen` the weights must
+        not change any more; engines may then copy them. `native` is the runtime's decoder of the same networks, if it was loaded.
+        Raises ValueError for networks that do not fit each other."""
         self.model = model
         self.verifier = as_verifier(verifier)
         if model.config.train_verifier:
@@ -191,9 +192,7 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig, 
     if (directory / DRAFTER).exists():
         from models.bundle.directory import load_system
 
-        runtime.check_vocabularies(directory, directory / DRAFTER, "the draft system")
-        other = load_system(directory / DRAFTER, device, verify=False)  # compared already, as parts of this system
-        draft_system = (other.decoder, other.search)
+        draft_system = runtime.draft_system_of(directory, partial(load_system, device=device))
     torch_only = cast(Autoregressive, network).config.needs_torch
     native = runtime.load(directory, description, search) if device == "cpu" and not torch_only else None
     lexicon = load_lexicon(directory, description, model.sizes) if native is None else native.lexicon

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from fewstep.config.network import NetworkConfig, Sizes
 from fewstep.config.problems import Problem, refuse
@@ -33,13 +33,20 @@ from fewstep.vocabulary import EOS, PAD, vocabulary_digest
 if TYPE_CHECKING:
     from fewstep.shortlist import Lexicon
     from fewstep.system.networks import Arrays
+    from fewstep.system.system import System
 
-__all__ = ["NativeDecoder", "check_vocabularies", "draft_hints", "load", "verifier_description"]
+__all__ = ["DraftSystem", "NativeDecoder", "draft_hints", "draft_system_of", "load", "verifier_description"]
 
 BEAM = BeamOptions(beam_size=1, eos=EOS, pad=PAD)
 
-DraftSystem = tuple[Decoder, Any]
-"""The decoder and the search of another system whose outputs are drafts."""
+
+class DraftSystem(NamedTuple):
+    """Another system whose outputs are drafts."""
+
+    decoder: Decoder
+    search: Any
+    max_source_tokens: int
+    """Tokens of a source without EOS after which it is cut for this system alone."""
 
 
 class NativeDecoder:
@@ -142,8 +149,8 @@ def draft_hints(
     if not search.looks_up:
         return []
     if search.drafter == "system" and draft_system is not None:
-        decoder, its_search = draft_system
-        found = decoder.decode(decoder.prepare(prepared.rows, its_search, threads), its_search, threads)
+        decoder, its_search, longest = draft_system
+        found = decoder.decode(decoder.prepare([row[:longest] for row in prepared.rows], its_search, threads), its_search, threads)
         return [[*ranked[0].ids, EOS] for ranked in found]
     return [[*row, EOS] if joint else [] for row in prepared.rows]
 
@@ -156,11 +163,7 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig) 
     verifier, verifier_sizes, verifier_arrays = _read_verifier(directory)
     draft_system = None
     if any(part.startswith(f"{DRAFTER}/") for part in description["parts"]):
-        check_vocabularies(directory, directory / DRAFTER, "the draft system")
-        other = load_system(directory / DRAFTER, verify=False)  # compared already, as parts of this system
-        if problem := next(iter(other.problems(other.search)), None):
-            raise BundleError(f"{directory / DRAFTER}: its search is not valid for it: {problem}; copy the directory again")
-        draft_system = (other.decoder, other.search)
+        draft_system = draft_system_of(directory, load_system)
     lexicon = load_lexicon(directory, description, sizes)
     precision = cast(AggressiveSearch, search).verifier_precision
     try:
@@ -179,6 +182,16 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig) 
         )
     except ValueError as error:
         raise BundleError(f"{directory}: {error}") from error
+
+
+def draft_system_of(directory: Path, load_part: Callable[..., System]) -> DraftSystem:
+    """Return the draft system in a system directory, which `load_part` loads. Raises BundleError."""
+    folder = directory / DRAFTER
+    check_vocabularies(directory, folder, "the draft system")
+    other = load_part(folder, verify=False)  # compared already, as parts of this system
+    if problem := next(iter(other.problems(other.search)), None):
+        raise BundleError(f"{folder}: its search is not valid for it: {problem}; copy the directory again")
+    return DraftSystem(other.decoder, other.search, other.max_source_tokens)
 
 
 def _read_verifier(directory: Path) -> tuple[NetworkConfig, Sizes, Arrays]:

@@ -11,6 +11,7 @@ import torch
 from fewstep import Lexicon
 from fewstep.config.options import OutputLimits, Sampling, Shortlist
 from fewstep.families.aggressive.config import AggressiveSearch
+from fewstep.families.aggressive.decoder import DraftSystem
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS, PAD
@@ -223,8 +224,27 @@ def test_only_banned_tokens_drafted_is_nothing_drafted():
             return [[Hypothesis([0, 1, 3, 4, 5, 6] * 3, 0.0, 0)] for _ in rows]
 
     for kind in (frozen, AggressiveDecoder):
-        found = run(kind(drafter, verifier, (Specials(), None)), inputs, search(drafter="system", ngram=1))
+        found = run(kind(drafter, verifier, DraftSystem(Specials(), None, 99)), inputs, search(drafter="system", ngram=1))
         assert [one.ids for one in found] == [one.ids for one in greedy(verifier, inputs)]
+
+
+@pytest.mark.parametrize("kind", [frozen, AggressiveDecoder])
+def test_sources_are_cut_for_a_draft_system_of_shorter_ones_alone(kind):
+    verifier, drafter = PAIRS[0]
+    inputs, seen = sources(8), []
+
+    class Copier:
+        def prepare(self, rows, how=None, threads=None):
+            seen.extend(rows)
+            return rows
+
+        def decode(self, rows, how, threads=None):
+            return [[Hypothesis(list(row), 0.0, 0)] for row in rows]
+
+    found = run(kind(drafter, verifier, DraftSystem(Copier(), None, 3)), inputs, search(drafter="system", ngram=1))
+    assert [list(row) for row in seen] == [row[:3] for row in inputs]
+    assert max(map(len, inputs)) > 3
+    assert [one.ids for one in found] == [one.ids for one in greedy(verifier, inputs)]
 
 
 @pytest.mark.parametrize("kind", [frozen, AggressiveDecoder])
@@ -252,7 +272,7 @@ def test_a_drafter_that_would_always_write_a_pad_is_passed_over_to_its_next_word
 @pytest.mark.parametrize("drafter", ["lookup", "system"])
 def test_who_drafts_is_nothing_to_searches_that_look_nothing_up(drafter):
     verifier, network = PAIRS[0]
-    draft_system = (frozen(network, verifier), search()) if drafter == "system" else None
+    draft_system = DraftSystem(frozen(network, verifier), search(), 99) if drafter == "system" else None
     for kind, strategy in itertools.product((frozen, AggressiveDecoder), ("draft", "greedy")):
         decoder = kind(network, verifier, draft_system)
         expected = run(decoder, sources(6), search(strategy))
