@@ -42,7 +42,9 @@ def expand(root: Node) -> Node:
     if "defaults" in top:
         top["defaults"] = defaults
     if "corpus" in top:
-        top["corpus"] = _with_embedded_texts(_each(top["corpus"], train=long_text, validation=long_text, test=_texts))
+        listed = partial(_each, monolingual=_list)
+        corpus = _each(top["corpus"], train=long_text, validation=long_text, test=_texts, back_translation=listed)
+        top["corpus"] = _with_embedded_texts(corpus)
     if "cluster" in top:
         top["cluster"] = _each(top["cluster"], microbatch_tokens=_zero)
     if "vocabulary" in top:

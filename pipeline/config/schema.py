@@ -37,6 +37,7 @@ from pipeline.config.texts import FORMATS, DistilledText, File, TextConfig, Voca
 from pipeline.config.types import keys
 from stages.align import AlignConfig
 from stages.corpus import Filters
+from stages.encode.modifiers import Modifiers
 from stages.lattice import LatticeConfig
 from stages.ngram import NgramConfig
 from stages.score import ScoreOptions
@@ -73,6 +74,17 @@ class Languages:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BackTranslation:
+    """Pairs whose targets are text in the target language, and whose sources a system writes (Sennrich et al. 2016)."""
+
+    monolingual: Annotated[tuple[Path, ...], MinLen(1)]
+    """Files of text in the target language, one sentence per line. They are filtered as the training text is, and sentences of test
+    and validation texts are dropped. The pairs join the training text with its own targets (`data: raw`)."""
+    by: Path
+    """Directory of a finished system from the target language into the source language. It decodes with its default search."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Corpus:
     """The parallel text."""
 
@@ -97,6 +109,10 @@ class Corpus:
     """Kinds of placeholders that tokens of the vocabulary stand for on both sides, in training and use: `code` in backquotes,
     `url`, `tag`, `reference` (a role and its word), `role` (`:ref:`), `directive` (`%s`, `{0}`), `entity` (`&nbsp;`), `number`,
     and `term`, for terms of a glossary. They are restored in outputs. Empty: none."""
+    modifiers: Modifiers | None = None
+    """Changes of a share of the pairs that systems learn from, of the training text and of distilled text. Absent: none."""
+    back_translation: BackTranslation | None = None
+    """Text in the target language whose sources a finished system writes. Absent: none."""
     shard_rows: Annotated[int, Ge(1)] = 4096
     """Number of pairs in a shard, the unit of encoding and decoding."""
 

@@ -59,9 +59,9 @@ File = Annotated[
 class PairFiles:
     """Parallel text in files. Several formats are joined in the order of the keys. A single file may stand for a list of one.
 
-    Files are plain text, gzip or zstd by their suffix, UTF-8: paths, patterns of paths such as `part-*.en.zst` (all files that
-    match, sorted by name), URLs, `hf:ORG/NAME@REVISION/PATH` for files of a data set on
-    the Hugging Face Hub, or maps of `url` or `path` with `sha256`, `member` and `columns`.
+    Files are plain text, or compressed by gzip, zstd, bzip2 or xz, UTF-8: paths, patterns of paths such as `part-*.en.zst` (all
+    files that match, sorted by name), URLs, `hf:ORG/NAME@REVISION/PATH` for files of a data set on the Hugging Face Hub, or maps of
+    `url` or `path` with `sha256`, `member` and `columns`.
     """
 
     source: tuple[File, ...] = ()

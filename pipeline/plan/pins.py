@@ -13,10 +13,13 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, cast
 
+from fewstep.config.search import LimitedSearch
 from fewstep.system.description import read_description
 from fewstep.system.format import BundleError
 from fewstep.system.integrity import SEAL, check_parts
+from fewstep.text.languages import base_code
 from fewstep.vocabulary import vocabulary_digest
+from models.family import family_named
 from models.training.recipe import TrainedSystem
 from pipeline.config.schema import Pinned
 from pipeline.store.artifacts import Store
@@ -150,6 +153,18 @@ def _taken_in(store: Store, path: Path, description: Mapping[str, Any]) -> Syste
             ),
         )
     return System(directory, seal[:32])
+
+
+def pinned_back_translator(path: Path, store: Store, languages: tuple[str, str]) -> tuple[System, LimitedSearch]:
+    """Return the system at `corpus.back_translation.by`, which must translate between these languages, and its default search."""
+    place = "corpus.back_translation.by"
+    artifact, _ = _pinned(store, (system.STAGE, import_network.STAGE), path, place)
+    described = read_json(artifact.path / "system.json")
+    found = tuple(described["languages"][side] for side in ("source", "target"))
+    if tuple(map(base_code, found)) != tuple(map(base_code, languages)):
+        raise DataError(f"{place}: expected a system from {' to '.join(languages)}, got one from {' to '.join(found)}: {path}")
+    search = family_named(described["family"]).search.from_values(described["searches"][described["search"]])
+    return cast(System, artifact), cast(LimitedSearch, search)
 
 
 def pinned_distillation(pin: Pinned, store: Store, training: Text) -> Text:

@@ -99,7 +99,8 @@ def distill_companion(flow: Flow, name: str, settings: TrainedSystem, companion:
     distilled: dict[str, Distilled] = {}
     for distill_name, text in texts.items():
         output = distill_text(flow, distill_name, text, companion, distill.DistillConfig(search=search))
-        distilled[distill_name] = Distilled(output, encode_text(flow, distill_name, output, encoded.vocabulary))
+        tokens = encode_text(flow, distill_name, output, encoded.vocabulary)
+        distilled[distill_name] = Distilled(output, tokens)
     return distilled
 
 

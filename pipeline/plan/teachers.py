@@ -11,8 +11,8 @@ from pipeline.config.systems import CommandTeacher, CTranslate2Teacher, Distilla
 from pipeline.config.texts import DistilledText
 from pipeline.plan import stage_configs
 from pipeline.plan.counts import texts_of_tables
-from pipeline.plan.flow import Distilled, Encoded, Flow, Teachers, Texts
-from pipeline.plan.pins import pinned_distillation, pinned_teacher
+from pipeline.plan.flow import Distilled, Encoded, Flow, Teachers, Texts, TrainingData
+from pipeline.plan.pins import pinned_back_translator, pinned_distillation, pinned_teacher
 from pipeline.plan.stage_configs import train_network
 from pipeline.plan.text_files import ctranslate2_files, local_file, transformers_files
 from pipeline.plan.texts import encode_text, read_distilled_text, read_monolingual_text
@@ -77,6 +77,18 @@ def _distilled_texts(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[s
             flow, "monolingual", monolingual, teacher, stage_configs.distill_config(config, flow.config.languages.target)
         )
     return texts
+
+
+def back_translate(flow: Flow, encoded: Encoded) -> TrainingData:
+    """Translate text in the target language with a finished system of the other direction; empty if the config asks for none."""
+    settings, languages = flow.config.corpus.back_translation, flow.config.languages
+    if settings is None:
+        return ()
+    name = "back-translation"
+    writer, search = pinned_back_translator(settings.by, flow.store, (languages.target, languages.source))
+    text = read_monolingual_text(flow, f"train/{name}", settings.monolingual, encoded.texts, languages.target)
+    written = distill_text(flow, name, text, writer, distill.DistillConfig(search=search))
+    return (encode_text(flow, name, written, encoded.vocabulary, swap=True),)
 
 
 def _externally_distilled_texts(flow: Flow, config: Distillation, teacher: ExternalTeacher, texts: Texts) -> dict[str, Text]:

@@ -101,8 +101,14 @@ def encode_texts(flow: Flow, texts: Texts, vocab: Vocabulary) -> tuple[Encoded, 
     return Encoded(texts, vocab, training, validation), truncated
 
 
-def encode_text(flow: Flow, name: str, text: Text, vocab: Vocabulary, *, training: bool = True) -> Tokens:
-    """Encode a text by the vocabulary: as it is translated, or with what is only done to text that networks are trained on."""
+def encode_text(flow: Flow, name: str, text: Text, vocab: Vocabulary, *, training: bool = True, swap: bool = False) -> Tokens:
+    """Encode a text by the vocabulary: as it is translated, or with what is only done to text that networks are trained on. `swap`
+    exchanges the sides."""
     corpus = flow.config.corpus
-    config = encode.EncodeConfig(max_source_tokens=corpus.max_source_tokens, mask_terms=training and "term" in corpus.placeholders)
+    config = encode.EncodeConfig(
+        max_source_tokens=corpus.max_source_tokens,
+        mask_terms=training and "term" in corpus.placeholders,
+        modifiers=corpus.modifiers if training else None,
+        swap=swap,
+    )
     return flow.steps.add(encode.STAGE, name, encode.EncodeInputs(text, vocab), config)

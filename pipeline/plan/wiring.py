@@ -16,7 +16,7 @@ from pipeline.plan.evaluation import decode_and_score, measure_speed
 from pipeline.plan.flow import Built, Distilled, Flow, Sources
 from pipeline.plan.step import Builder, Plan
 from pipeline.plan.systems import build_systems
-from pipeline.plan.teachers import distill_training_text, teacher_networks, train_teacher
+from pipeline.plan.teachers import back_translate, distill_training_text, teacher_networks, train_teacher
 from pipeline.plan.texts import encode_texts, import_teacher, read_texts, train_vocabulary
 from pipeline.store.artifacts import Store
 from stages import report
@@ -38,7 +38,8 @@ def build_plan(config: RunConfig, store: Store) -> Plan:
     teacher_trainings = train_teacher(flow, encoded)
     teachers = (imported,) if imported else teacher_networks(flow, teacher_trainings, vocab)
     distilled = distill_training_text(flow, encoded, teachers)
-    data = {"raw": (encoded.training,), "distilled": tuple(part.tokens for part in distilled.values())}
+    raw = (encoded.training, *back_translate(flow, encoded))
+    data = {"raw": raw, "distilled": tuple(part.tokens for part in distilled.values())}
 
     links, tables = align_and_count(flow, encoded, data)
     language_model = estimate_language_model(flow, encoded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fewstep.config.bounds import Ge, Gt, Le
+from fewstep.config.bounds import Ge, Gt, Le, MinLen
 from stages.artifacts import ExternalFile, Text
 from stages.shared.tasks import TaskName
 from stages.stage import Implementation, Stage
@@ -34,6 +34,26 @@ class CorpusInputs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FilterCommand:
+    """A program that judges pairs: it reads a pair on each line, source and target with a tab between them."""
+
+    command: Annotated[tuple[str, ...], MinLen(1)]
+    """Program and arguments. There is no shell, and nothing is expanded."""
+    version: Annotated[str, MinLen(1)]
+    """Version of the program and of its models, in any words. It enters the fingerprint."""
+    min_score: float | None = None
+    """The program writes a line for each pair, whose last column is a score; pairs below this one are dropped (Bicleaner AI,
+    LASER). Empty: the program writes the lines that are kept, as they are (rules of OpusCleaner)."""
+    timeout_seconds: Annotated[float, Gt(0)] = 3600.0
+    """Seconds after which the program has failed."""
+
+    @property
+    def place(self) -> str:
+        """The program in messages."""
+        return f"corpus.filters.commands: {self.command[0]}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Filters:
     """Filters of training pairs. Lengths are in words separated by white space, or in characters for languages without spaces."""
 
@@ -59,6 +79,12 @@ class Filters:
     max_other_language: Annotated[float, Gt(0), Le(1)] = 1.0
     """Largest probability that a side is in another language, as the package py3langid estimates it; 0.8 keeps short sentences
     that could be in several languages. 1 does not identify languages."""
+    same_numbers: bool = False
+    """Drop pairs whose sides do not have the same numbers in digits, whatever their separators."""
+    same_urls: bool = False
+    """Drop pairs whose sides do not have the same URLs."""
+    commands: tuple[FilterCommand, ...] = ()
+    """Programs that judge the pairs that all other filters but those of repetitions leave."""
     max_similarity: Annotated[float, Gt(0), Le(1)] = 1.0
     """Similarity above which a pair is dropped as a near-duplicate of an earlier one: the Jaccard similarity of their adjacent
     words, as the package datasketch estimates it (MinHash). Of a chain of similar pairs the first is kept. 1 drops no such

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 
 from fewstep.text.languages import WITHOUT_SPACES, base_code
 from stages.corpus import Filters
+from stages.corpus.contents import judged, numbers, urls
 from stages.corpus.language import OtherLanguage
 from stages.corpus.ledger import OPTIONAL_REASONS, REASONS, Mask
 from stages.shared.normalise import map_matching, nfc
@@ -85,9 +87,13 @@ class Cleaner:
         }
         if filters.drop_identical:
             masks["identical"] = _numpy(pc.equal(*sides))
-        # Identification is slow, so that pairs which another filter drops are not identified.
-        if self.other_language:
-            masks["language"] = self._other_language(table, ~np.logical_or.reduce(list(masks.values())))
+        # These filters are slow, so that they see only what all others leave.
+        for reason, found in self._later_filters():
+            remaining = ~np.logical_or.reduce(list(masks.values()))
+            pairs = table.filter(pa.array(remaining))
+            mask = np.zeros(table.num_rows, bool)
+            mask[remaining] = found(pairs["source"].to_pylist(), pairs["target"].to_pylist())
+            masks[reason] = masks.get(reason, np.zeros(table.num_rows, bool)) | mask
         return {reason: masks[reason] for reason in (*REASONS, *OPTIONAL_REASONS) if reason in masks}
 
     def _has_long_word(self, language: str, texts: pa.StringArray, characters: Any) -> Mask:
@@ -99,13 +105,16 @@ class Cleaner:
         found[found] = [max(map(len, text.split())) > longest for text in texts.filter(pa.array(found)).to_pylist()]
         return found
 
-    def _other_language(self, table: pa.Table, remaining: Mask) -> Mask:
-        """Return which of the remaining rows [N] are in another language."""
-        assert self.other_language
-        pairs = table.filter(pa.array(remaining))
-        mask = np.zeros(table.num_rows, bool)
-        mask[remaining] = self.other_language.mask(pairs["source"].to_pylist(), pairs["target"].to_pylist())
-        return mask
+    def _later_filters(self) -> Iterator[tuple[str, Callable[[list[str], list[str]], Mask]]]:
+        """Yield the filters that look at pairs one by one and take time, each with its reason; they see what others leave."""
+        if self.other_language:
+            yield "language", self.other_language.mask
+        if self.filters.same_numbers:
+            yield "numbers", partial(_differing, numbers)
+        if self.filters.same_urls:
+            yield "urls", partial(_differing, urls)
+        for command in self.filters.commands:
+            yield "command", partial(judged, command)
 
     def _unequal(self, source: Any, target: Any) -> Mask:
         """Return for which lengths [N], in characters, the ratio is above the limit."""
@@ -113,6 +122,11 @@ class Cleaner:
             return np.asarray(target > self.filters.max_ratio * source)
         expected = source * self.usual_ratio
         return np.asarray(np.maximum(expected, target) > self.filters.max_ratio * np.minimum(expected, target))
+
+
+def _differing(count: Callable[[str], Counter[str]], sources: list[str], targets: list[str]) -> Mask:
+    """Return for which pairs [N] `count` finds other things in the target than in the source."""
+    return np.array([count(source) != count(target) for source, target in zip(sources, targets, strict=True)], bool)
 
 
 def overlap(texts: pa.StringArray, excluded: pa.StringArray) -> Mask:

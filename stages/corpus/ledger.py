@@ -14,8 +14,9 @@ from fewstep.documents.document import SKIP_REASONS
 REASONS = ("empty", "length", "word", "ratio", "letters", "identical", "overlap", "duplicate")
 """Reasons to drop a pair, after those why a unit of a file is not a pair (`fewstep.documents.document.SKIP_REASONS`). A pair is
 counted under the first that applies."""
-OPTIONAL_REASONS = ("language", "similar")
-"""Further reasons, of filters that are off by default: another language, and similarity to an earlier pair. They come last, and
+OPTIONAL_REASONS = ("language", "numbers", "urls", "command", "similar")
+"""Further reasons, of filters that are off by default: another language, other numbers or URLs, a program, and similarity to an
+earlier pair. They come last, and
 are in the ledger only if they were asked for."""
 
 SAMPLES = 5

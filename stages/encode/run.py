@@ -14,6 +14,7 @@ from sentencepiece import SentencePieceProcessor
 from fewstep.text.masks import kinds_of, mask_pair
 from stages.context import Context, StepContext, WorkerContext
 from stages.encode import EncodeConfig, EncodeInputs
+from stages.encode.modifiers import modified
 from stages.errors import StageError
 from stages.shared.shards import drop_shards_from, read_shard, row_counts, rows_of, shard_path, shard_paths, write_shard
 from stages.shared.vocabulary import processor
@@ -76,7 +77,7 @@ def _encode_shard(
 ) -> Encoded:
     path = shard_path(context.directory, index)
     if not path.exists() or rows_of(path) != rows_of(texts[index]):
-        text = read_shard(texts[index])
+        text = _changed(read_shard(texts[index]), config)
         sides = _masked(text, processors["source"], config.mask_terms)
         columns = {side: encode_lines(lines, processors[side]) for side, lines in sides.items()}
         table = pa.table({"id": text["id"], **columns})
@@ -84,6 +85,18 @@ def _encode_shard(
     table = read_shard(path)
     source, target = (pc.sum(pc.list_value_length(table[side])).as_py() or 0 for side in ("source", "target"))
     return Encoded(table.num_rows, source, target, int((table.schema.metadata or {}).get(SOURCES_CUT, 0)))
+
+
+def _changed(text: pa.Table, config: EncodeConfig) -> pa.Table:
+    """Return the pairs with exchanged sides and modifiers, where the config has them."""
+    source, target = ("target", "source") if config.swap else ("source", "target")
+    rows = text["id"].to_pylist(), text[source].to_pylist(), text[target].to_pylist()
+    if config.modifiers is not None:
+        pairs = [modified(config.modifiers, *row) for row in zip(*rows, strict=True)]
+        rows = rows[0], [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    elif not config.swap:
+        return text
+    return pa.table({"id": text["id"], "source": pa.array(rows[1], pa.string()), "target": pa.array(rows[2], pa.string())})
 
 
 def _masked(text: pa.Table, pieces: SentencePieceProcessor, terms: bool) -> dict[str, list[str]]:

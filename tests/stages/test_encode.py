@@ -10,6 +10,7 @@ import pytest
 import stages.encode.run
 from stages.artifacts import Vocabulary
 from stages.encode import EncodeConfig, EncodeInputs
+from stages.encode.modifiers import Modifiers
 from stages.encode.run import encode_lines, run
 from stages.errors import ArtifactError, StageError
 from stages.shared.embedded import pairs
@@ -58,6 +59,13 @@ def test_pairs_are_encoded_with_the_masks_of_their_vocabulary(tmp_path: Path) ->
     found = [(pieces.decode(row["source"]), pieces.decode(row["target"])) for row in rows_of(tmp_path / "tokens")[:3]]
     assert found[0] == ("one ⟦code1⟧ and ⟦directive1⟧ word", "mot ⟦directive1⟧ et ⟦code1⟧")
     assert "⟦" not in "".join(found[1] + found[2]), "the target lacks it"
+
+
+def test_sides_are_exchanged_and_modified_before_they_are_encoded(tmp_path: Path, inputs: EncodeInputs) -> None:
+    run(inputs, EncodeConfig(swap=True, modifiers=Modifiers(upper_case=1.0)), context_in(tmp_path))
+    source, target = (processor(inputs.vocabulary.path, side) for side in ("source", "target"))
+    found = [(row["source"], row["target"]) for row in rows_of(tmp_path)]
+    assert found == [(source.encode(german.upper()), target.encode(english.upper())) for english, german in PAIRS]
 
 
 def test_long_sources_are_truncated_and_counted(tmp_path: Path, inputs: EncodeInputs) -> None:

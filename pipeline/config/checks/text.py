@@ -50,6 +50,8 @@ def _corpus(config: RunConfig) -> Iterator[Rule]:
         texts = {}
     for path, text in texts.items():
         yield from _text(path, text, config)
+    if corpus.modifiers is not None and corpus.modifiers.total > 1:
+        yield broken(("corpus", "modifiers"), "shares whose sum is at most 1", f"{corpus.modifiers.total:g}")
     for name in RESERVED_TESTS:
         if name in corpus.test:
             yield broken(("corpus", "test", name), "a name other than 'train' and 'validation'", repr(name))

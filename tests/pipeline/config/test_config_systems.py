@@ -92,6 +92,8 @@ systems: {pretraining: {}} => systems.pretraining: expected a name other than 'p
 <GRAPH>, initial_weights: {from: old}}} => vocabulary: expected the vocabulary of the network that training starts from
 vocabulary: {from: old}\n<GRAPH>, initial_weights: {from: old, form: old}}}
     => systems.graph.initial_weights.form: expected a known key, got 'form'; did you mean 'from'?
+corpus: {train: {embedded: 9}, modifiers: {typos: 0.7, upper_case: 0.4}}
+    => corpus.modifiers: expected shares whose sum is at most 1, got 1.1
 <GRAPH>, initial_weights: 5}} => systems.graph.initial_weights: expected text, got 5
 <GRAPH>, num_averaged: 5}} => systems.graph.num_averaged: expected fewer than the 5 candidates that its training keeps, got 5
 <GRAPH>, sampled_tokens: 9, training: {label_smoothing: 0.1}}}

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from fewstep.config.network import Sizes
+from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.system.integrity import measure, seal
 from pipeline.config.load import load_config
 from pipeline.config.schema import RunConfig
@@ -22,6 +23,7 @@ from pipeline.plan.step import Plan
 from pipeline.run.origins import provenance
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
+from stages.encode.modifiers import Modifiers
 from stages.errors import DataError
 from stages.train.token_files import vocabulary_sizes
 from tests.models.imports.test_fairseq import SHARED, Reference
@@ -312,6 +314,27 @@ def test_a_system_goes_on_from_a_finished_one(tmp_path: Path, finished: Path) ->
     elsewhere = Path(shutil.copytree(finished, tmp_path / "elsewhere"))
     assert fingerprint(tuned(tmp_path, elsewhere, elsewhere), "train:tuned") == step.fingerprint
     assert fingerprint(tuned(tmp_path, finished, finished, training={"updates": 3}), "train:tuned") != step.fingerprint
+
+
+def test_back_translations_are_training_pairs_with_their_sides_exchanged(tmp_path: Path, finished: Path) -> None:
+    (tmp_path / "news.de").write_text("Ein Haus.\nEin Hund.\n")
+    corpus: dict[str, object] = {**CONFIG["corpus"], "modifiers": {"typos": 0.1}}  # type: ignore[dict-item]
+    corpus["back_translation"] = {"monolingual": str(tmp_path / "news.de"), "by": str(finished)}
+    settings: dict[str, object] = {"teacher": None, "lattice": None, "ngram": None, "evaluation": {}, "systems": {"plain": {}}}
+    with pytest.raises(DataError, match=r"back_translation.by: expected a system from de to en, got one from en to de"):
+        planned(tmp_path, corpus=corpus, **settings)
+    languages = {"source": "de", "target": "en"}
+    plan = planned(tmp_path, corpus=corpus, languages=languages, **settings)
+    steps = {step.name: step for step in plan.steps}
+    assert {"encode:raw", "encode:back-translation"} <= needs(plan, "train:plain")
+    assert needs(plan, "encode:back-translation") == {"distill:back-translation", "vocabulary:joint"}
+    assert steps["distill:back-translation"].config.search == StepwiseSearch()
+    assert steps["corpus:train/back-translation"].config.languages == ("en", "en")
+    found = {name: (steps[name].config.swap, steps[name].config.modifiers) for name in steps if name.startswith("encode:")}
+    typos = Modifiers(typos=0.1)
+    assert found == {
+        "encode:raw": (False, typos), "encode:back-translation": (True, typos), "encode:validation": (False, None),
+    }  # fmt: skip
 
 
 def test_weights_of_other_pieces_or_other_networks_are_refused(tmp_path: Path, finished: Path) -> None:

@@ -1,6 +1,8 @@
 """Filters of pairs, and those that need optional packages."""
 
 import json
+import re
+import sys
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.artifacts import ExternalFile
-from stages.corpus import CorpusConfig, CorpusInputs, Filters, TextFiles, duplicates
+from stages.corpus import CorpusConfig, CorpusInputs, FilterCommand, Filters, TextFiles, duplicates
 from stages.corpus.filters import Cleaner, comparison_keys, usual_ratio
 from stages.corpus.ledger import SAMPLES, Ledger
 from stages.corpus.run import run
 from stages.corpus.similarity import band_hashes
-from stages.errors import DataError
+from stages.errors import DataError, StageError
 from stages.shared.normalise import normalise
 from stages.shared.shards import read_shards
 from tests.stages.steps import context_in
@@ -79,6 +81,70 @@ def test_reasons(filters: dict[str, Any], pair: tuple[str, str], reason: str | N
     ledger, kept = clean(pairs(pair), excluded=("it is a test", "die Straße ist lang."), usual=1.0, **filters)
     assert {name: count for name, count in ledger.dropped.items() if count} == ({reason: 1} if reason else {})
     assert kept == ([] if reason else [pair])
+
+
+def test_numbers_are_compared_without_their_separators() -> None:
+    same = [
+        ("It costs 1,000.50 today.", "Es kostet heute 1.000,50."), ("On 3 May", "Am 3. Mai"), ("٣ books", "3 Bücher"),
+        ("Call 5 and 7.", "Ruf 7 und 5."), ("none", "keine"),
+    ]  # fmt: skip
+    other = [("In 1999 he came.", "1998 kam er."), ("two of 2", "zwei"), ("5 and 5", "nur 5")]
+    ledger, kept = clean(pairs(*same, *other), same_numbers=True, usual=1.0, max_ratio=100.0)
+    assert kept == same
+    assert ledger.dropped["numbers"] == len(other)
+
+
+def test_urls_are_compared() -> None:
+    same = [("See https://a.example/b.", "Siehe https://a.example/b.")]
+    other = [("See https://a.example/b.", "Siehe https://a.example/c."), ("See http://x.example", "Siehe dort")]
+    ledger, kept = clean(pairs(*same, *other), same_urls=True, usual=1.0, max_ratio=100.0)
+    assert kept == same
+    assert ledger.dropped["urls"] == 2
+
+
+PROGRAM = """
+import sys
+for number, line in enumerate(sys.stdin):
+    source, target = line.rstrip("\\n").split("\\t")
+    {}
+"""
+
+
+def command(body: str, **options: Any) -> FilterCommand:
+    return FilterCommand(command=(sys.executable, "-c", PROGRAM.format(body)), version="1", **options)
+
+
+GOOD, BAD = [("good one", "gut eins"), ("good two", "gut zwei")], [("bad one", "böse"), ("bad two", "böse")]
+
+
+@pytest.mark.parametrize(
+    "judge",
+    [
+        command("print(source, target, 0.9 if 'good' in source else 0.1, sep='\\t')", min_score=0.5),
+        command("print(0.5 if 'good' in source else float('-inf'))", min_score=0.5),
+        command("if 'good' in source: print(source, target, sep='\\t')"),
+    ],
+)
+def test_a_program_judges_pairs(judge: FilterCommand) -> None:
+    rows = [BAD[0], GOOD[0], ("", "leer"), BAD[1], GOOD[1]]
+    ledger, kept = clean(pairs(*rows), commands=(judge,), usual=1.0)
+    assert kept == GOOD
+    assert (ledger.dropped["command"], ledger.dropped["empty"]) == (2, 1), "it does not see what other filters drop"
+
+
+@pytest.mark.parametrize(
+    ("judge", "error", "message"),
+    [
+        (command("print(1) if number else None", min_score=0.5), DataError, "expected 4 lines with a score, got 3"),
+        (command("print('x')", min_score=0.5), DataError, "expected a number in the last column, got 'x'"),
+        (command("print(source, target)"), DataError, "expected lines of the input, in their order, got 'good one gut eins'"),
+        (command("sys.exit('no model')"), StageError, "expected status 0, got 1; its last messages: no model"),
+        (FilterCommand(command=("no-such-program",), version="1"), StageError, "no-such-program: could not be run"),
+    ],
+)
+def test_programs_that_do_something_else_are_named(judge: FilterCommand, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        clean(pairs(*GOOD, *BAD), commands=(judge,), usual=1.0)
 
 
 def test_lengths_are_in_characters_for_languages_without_spaces() -> None:
