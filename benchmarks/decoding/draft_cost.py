@@ -12,6 +12,7 @@ import argparse
 import random
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -51,17 +52,23 @@ def decoders(width: int, layers: int, tokens: int) -> Iterator[tuple[str, Aggres
     taken = verifier.state_dict()
     heads.load_state_dict({**heads.state_dict(), **{name: taken[name] for name in heads.shared_parameters()}})
     block = AggressiveModel(AggressiveConfig(decoder_layers=1, draft_width=8, **options), sizes)
+    shallow = replace(config, encoder_layers=1, decoder_layers=1)
+    draft_model = StepwiseModel(shallow, sizes, shallow.generation()).eval()
     links = (np.arange(tokens)[:, None] * 7 + np.arange(16)) % (tokens - len(RESERVED)) + len(RESERVED)
     lexicon = Lexicon(np.arange(len(RESERVED)), np.sort(links, 1))
     for name, model, search in (
         ("look-up, 3 tokens", heads, {"drafter": "lookup"}),
         ("look-up, 8 tokens", block, {"drafter": "lookup"}),
+        ("Jacobi decoding, 3 tokens", block, {"drafter": "jacobi", "draft_width": 3}),
+        ("Jacobi decoding, 8 tokens", block, {"drafter": "jacobi"}),
+        ("draft model, 1 + 1 layers, 3 tokens, shortlist", block, {"drafter": "draft_model", "draft_width": 3, **SHORT}),
+        ("draft model, 1 + 1 layers, 3 tokens", block, {"drafter": "draft_model", "draft_width": 3}),
         ("3 heads, shortlist", heads, SHORT),
         ("3 heads", heads, {}),
         ("parallel, 1 layer, 8 tokens, shortlist", block, SHORT),
         ("parallel, 1 layer, 8 tokens", block, {}),
     ):
-        yield name, AggressiveDecoder(model.eval(), verifier, None, lexicon, frozen=True), search
+        yield name, AggressiveDecoder(model.eval(), verifier, None, lexicon, draft_model, frozen=True), search
 
 
 def seconds_per_pass(decoder: AggressiveDecoder, sources: Sequence[Sequence[int]], search: AggressiveSearch) -> float:
@@ -88,7 +95,7 @@ def main() -> None:
         drafted = AggressiveSearch(min_tokens_per_pass=0.0, output_limits=LIMITS, **options)
         greedy = AggressiveSearch(strategy="greedy", output_limits=LIMITS)
         ratios = [seconds_per_pass(decoder, sources, drafted) / seconds_per_pass(decoder, sources, greedy) for _ in range(ROUNDS)]
-        print(f"{name:40} {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})", flush=True)
+        print(f"{name:46} {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})", flush=True)
 
 
 if __name__ == "__main__":

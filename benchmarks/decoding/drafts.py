@@ -1,13 +1,12 @@
-"""Equality of verified drafts with the verifier's greedy output, and their gain, by width of a block and size of batch.
+"""Equality of verified drafts with the verifier's greedy output, and their gain, by search and size of batch.
 
-    python -m benchmarks.decoding.drafts SYSTEM SOURCE [--widths 3 5 8 15] [--batches 1 32] [--words 0] [--links 0]
-        [--precision float32] [--sentences 1000] [--rounds 3] [--threads 2] [--json FILE]
+    python -m benchmarks.decoding.drafts SYSTEM SOURCE [--searches gad "{gad: {tree_nodes: 8}}"] [--batches 1 32]
+        [--sentences 1000] [--rounds 3] [--threads 2] [--json FILE]
 
 SYSTEM is the directory of a system of the family `aggressive`, SOURCE a file of text. The verifier, as a system of its own, decodes
-the sentences greedily in batches as they come; so does the search `gad`, turn by turn with it. The outputs must be the same, token
-for token, and their scores to the last bit; the program fails otherwise. Times are of decoding alone, without tokenisation: ratios
-within a round, their median. `--words N` lets the drafter choose among its N most frequent words (0: all), `--links N` also
-among N that each word of the source is linked to.
+the sentences greedily in batches as they come; so do the searches, which a config could hold and which verify exactly, turn by turn
+with it. The outputs must be the same, token for token, and their scores to the last bit; the program fails otherwise. Times are of
+decoding alone, without tokenisation: ratios within a round, their median.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from benchmarks.record import publish
-from fewstep.config.options import Shortlist
 from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.system.system import System
 from fewstep.translation import Hypothesis
 from models.bundle.directory import load_system
+from pipeline.config.load import parse_search
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def compared(
     return [
         {
             "batch": size,
-            "width": search.draft_width,
+            "search": search.label,
             "same": same(greedy, one),
             "tokens_a_pass": one.tokens_a_pass,
             "gain": statistics.median(gain),
@@ -88,11 +87,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("system", type=Path)
     parser.add_argument("source", type=Path)
-    parser.add_argument("--widths", type=int, nargs="+", default=[3, 5, 8, 15])
+    parser.add_argument("--searches", nargs="+", default=["gad"])
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 32])
-    parser.add_argument("--words", type=int, default=0)
-    parser.add_argument("--links", type=int, default=0)
-    parser.add_argument("--precision", choices=["float32", "int8"], default="float32")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
@@ -104,18 +100,16 @@ def main() -> None:
     verifier = load_system(arguments.system / "verifier", verify=False)  # compared as a part of the system
     lines = [line for line in arguments.source.read_text(encoding="utf-8").splitlines() if line.strip()]
     sources = system.encode(lines[: arguments.sentences])
-    shortlist = Shortlist(tokens=arguments.words, links=arguments.links) if arguments.words else None
-    chosen = AggressiveSearch(draft_shortlist=shortlist, draft_precision=arguments.precision)
-    searches = [replace(chosen, draft_width=width) for width in arguments.widths]
+    searches = [cast(AggressiveSearch, parse_search(text, "--searches", "aggressive")) for text in arguments.searches]
     results = [row for size in arguments.batches for row in compared(system, verifier, sources, searches, size, arguments.rounds)]
     publish(
         arguments,
         section="Drafts",
         explanation=f"`{system.name}`, {len(sources)} sentences, no tokenisation: times faster than its verifier's greedy search.",
-        columns=["batch", "width", "same outputs", "tokens a pass", "times faster", "rounds"],
+        columns=["batch", "search", "same outputs", "tokens a pass", "times faster", "rounds"],
         rows=[
             [
-                *(str(row[key]) for key in ("batch", "width", "same")),
+                *(str(row[key]) for key in ("batch", "search", "same")),
                 f"{row['tokens_a_pass']:.2f}",
                 f"{row['gain']:.2f}x",
                 f"{min(row['gains']):.2f} to {max(row['gains']):.2f}",

@@ -128,7 +128,7 @@ def by_drafts(size: str, drafter: str, accepted: bool, search: AggressiveSearch)
         verifier.config,
         native_arrays(verifier),
         lexicon=lexicon(size),
-        precision=search.verifier_precision,  # type: ignore[arg-type]
+        search=search,
     )
 
     def decode(sources: list[list[int]]) -> object:

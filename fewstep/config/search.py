@@ -25,6 +25,8 @@ class SystemParts:
     """Whether there are candidate tables."""
     drafter: bool | None = None
     """Whether the system contains another one whose outputs may be drafts."""
+    draft_model: bool | None = None
+    """Whether that system may draft token by token: one network that writes one token a step from left to right."""
     rescorer: bool | None = None
     """Whether the system contains another one that may score its outputs."""
     networks: int = 1

@@ -23,7 +23,7 @@ __all__ = ["AggressiveTransformer", "DraftOptions", "DraftOutcome", "Drafter", "
 @dataclass(frozen=True, kw_only=True)
 class Drafter:
     """A drafting network: a block decoder, which reads the tokens so far followed by empty slots and fills these at once, or, with
-    `features`, a decoder that writes token after token."""
+    `sight` "causal", a decoder that writes token after token."""
 
     arrays: Mapping[str, F32]
     """Arrays as for `fewstep.Transformer`; `slot_codes` are the position codes of the tokens themselves (no start symbol)."""
@@ -35,9 +35,10 @@ class Drafter:
     lexicon: Lexicon | None = None
     """Tokens, none of them banned and the first one EOS, among which drafts are chosen, limited by `DraftOptions.shortlist_tokens`
     and `shortlist_links`; None: always among all tokens."""
-    sight: Literal["all", "prefix"] = "all"
-    """The tokens to which tokens of the prefix attend: the whole sequence, or the tokens before them. Empty slots attend to
-    everything."""
+    sight: Literal["all", "prefix", "causal"] = "all"
+    """The tokens to which tokens of the prefix attend: the whole sequence, or the tokens before them; empty slots attend to
+    everything. `causal`: there are no empty slots; slot t carries the token of slot t - 1 and attends to the slots up to itself, as
+    in a draft model (Leviathan et al. 2023) or, with `features`, in EAGLE (Li et al. 2024)."""
     codes_in_layers: bool = False
     """Add the position codes again to the input of every layer but the first."""
     last_token: bool = False
@@ -48,8 +49,8 @@ class Drafter:
     """[T,D] W P_t: the input of an empty slot t is sum_s softmax_s(W P_t . (e_s + p_s) / sqrt(D)) e_s over the source embeddings e
     and position codes p, instead of `mask`."""
     features: F32 | None = None
-    """[D,D] W of a decoder that writes token after token (EAGLE, Li et al. 2024): slot t carries the token of slot t - 1 and W s,
-    where s is the state that this token was predicted from, the verifier's or, for a drafted token, the drafter's own."""
+    """[D,D] W of a decoder with `sight` "causal": slot t carries the token of slot t - 1 and W s, where s is the state that this
+    token was predicted from, the verifier's or, for a drafted token, the drafter's own."""
     heads: F32 | None = None
     """[k D,D] W of k heads on the verifier (Medusa, Cai et al. 2024): head i drafts the i-th token of a block from h + SiLU(W_i h +
     b_i), where h is the verifier's state that the last token was predicted from. The drafter's own layers are not read."""
@@ -61,9 +62,10 @@ class Drafter:
 class DraftOptions:
     """The proposal and acceptance of drafts."""
 
-    proposals: Literal["network", "lookup", "nothing"] = "network"
-    """Source of drafts: the drafter; the continuation of the last n-gram in a hint or earlier in the output; or no source, which
-    gives greedy decoding."""
+    proposals: Literal["network", "lookup", "jacobi", "nothing"] = "network"
+    """Source of drafts: the drafter; the continuation of the last n-gram in a hint or earlier in the output; the verifier's own
+    tokens in the slots that its last pass rejected (Jacobi decoding, Santilli et al. 2023); or no source, which gives greedy
+    decoding."""
     verify: bool = True
     """Verify the drafts. If False, the drafter writes alone, block after block, until a block holds EOS."""
     width: int = 5
@@ -71,10 +73,11 @@ class DraftOptions:
     adaptive: bool = False
     """Make the next block two tokens wider after a block that was accepted as a whole and one narrower otherwise, from 1 to k."""
     tree_nodes: int = 0
-    """Draft trees of this number of tokens, the paths of highest probability (SpecInfer, Miao et al. 2024); 0: chains. Not for a
-    drafter that writes token after token, and only with `top_k` 1 and without `adaptive`."""
+    """Draft trees of this number of tokens, the paths of highest probability (SpecInfer, Miao et al. 2024; with a drafter that
+    writes token after token EAGLE-2, Li et al. 2024); 0: chains. Only with `top_k` 1 and without `adaptive`."""
     tree_branches: int = 4
-    """Number of best tokens of each position that a tree chooses from."""
+    """Number of best tokens after each node that a tree chooses from, and of nodes of each depth that a drafter which writes token
+    after token expands."""
     shortlist_tokens: int = 0
     """Draft among at most this many of the drafter's frequent tokens; 0: among all tokens."""
     shortlist_links: int = 0

@@ -27,6 +27,8 @@ class _Sentence:
 
     width: int
     tokens: list[int] = field(default_factory=list)
+    guess: list[int] = field(default_factory=list)
+    """The verifier's own tokens after the output, given the last draft."""
     score: float = 0.0
     margin: float = math.inf
     ended: bool = False
@@ -46,18 +48,26 @@ def aggressive(
     limit: int,
     *,
     hint: Sequence[int] = (),
+    draft_model: Reference | None = None,
     options: BeamOptions,
     rules: SlotRules,
     drafts: DraftOptions,
 ) -> DraftOutcome:
-    """Decode one source with drafts that are looked up (`proposals` lookup or nothing); arguments as for
-    `fewstep.AggressiveTransformer`."""
+    """Decode one source with drafts that are looked up, or those of a draft model, or of the verifier (`proposals` lookup, network,
+    jacobi or nothing); arguments as for `fewstep.AggressiveTransformer`."""
     encoded = verifier.encode(source)
+    drafting = None if draft_model is None else (draft_model, draft_model.encode(source))
     state = _Sentence(drafts.width)
     state.proposed_at = [0] * drafts.width
     state.accepted_at = [0] * drafts.width
     while not state.ended and len(state.tokens) < limit:
-        draft = _draft(state, hint, limit, options, rules, drafts)
+        width = min(state.width, limit - len(state.tokens) - 1)  # The verifier adds a token, for which there is space.
+        if state.fell_back or width < 1:
+            draft = []
+        elif drafting is not None:
+            draft = _draft_by_token(*drafting, state.tokens, width, options, rules, drafts)
+        else:
+            draft = _draft(state, hint, width, options, rules, drafts)
         rows = [_row(verifier, encoded, [*state.tokens, *draft[:count]], options, rules) for count in range(len(draft) + 1)]
         _accept(state, draft, rows, limit, options, drafts)
     tokens = len(state.tokens) + state.ended
@@ -72,14 +82,35 @@ def _row(verifier: Reference, encoded: Any, prefix: Sequence[int], options: Beam
     return row
 
 
-def _draft(
-    state: _Sentence, hint: Sequence[int], limit: int, options: BeamOptions, rules: SlotRules, drafts: DraftOptions
+def _draft_by_token(
+    network: Reference,
+    encoded: Any,
+    prefix: Sequence[int],
+    width: int,
+    options: BeamOptions,
+    rules: SlotRules,
+    drafts: DraftOptions,
 ) -> list[int]:
-    """Return a draft, cut after EOS and before a banned token. The verifier adds a token, for which there is space."""
-    width = min(state.width, limit - len(state.tokens) - 1)
-    if state.fell_back or drafts.proposals == "nothing" or width < 1:
+    """Return the tokens that a draft model writes greedily, up to EOS or to the one that makes the draft too uncertain."""
+    draft: list[int] = []
+    probability = 1.0
+    while len(draft) < width and probability >= drafts.confidence and options.eos not in draft:
+        row = _row(network, encoded, [*prefix, *draft], options, rules)
+        draft.append(int(np.argsort(-row, kind="stable")[0]))
+        probability *= math.exp(row[draft[-1]]) / np.exp(row).sum()
+    return draft
+
+
+def _draft(
+    state: _Sentence, hint: Sequence[int], width: int, options: BeamOptions, rules: SlotRules, drafts: DraftOptions
+) -> list[int]:
+    """Return a draft without a network, cut after EOS and before a banned token."""
+    if drafts.proposals == "nothing":
         return []
-    found = lookup([drafts.bos, *hint], [drafts.bos, *state.tokens], drafts.ngram)[:width]
+    if drafts.proposals == "jacobi":
+        found = ([*state.guess, *state.tokens[-1:] * width] if state.tokens else [])[:width]
+    else:
+        found = lookup([drafts.bos, *hint], [drafts.bos, *state.tokens], drafts.ngram)[:width]
     for place, token in enumerate(found):
         if token in rules.banned:
             return found[:place]
@@ -136,6 +167,7 @@ def _accept(
         _write(state, draft[place] if good else int(first), row, float(row[first] - row[second]), options)
         if not good:
             break
+    state.guess = [int(np.argsort(-row, kind="stable")[0]) for row in rows[place + 1 :]]
     state.steps += 1
     state.drafted += len(draft)
     state.accepted += accepted

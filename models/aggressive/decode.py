@@ -90,12 +90,14 @@ class AggressiveDecoder:
         verifier: nn.Module,
         draft_system: runtime.DraftSystem | None = None,
         lexicon: Lexicon | None = None,
+        draft_model: nn.Module | None = None,
         *,
         frozen: bool = False,
         native: runtime.NativeDecoder | None = None,
     ) -> None:
-        """`draft_system` is another system whose outputs are drafts; `lexicon` provides shortlists. With `frozen` the weights must
-        not change any more; engines may then copy them. `native` is the runtime's decoder of the same networks, if it was loaded.
+        """`draft_system` is another system whose outputs are drafts, and `draft_model` an autoregressive network that drafts token
+        after token; `lexicon` provides shortlists. With `frozen` the weights must not change any more; engines may then copy them.
+        `native` is the runtime's decoder of the same networks, if it was loaded.
         Raises ValueError for networks that do not fit each other."""
         self.model = model
         self.verifier = as_verifier(verifier)
@@ -103,13 +105,16 @@ class AggressiveDecoder:
             take_trained_weights(self.verifier, model)
         self.draft_system = draft_system
         self.lexicon = lexicon
+        self.draft_model = None if draft_model is None else as_verifier(draft_model)
         self.record = DraftRecord()
         check_pair(model, self.verifier)
         if frozen:
             pack(model)
             pack(verifier)
+            if draft_model is not None:
+                pack(draft_model)
         self.engines = engines_of(
-            TorchDecoder(model, self.verifier, lexicon, frozen=frozen),
+            TorchDecoder(model, self.verifier, lexicon, self.draft_model, frozen=frozen),
             model,
             cast(Autoregressive, self.verifier).config,
             self._native,
@@ -122,13 +127,19 @@ class AggressiveDecoder:
         model, verifier = self.model, self.verifier
         config = cast(Autoregressive, verifier).config
         arrays = native_arrays(model), native_arrays(verifier)
-        return runtime.NativeDecoder(model.config, arrays[0], model.sizes, config, arrays[1], lexicon=self.lexicon)
+        drafting = self.draft_model
+        draft_model = None if drafting is None else (cast(Autoregressive, drafting).config, native_arrays(drafting))
+        return runtime.NativeDecoder(
+            model.config, arrays[0], model.sizes, config, arrays[1], draft_model=draft_model, lexicon=self.lexicon
+        )
 
     @property
     def system_parts(self) -> SystemParts:
         """The parts of the system in addition to its networks."""
         tables = self.lexicon is not None and self.lexicon.linked_tokens is not None
-        return SystemParts(tables=tables, drafter=self.draft_system is not None, target_size=self.model.sizes.target)
+        draft_model = self.draft_model is not None
+        drafter = draft_model or self.draft_system is not None
+        return SystemParts(tables=tables, drafter=drafter, draft_model=draft_model, target_size=self.model.sizes.target)
 
     def problems(self, search: AggressiveSearch) -> Iterator[Problem]:
         """Yield the options of a search that are not valid for this system."""
@@ -189,14 +200,17 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig, 
     assert isinstance(model, Network)
     network = make_model(directory / VERIFIER, runtime.verifier_description(directory), device)
     draft_system: runtime.DraftSystem | None = None
+    draft_model: nn.Module | None = None
     if (directory / DRAFTER).exists():
         from models.bundle.directory import load_system
 
         draft_system = runtime.draft_system_of(directory, partial(load_system, device=device))
+        if (described := runtime.draft_model_description(directory, model.config)) is not None:
+            draft_model = make_model(directory / DRAFTER, described, device)
     torch_only = cast(Autoregressive, network).config.needs_torch
     native = runtime.load(directory, description, search) if device == "cpu" and not torch_only else None
     lexicon = load_lexicon(directory, description, model.sizes) if native is None else native.lexicon
     try:
-        return AggressiveDecoder(model, network, draft_system, lexicon, frozen=True, native=native)
+        return AggressiveDecoder(model, network, draft_system, lexicon, draft_model, frozen=True, native=native)
     except ValueError as error:
         raise BundleError(f"{directory}: {error}") from error

@@ -1,4 +1,5 @@
-"""Sources of drafts: a block decoder, a draft head, heads, and the continuation of the last n-gram in a text.
+"""Sources of drafts: a block decoder, a draft head, heads, a draft model, the continuation of the last n-gram in a text, and the
+verifier's own tokens.
 
 Dimensions are named as in `models.family`; W tokens of a block. Tensors have the largest width of a block and the largest length of
 an output, so that no shape depends on the outputs.
@@ -20,9 +21,11 @@ from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel, Source, sequences
 from models.aggressive.precision import Network
 from models.aggressive.tokens import ban
-from models.aggressive.tree import best_tree
+from models.aggressive.tree import DraftTree, TreeGrowth, best_tree, depths
+from models.aggressive.verifier import CachedDecoder
 from models.common.buffers import Inputs, Size
 from models.common.layers.attention import Memory
+from models.common.layers.backbone import Backbone
 
 
 class Draft(NamedTuple):
@@ -51,8 +54,8 @@ class Drafter(Protocol):
         """
         ...
 
-    def observe(self, slots: Tensor, states: Tensor) -> None:
-        """Receive the verifier's states [B,Q,D] of slots [B,Q]."""
+    def observe(self, slots: Tensor, states: Tensor, own: Tensor) -> None:
+        """Receive the verifier's states [B,Q,D] of slots [B,Q], and its own tokens [B,Q] there."""
         ...
 
 
@@ -76,7 +79,10 @@ class NetworkDrafter(ABC):
         """Return the log-probabilities [B,W,V] of the next tokens, minus infinity at banned ones."""
 
     def listed(self, log_probs: Tensor) -> Tensor:
-        """Return log-probabilities [B,W,V] with minus infinity at tokens that may not be drafted."""
+        """Return log-probabilities [B,W,V] with minus infinity at tokens that may not be drafted, and at the temperature that
+        tokens are sampled at; they need not sum to 1."""
+        if self.search.strategy == "sample":
+            log_probs = log_probs / self.search.sampling.temperature
         return log_probs if self.excluded is None else log_probs.masked_fill(self.excluded[:, None], -torch.inf)
 
 
@@ -108,7 +114,7 @@ class BlockDrafter(SlotDrafter):
         super().start(inputs)
         self.source = self.model.read(inputs.source, inputs.lengths)
 
-    def observe(self, slots: Tensor, states: Tensor) -> None:
+    def observe(self, slots: Tensor, states: Tensor, own: Tensor) -> None:
         """Ignore the verifier's states: drafts depend on the written tokens alone."""
 
     def log_probs(self, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
@@ -130,7 +136,7 @@ class MedusaDrafter(SlotDrafter):
         self.states = model.target_embedding.weight.new_zeros((size.sentences, size.slots + 1, model.config.width))
         """The verifier's states [B,T+1,D] by slot; the last entry receives those of padding."""
 
-    def observe(self, slots: Tensor, states: Tensor) -> None:
+    def observe(self, slots: Tensor, states: Tensor, own: Tensor) -> None:
         """Store the verifier's states."""
         _store(self.states, slots, states)
 
@@ -147,38 +153,20 @@ class MedusaDrafter(SlotDrafter):
         return draft._replace(ids=draft.ids.masked_fill(lengths[:, None] == 0, -1))
 
 
-class HeadDrafter(NetworkDrafter):
-    """A draft head. It writes token after token, from the verifier's states as far as they are known and from its own states after
-    that."""
+class TokenDrafter(NetworkDrafter):
+    """A drafter that writes token after token."""
 
-    memories: list[Memory]
+    @abstractmethod
+    def node_log_probs(self, tokens: Tensor, lengths: Tensor, tree: DraftTree, count: int) -> Tensor:
+        """Return the log-probabilities [B,count,V] of the tokens after the last `count` nodes of trees behind `lengths` [B] tokens.
 
-    def __init__(self, model: DraftHead, search: AggressiveSearch, size: Size, width: int) -> None:
-        super().__init__(search, size, width)
-        self.model = model
-        self.origins = model.target_embedding.weight.new_zeros((size.sentences, size.slots + 1, model.config.width))
-        """The states [B,T+1,D] from which tokens were predicted; the last entry receives those of padding."""
-
-    def start(self, inputs: Inputs) -> None:
-        """Encode a batch."""
-        super().start(inputs)
-        self.memories = self.model.read(inputs.source, inputs.lengths).head
-        self.origins.zero_()
-
-    def observe(self, slots: Tensor, states: Tensor) -> None:
-        """Store the verifier's states in place of the head's own."""
-        _store(self.origins, slots, states)
-
-    def log_probs(self, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
-        """Return the log-probabilities [B,1,V] of the next token, and store its state where the width is not 0."""
-        ids = F.pad(tokens, (0, max(0, self.slots - tokens.size(1))), value=PAD)[:, : self.slots]
-        here = torch.arange(len(lengths), device=lengths.device)
-        states = self.model.states(ids, self.origins[:, : self.slots], self.memories)[here, lengths]
-        self.origins[here, lengths] = torch.where(widths[:, None] > 0, states, self.origins[here, lengths])
-        return ban(self.model.logits(states).float().log_softmax(1)[:, None], self.search, lengths[:, None])
+        The nodes before these are those of the last call; `log_probs` was called for the root.
+        """
 
     def propose(self, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
-        """Propose token after token until EOS or until the block is too uncertain; see `Drafter`."""
+        """Propose token after token until EOS or until the block is too uncertain, or a tree; see `Drafter`."""
+        if self.search.tree_nodes:
+            return self._propose_tree(tokens, lengths, widths)
         written = F.pad(tokens, (0, self.width), value=PAD)
         going = widths > 0
         probability = torch.ones(len(lengths), device=lengths.device)
@@ -195,6 +183,115 @@ class HeadDrafter(NetworkDrafter):
             probability = probability * scores.gather(1, chosen[:, None])[:, 0].exp()
             going = going & (chosen != EOS) & (probability >= self.search.confidence)
         return Draft(torch.stack(ids, 1), None if numbers is None else torch.stack(distributions, 1))
+
+    def _propose_tree(self, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Draft:
+        """Propose a tree whose best nodes of each depth are expanded (EAGLE-2, Li et al. 2024, section 4)."""
+        here = torch.where(widths > 0, lengths, 0)
+        scores = self.log_probs(tokens, here, widths)
+        growth = TreeGrowth(len(lengths), self.search.tree_nodes, lengths.device)
+        branches = min(self.search.tree_branches, self.search.tree_nodes, scores.size(2))
+        for depth in range(tree_depth(self.search, self.width)):
+            if depth:
+                scores = self.node_log_probs(tokens, here, growth.expanded, growth.level_size)
+            top, ids = self.listed(scores).log_softmax(2).topk(branches, dim=2)
+            growth.extend(top, ids, widths > depth, branches)
+        tree = growth.best()
+        return Draft(tree.ids, None, tree.parents)
+
+
+def tree_depth(search: AggressiveSearch, width: int) -> int:
+    """Return the number of levels of a tree of paths of up to `width` tokens: one of N nodes is at most N deep."""
+    return min(width, search.tree_nodes)
+
+
+def expanded_nodes(search: AggressiveSearch, width: int) -> int:
+    """Return the largest number of nodes that a drafter expands which writes token after token."""
+    return min(search.tree_branches, search.tree_nodes) * max(0, tree_depth(search, width) - 1)
+
+
+class HeadDrafter(TokenDrafter):
+    """A draft head. It reads the verifier's states as far as they are known, and its own states after that."""
+
+    memories: list[Memory]
+    tree_states: Tensor
+    """The states [B,N+1,D] of the root and the nodes of trees."""
+
+    def __init__(self, model: DraftHead, search: AggressiveSearch, size: Size, width: int) -> None:
+        super().__init__(search, size, width)
+        self.model = model
+        self.origins = model.target_embedding.weight.new_zeros((size.sentences, size.slots + 1, model.config.width))
+        """The states [B,T+1,D] from which tokens were predicted; the last entry receives those of padding."""
+
+    def start(self, inputs: Inputs) -> None:
+        """Encode a batch."""
+        super().start(inputs)
+        self.memories = self.model.read(inputs.source, inputs.lengths).head
+        self.origins.zero_()
+
+    def observe(self, slots: Tensor, states: Tensor, own: Tensor) -> None:
+        """Store the verifier's states in place of the head's own."""
+        _store(self.origins, slots, states)
+
+    def log_probs(self, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
+        """Return the log-probabilities [B,1,V] of the next token, and store its state where the width is not 0."""
+        here = torch.arange(len(lengths), device=lengths.device)
+        states = self.model.states(self._ids(tokens), self.origins[:, : self.slots], self.memories)[here, lengths]
+        self.origins[here, lengths] = torch.where(widths[:, None] > 0, states, self.origins[here, lengths])
+        self.tree_states = states[:, None]
+        return ban(self.model.logits(states).float().log_softmax(1)[:, None], self.search, lengths[:, None])
+
+    def node_log_probs(self, tokens: Tensor, lengths: Tensor, tree: DraftTree, count: int) -> Tensor:
+        """Return the log-probabilities [B,count,V] of the tokens after the last nodes."""
+        parents = tree.parents[:, :, None].expand(-1, -1, self.tree_states.size(2))
+        origins = self.tree_states.gather(1, parents)
+        found = self.model.tree_states(self._ids(tokens), self.origins[:, : self.slots], self.memories, lengths, tree, origins)
+        states = found[:, -count:]
+        self.tree_states = torch.cat((self.tree_states, states), 1)
+        slots = lengths[:, None] + depths(tree)[:, -count:]
+        return ban(self.model.logits(states).float().log_softmax(2), self.search, slots)
+
+    def _ids(self, tokens: Tensor) -> Tensor:
+        """Return the tokens [B,T] of all slots."""
+        return F.pad(tokens, (0, max(0, self.slots - tokens.size(1))), value=PAD)[:, : self.slots]
+
+
+class DraftModel(TokenDrafter):
+    """An autoregressive network with an encoder of its own (Leviathan et al. 2023; Chen et al. 2023).
+
+    Keys and values of a slot hold as long as the token before it stays. Those slots of the last block are computed again in which
+    that token may have changed, so that no shape depends on the outputs.
+    """
+
+    def __init__(self, network: Backbone, search: AggressiveSearch, size: Size, width: int) -> None:
+        super().__init__(search, size, width)
+        nodes = expanded_nodes(search, width)
+        self.decoder = CachedDecoder(network, size, nodes)
+        # A chain leaves the keys and values of its tokens behind but that of the last one, and a tree those of none.
+        self.reread = width + 2 if nodes else 2
+
+    def start(self, inputs: Inputs) -> None:
+        """Encode a batch."""
+        super().start(inputs)
+        self.decoder.start(inputs)
+
+    def observe(self, slots: Tensor, states: Tensor, own: Tensor) -> None:
+        """Ignore the verifier's states: drafts depend on the written tokens alone."""
+
+    def log_probs(self, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
+        """Return the log-probabilities [B,1,V] of the next token."""
+        slots = lengths[:, None] + torch.arange(1 - self.reread, 1, device=lengths.device)
+        carried = tokens.gather(1, (slots - 1).clamp(min=0))
+        states = self.decoder.step(carried, torch.where((slots < 0) | (widths[:, None] <= 0), self.decoder.padding, slots))
+        return self._log_probs(states[:, -1:], lengths[:, None])
+
+    def node_log_probs(self, tokens: Tensor, lengths: Tensor, tree: DraftTree, count: int) -> Tensor:
+        """Return the log-probabilities [B,count,V] of the tokens after the last nodes."""
+        last = tokens.gather(1, (lengths - 1).clamp(min=0)[:, None])
+        states = self.decoder.step_tree(torch.cat((last, tree.ids), 1), lengths, tree)
+        return self._log_probs(states[:, -count:], lengths[:, None] + depths(tree)[:, -count:])
+
+    def _log_probs(self, states: Tensor, slots: Tensor) -> Tensor:
+        return ban(self.decoder.network.logits(states).float().log_softmax(2), self.search, slots)
 
 
 def _store(kept: Tensor, slots: Tensor, states: Tensor) -> None:
@@ -231,7 +328,7 @@ class LookupDrafter:
         assert inputs.hints is not None
         self.hints = F.pad(inputs.hints, (1, 0), value=BOS)
 
-    def observe(self, slots: Tensor, states: Tensor) -> None:
+    def observe(self, slots: Tensor, states: Tensor, own: Tensor) -> None:
         """Ignore the verifier's states: drafts depend on the written tokens alone."""
 
     def propose(self, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
@@ -265,6 +362,36 @@ class LookupDrafter:
         best = longest.amax(1, keepdim=True)
         others = torch.iinfo(torch.int64).max
         return best, keys.expand_as(longest).masked_fill(longest < best, others).argmin(1, keepdim=True)
+
+
+class JacobiDrafter:
+    """Drafts without a network: the verifier's own tokens in the slots that its last pass rejected (Santilli et al. 2023).
+
+    They are those of a Jacobi iteration, in which every slot is computed from the tokens that the last iteration gave the slots
+    before it. Slots that no pass has reached repeat the last written token.
+    """
+
+    def __init__(self, size: Size, width: int, device: torch.device) -> None:
+        self.width = width
+        self.guesses = torch.full((size.sentences, size.slots + 1), -1, device=device)
+        """The verifier's tokens [B,T+1] of the last pass, -1 where it had none; the last entry receives those of padding."""
+
+    def start(self, inputs: Inputs) -> None:
+        """Forget the guesses of the last batch."""
+        self.guesses.fill_(-1)
+
+    def observe(self, slots: Tensor, states: Tensor, own: Tensor) -> None:
+        """Store the verifier's tokens."""
+        self.guesses.fill_(-1)
+        self.guesses.scatter_(1, slots.clamp(max=self.guesses.size(1) - 1), own)
+
+    def propose(self, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
+        """Propose the verifier's tokens; see `Drafter`. There is no draft before the first pass."""
+        offsets = torch.arange(self.width, device=lengths.device)
+        found = F.pad(self.guesses[:, :-1], (0, self.width + 1), value=-1).gather(1, lengths[:, None] + offsets)
+        last = tokens.gather(1, (lengths - 1).clamp(min=0)[:, None])
+        missing = (lengths[:, None] == 0) | (offsets >= widths[:, None])
+        return Draft(torch.where(found < 0, last, found).masked_fill(missing, -1), None)
 
 
 def _distances(text: Tensor, end: Tensor) -> Tensor:

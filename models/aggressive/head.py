@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fewstep.config.network import Sizes
 from fewstep.families.aggressive.config import AggressiveConfig
 from models.aggressive.extension import VerifierExtension
+from models.aggressive.tree import DraftTree, ancestors, depths
 from models.common.layers.attention import Memory
 from models.common.layers.backbone import layer_shape
 from models.common.layers.dropout import Dropout
@@ -60,6 +62,27 @@ class DraftHead(VerifierExtension):
         x = self.head_dropout(F.pad(carried, (0, 0, 1, 0)) + self.slot_codes(tokens.size(1)))
         states: Tensor = self.head(x, memories, causal=True)
         return states
+
+    def tree_states(
+        self, tokens: Tensor, origins: Tensor, memories: list[Memory], lengths: Tensor, tree: DraftTree, tree_origins: Tensor
+    ) -> Tensor:
+        """Return the states [B,N,D] of the nodes of trees whose root is slot `lengths` [B].
+
+        Tokens and origins [B,T,D] of the slots are those of `states`; `tree_origins` [B,N,D] are the states from which the tokens
+        of the nodes were predicted, those of their parents.
+        """
+        slots, nodes = tokens.size(1), tree.ids.size(1)
+        carried = embed(tokens[:, :-1], self.target_embedding) + self.features(origins[:, :-1])
+        x = F.pad(carried, (0, 0, 1, 0)) + self.slot_codes(slots)
+        codes = self.slot_codes(self.max_positions)
+        position = (lengths[:, None] + depths(tree)[:, 1:]).clamp(max=len(codes) - 1)
+        below = embed(tree.ids, self.target_embedding) + self.features(tree_origins) + codes[position]
+        slot = torch.arange(slots, device=tokens.device)
+        causal = (slot <= slot[:, None]).expand(len(tokens), -1, -1)
+        above = (slot <= lengths[:, None])[:, None].expand(-1, nodes, -1)
+        mask = torch.cat((F.pad(causal, (0, nodes)), torch.cat((above, ancestors(tree)[:, 1:, 1:]), 2)), 1)
+        states: Tensor = self.head(torch.cat((x, below), 1), memories, mask[:, None])
+        return states[:, slots:]
 
     def init_aliases(self) -> dict[str, str]:
         """Initialise the layer and its norm from the verifier's last layer and norm."""

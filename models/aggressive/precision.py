@@ -18,16 +18,21 @@ Network = AggressiveModel | DraftHead | MedusaHeads
 
 
 class Pair:
-    """A drafter and its verifier, if it has one, in the precisions that searches ask for."""
+    """A drafter, with its verifier and a draft model if it has them, in the precisions that searches ask for."""
 
-    def __init__(self, model: Network, verifier: Backbone | None, *, frozen: bool) -> None:
+    def __init__(self, model: Network, verifier: Backbone | None, draft_model: Backbone | None = None, *, frozen: bool) -> None:
         """`frozen` states that the weights do not change any more."""
         self._drafters = Precisions(model, frozen=frozen)
         self._verifiers = None if verifier is None else Precisions(verifier, frozen=frozen)
+        self._draft_models = None if draft_model is None else Precisions(draft_model, frozen=frozen)
 
     def drafter(self, search: AggressiveSearch) -> Network:
         """Return the drafter of a search."""
         return self._drafters[_drafting(search)]
+
+    def draft_model(self, search: AggressiveSearch) -> Backbone | None:
+        """Return the draft model of a search; None for a system without one."""
+        return None if self._draft_models is None else self._draft_models[_drafting(search)]
 
     def verifier(self, search: AggressiveSearch) -> Backbone | None:
         """Return the verifier of a search; None if nothing is verified."""

@@ -14,11 +14,11 @@ from fewstep.families.aggressive.options import block_width
 from fewstep.families.aggressive.record import Drafting
 from fewstep.sources import Ints, Sources
 from models.aggressive.draft_only import DraftOnly
-from models.aggressive.drafters import Drafter, LookupDrafter, network_drafter
+from models.aggressive.drafters import Drafter, DraftModel, JacobiDrafter, LookupDrafter, network_drafter
 from models.aggressive.precision import Network, Pair
 from models.aggressive.search import DraftAndVerify, random_numbers
 from models.aggressive.tokens import draft_mask
-from models.aggressive.verifier import CachedVerifier
+from models.aggressive.verifier import CachedDecoder
 from models.common.buffers import Inputs, Size, empty_inputs, fill_up, inputs_for, round_slots, size_for
 from models.common.inference import inference_mode
 from models.common.layers.backbone import Backbone
@@ -37,10 +37,18 @@ NUMBERS = 3
 class TorchDecoder:
     """A drafter in evaluation mode, alone or with its verifier."""
 
-    def __init__(self, model: Network, verifier: Backbone | None, lexicon: Lexicon | None, *, frozen: bool = False) -> None:
-        """`frozen` states that the weights do not change any more, so that there may be copies in half precision. Without a
-        verifier all searches are those of the drafter alone."""
-        self._pair = Pair(model, verifier, frozen=frozen)
+    def __init__(
+        self,
+        model: Network,
+        verifier: Backbone | None,
+        lexicon: Lexicon | None,
+        draft_model: Backbone | None = None,
+        *,
+        frozen: bool = False,
+    ) -> None:
+        """`draft_model` is an autoregressive network that drafts as well. `frozen` states that the weights do not change any more,
+        so that there may be copies in half precision. Without a verifier all searches are those of the drafter alone."""
+        self._pair = Pair(model, verifier, draft_model, frozen=frozen)
         self._lexicon = lexicon
         self._config = model.config
         self._tokens = model.sizes.target
@@ -111,12 +119,20 @@ class TorchDecoder:
         if verifier is None or search.strategy == "draft":
             return DraftOnly(model, search, size)
         width = block_width(search, self._config)
-        drafter: Drafter | None = None
+        drafter = None if search.strategy == "greedy" else self._drafter(search, size, width)
+        return DraftAndVerify(CachedDecoder(verifier, size, search.tree_nodes), drafter, search, size, width, self._device)
+
+    def _drafter(self, search: AggressiveSearch, size: Size, width: int) -> Drafter:
+        """Return the source of drafts of a search."""
         if search.looks_up:
-            drafter = LookupDrafter(search.ngram, width)
-        elif search.strategy != "greedy":
-            drafter = network_drafter(model, search, size, width)
-        return DraftAndVerify(CachedVerifier(verifier, size, search.tree_nodes), drafter, search, size, width, self._device)
+            return LookupDrafter(search.ngram, width)
+        if search.drafts_by == "jacobi":
+            return JacobiDrafter(size, width, self._device)
+        if search.drafts_by == "draft_model":
+            draft_model = self._pair.draft_model(search)
+            assert draft_model is not None
+            return DraftModel(draft_model, search, size, width)
+        return network_drafter(self._pair.drafter(search), search, size, width)
 
     def _samples(self, search: AggressiveSearch) -> bool:
         """Return whether tokens are drawn: a drafter alone writes its most probable ones."""

@@ -20,7 +20,7 @@ from models.aggressive.drafters import Draft, Drafter, pick
 from models.aggressive.state import DraftState, up_to_eos
 from models.aggressive.tokens import ban, writable_prefix
 from models.aggressive.tree import DraftTree, accepted_path, depths
-from models.aggressive.verifier import CachedVerifier
+from models.aggressive.verifier import CachedDecoder
 from models.common import buffers
 from models.common.buffers import Inputs, Size
 from models.training.seeds import seed_of
@@ -54,7 +54,7 @@ class DraftAndVerify:
 
     def __init__(
         self,
-        verifier: CachedVerifier,
+        verifier: CachedDecoder,
         drafter: Drafter | None,
         search: AggressiveSearch,
         size: Size,
@@ -137,14 +137,14 @@ class DraftAndVerify:
         offsets = torch.arange(queries, device=ids.device)
         slots = torch.where(offsets <= counts[:, None], self.state.lengths[:, None] + offsets, self.verifier.padding)
         states = self.verifier.step(torch.cat((self.state.last_tokens(), ids[:, :-1].clamp(min=0)), 1), slots)
-        if drafter is not None:
-            drafter.observe(slots, states)
         logits = self.verifier.logits(states)
         if self.numbers is None:
             verification = verify(ban(logits.log_softmax(2), self.search, slots), ids, self.search)
         else:
             scaled = ban(logits / self.search.sampling.temperature, self.search, slots).log_softmax(2)
             verification = verify_by_rejection_sampling(scaled, ids, draft.log_probs, self.numbers, slots)
+        if drafter is not None:
+            drafter.observe(slots, states, verification.own)
         self._write(ids, counts, counts, verification)
 
     def _verify_tree(self, tree: DraftTree, drafter: Drafter) -> None:
@@ -158,8 +158,8 @@ class DraftAndVerify:
         along = path.nodes[:, :, None]
         verifier.keep(state.lengths, path.nodes)
         slots = state.lengths[:, None] + torch.arange(path.nodes.size(1), device=along.device)
-        drafter.observe(slots, states.gather(1, along.expand(-1, -1, states.size(2))))
         verification = verify(log_probs.gather(1, along.expand(-1, -1, log_probs.size(2))), path.ids, self.search)
+        drafter.observe(slots, states.gather(1, along.expand(-1, -1, states.size(2))), verification.own)
         counts = (path.ids >= 0).long().cumprod(1).sum(1)
         self._write(path.ids, counts, (tree.ids >= 0).sum(1), verification)
 

@@ -12,6 +12,7 @@ from fewstep.config.labels import labelled
 from fewstep.config.network import NetworkConfig
 from fewstep.config.problems import Problem
 from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
+from fewstep.families.aggressive.roles import can_draft
 from fewstep.system.format import DRAFTER, VERIFIER
 from models.training.recipe import Companion, TrainedSystem, part
 
@@ -49,7 +50,9 @@ class AggressiveSystem(TrainedSystem, AggressiveConfig):
     """Name of another system, which writes one token a step from left to right. Its network verifies, and is copied into this
     system."""
     drafter_system: str = ""
-    """Name of another system, of any family, which drafts where a search has `drafter: system`. It is copied into this system."""
+    """Name of another system, which drafts where a search has `drafter: system`, or token after token where it has
+    `drafter: draft_model`; the latter needs a network of family stepwise that writes one token a step from left to right, such as
+    one of a layer or two. It is copied into this system."""
     data: Literal["raw", "distilled", "mixed", "verifier"] = "distilled"
     """Targets that the drafter learns from: those of the training text, those that the teacher writes, or both; or those that the
     verifier writes greedily, which drafts are compared with."""
@@ -96,7 +99,9 @@ class AggressiveSystem(TrainedSystem, AggressiveConfig):
             yield Problem(("initial_weights",), "verifier with encoder: shared", self.initial_weights)
 
     def companion_problems(self, companions: Mapping[str, Companion]) -> Iterator[Problem]:
-        """Yield the options that are not valid with the verifier."""
+        """Yield the options that are not valid with the verifier and the drafter system."""
+        if DRAFTER in companions:
+            yield from self._draft_model_problems(companions[DRAFTER])
         verifier = companions.get(VERIFIER)
         if verifier is None:
             return
@@ -108,6 +113,18 @@ class AggressiveSystem(TrainedSystem, AggressiveConfig):
             yield Problem(("verifier",), "a system of one network", f"{verifier.name!r}, an ensemble")
         if verifier.network is not None:
             yield from self._verifier_problems(verifier.name, verifier.network)
+
+    def _draft_model_problems(self, drafter: Companion) -> Iterator[Problem]:
+        """Yield the searches that draft with a system that is no draft model."""
+        if drafter.network is None or (drafter.networks == 1 and can_draft(drafter.network, self)):
+            return
+        for label, search in self.search.items():
+            if search.drafter == "draft_model":
+                expected = (
+                    f"system, as {drafter.name!r} is not one network that native code decodes, with max_positions "
+                    f"{self.max_positions}, which writes one token a step from left to right"
+                )
+                yield Problem(("search", label, "drafter"), expected, search.drafter)
 
     def _verifier_problems(self, name: str, network: NetworkConfig) -> Iterator[Problem]:
         order = cast(_Verifier, network).valid_generation()

@@ -34,32 +34,78 @@ class AcceptedPath(NamedTuple):
     children."""
 
 
+class TreeGrowth:
+    """A tree of drafts that grows by levels in tensors of fixed shapes.
+
+    The candidates of the best nodes of the last level, by the product of the probabilities on their paths, are the next level; the
+    best candidates of all levels are the tree. L expanded nodes of a level, C candidates of each.
+    """
+
+    def __init__(self, rows: int, nodes: int, device: torch.device) -> None:
+        """`nodes` is the size of the tree."""
+        self.nodes = nodes
+        nothing = torch.zeros((rows, 0), dtype=torch.int64, device=device)
+        self.expanded = DraftTree(nothing, nothing)
+        """The expanded nodes; the last L of them are those of the last level. Where a level has fewer, some are no part of a
+        tree."""
+        self._levels: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._scores = torch.zeros((rows, 1), device=device)
+        self._numbers = nothing.new_zeros((rows, 1))
+        """The numbers [B,L] of the last level's expanded nodes among all candidates, from 1 on; 0: the root."""
+        self._expanded_numbers = self._numbers
+        """Their numbers among all expanded nodes."""
+
+    def extend(self, log_probs: Tensor, tokens: Tensor, growing: Tensor, expanded: int) -> None:
+        """Add candidates of the expanded nodes of the last level, at first of the root, and expand the best of the new level, at
+        most `expanded`.
+
+        `tokens` and their `log_probs` are [B,L,C], or [B,1,C] for equal candidates of all nodes; the trees of other sentences than
+        `growing` [B] stay as they are. Nothing follows EOS.
+        """
+        scores = (self._scores[:, :, None] + log_probs).masked_fill(~growing[:, None, None], -torch.inf)
+        ids = tokens.expand(scores.shape).flatten(1)
+        # Stable, so that a level is in the order of its parents among equal scores.
+        scores, chosen = scores.flatten(1).sort(dim=1, descending=True, stable=True)
+        # Neither the others nor what follows them can be in the tree.
+        scores, chosen = scores[:, : self.nodes], chosen[:, : self.nodes]
+        ids, parents = ids.gather(1, chosen), chosen // log_probs.size(2)
+        first = 1 + sum(level[0].size(1) for level in self._levels)
+        self._levels.append((scores, ids, self._numbers.gather(1, parents)))
+        open_scores, order = scores.masked_fill(ids == EOS, -torch.inf).sort(dim=1, descending=True, stable=True)
+        self._scores, order = open_scores[:, :expanded], order[:, :expanded]
+        self._numbers = first + order
+        above = self._expanded_numbers.gather(1, parents.gather(1, order))
+        count = self.expanded.ids.size(1)
+        self.expanded = DraftTree(
+            torch.cat((self.expanded.ids, ids.gather(1, order)), 1), torch.cat((self.expanded.parents, above), 1)
+        )
+        self._expanded_numbers = count + torch.arange(1, order.size(1) + 1, device=order.device).expand_as(order)
+
+    @property
+    def level_size(self) -> int:
+        """The number L of expanded nodes of the last level."""
+        return self._numbers.size(1)
+
+    def best(self) -> DraftTree:
+        """Return the tree of the best candidates, with their parents numbered among them.
+
+        With a node its parent is in the tree: products do not rise, and ties keep the parent.
+        """
+        scores, ids, parents = (torch.cat(parts, 1) for parts in zip(*self._levels, strict=True))
+        return _prune(scores, ids, parents, self.nodes)
+
+
 def best_tree(log_probs: Tensor, widths: Tensor, branches: int, nodes: int) -> DraftTree:
     """Return the `nodes` paths of highest probability, a product over positions, for log-probabilities [B,W,V] by position.
 
     A path has at most `widths` [B] tokens, each among the `branches` best of its position (all, if the vocabulary has fewer), none
-    of probability 0, and none after EOS. With a node its parent is in the tree: products do not rise, and ties keep the parent.
+    of probability 0, and none after EOS.
     """
     top, tokens = log_probs.topk(min(branches, log_probs.size(2)), dim=2)
-    rows = log_probs.size(0)
-    depth = min(log_probs.size(1), nodes)  # a tree of N nodes is at most N deep
-    scores = torch.zeros((rows, 1), device=log_probs.device)
-    ids = scores.new_full((rows, 1), -1, dtype=torch.int64)
-    parents = torch.zeros_like(ids)
-    levels: list[tuple[Tensor, Tensor, Tensor]] = []
-    first = 0  # the node before the last level's
-    for position in range(depth):
-        extended = scores[:, :, None] + top[:, position, None]
-        extended = extended.masked_fill((ids == EOS)[:, :, None] | (position >= widths)[:, None, None], -torch.inf).flatten(1)
-        # Stable, so that a level is in the order of its parents among equal scores.
-        scores, chosen = extended.sort(dim=1, descending=True, stable=True)
-        scores, chosen = scores[:, :nodes], chosen[:, :nodes]
-        parents = chosen // top.size(2) + (first if position else 0)
-        first = 1 + sum(level[0].size(1) for level in levels)
-        ids = tokens[:, position].gather(1, chosen % top.size(2))
-        levels.append((scores, ids, parents))
-    scores, ids, parents = (torch.cat(parts, 1) for parts in zip(*levels, strict=True))
-    return _prune(scores, ids, parents, nodes)
+    growth = TreeGrowth(log_probs.size(0), nodes, log_probs.device)
+    for position in range(min(log_probs.size(1), nodes)):  # a tree of N nodes is at most N deep
+        growth.extend(top[:, position, None], tokens[:, position, None], widths > position, nodes)
+    return growth.best()
 
 
 def _prune(scores: Tensor, ids: Tensor, parents: Tensor, nodes: int) -> DraftTree:

@@ -1,4 +1,4 @@
-"""The autoregressive network that verifies drafts, with cached keys and values.
+"""Autoregressive networks that verify drafts or write them, with cached keys and values.
 
 Dimensions are named as in `models.family`; Q queries of a pass, N slots of the cache.
 """
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fewstep.config.network import NetworkConfig
-from fewstep.families.aggressive.pair import check_verifier
+from fewstep.families.aggressive.roles import check_verifier
 from models.aggressive.tree import DraftTree, ancestors, depths
 from models.common.buffers import Inputs, Size
 from models.common.layers.attention import Memory
@@ -21,7 +21,7 @@ from models.common.layers.embeddings import embed
 
 
 class Autoregressive(Protocol):
-    """The interface of a stepwise network that verification uses."""
+    """The interface of a stepwise network that passes over drafts use."""
 
     config: NetworkConfig
     max_slots: int
@@ -48,7 +48,7 @@ def codes_of(network: Backbone) -> Tensor:
 class _LayerCache:
     """The part of the cache that belongs to one layer."""
 
-    def __init__(self, state: CachedVerifier, layer: int) -> None:
+    def __init__(self, state: CachedDecoder, layer: int) -> None:
         self.state = state
         self.layer = layer
 
@@ -61,8 +61,8 @@ class _LayerCache:
         return pair[0], pair[1]
 
 
-class CachedVerifier:
-    """A verifier that passes over the next slots of the sentences of a batch, each at its own length.
+class CachedDecoder:
+    """An autoregressive network that passes over the next slots of the sentences of a batch, each at its own length.
 
     The first entries of the cache are those of the inputs in front of the first slot, if the network has such inputs (`front`).
     Rejected slots need no removal: stale entries are overwritten before any query attends to them. The last entry receives the keys

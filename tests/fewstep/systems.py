@@ -63,6 +63,7 @@ DRAFTS = {
     "draft": AggressiveSearch(strategy="draft", output_limits=LIMITS),
     "greedy": AggressiveSearch(strategy="greedy", output_limits=LIMITS),
     "lookup": AggressiveSearch(drafter="lookup", output_limits=LIMITS),
+    "jacobi": AggressiveSearch(drafter="jacobi", output_limits=LIMITS),
     "short": AggressiveSearch(shortlist=SHORTLIST, draft_shortlist=SHORTLIST, draft_precision="int8", output_limits=LIMITS),
     "int8": AggressiveSearch(verifier_precision="int8", adaptive=True, output_limits=LIMITS),
 }
@@ -71,6 +72,10 @@ TREES = {
     "wide": AggressiveSearch(tree_nodes=50, tree_branches=100, output_limits=LIMITS),
 }
 """Trees of drafts; the second has more branches than the vocabulary has tokens."""
+MODELS = {
+    "model": AggressiveSearch(drafter="draft_model", output_limits=LIMITS),
+    "model tree": AggressiveSearch(drafter="draft_model", tree_nodes=6, draft_precision="int8", output_limits=LIMITS),
+}
 SLOTS = {
     "greedy": ParallelSearch(),
     "lengths": ParallelSearch(length_candidates=3, n_best=2),
@@ -125,11 +130,15 @@ SYSTEMS: dict[str, tuple[str, Any, dict[str, Any]]] = {
         AggressiveConfig(**SMALL, draft_width=4),
         DRAFTS | TREES | {"system": AggressiveSearch(drafter="system", output_limits=LIMITS)},
     ),
-    "shared": ("aggressive", AggressiveConfig(**SMALL, encoder="shared", draft_width=3, prefix_attention="causal"), DRAFTS),
+    "shared": (
+        "aggressive",
+        AggressiveConfig(**SMALL, encoder="shared", draft_width=3, prefix_attention="causal"),
+        DRAFTS | MODELS,
+    ),
     "head": (
         "aggressive",
         AggressiveConfig(**SMALL, drafting="autoregressive", encoder="shared", draft_width=4),
-        DRAFTS | {"confident": AggressiveSearch(confidence=0.2, output_limits=LIMITS)},
+        DRAFTS | TREES | {"confident": AggressiveSearch(confidence=0.2, output_limits=LIMITS)},
     ),
     "medusa": (
         "aggressive",
@@ -162,7 +171,8 @@ def write_systems(root: Path) -> dict[str, Path]:
         elif family == "lattice":
             del more["ngram"]
         elif family == "aggressive":
-            more = {"tables": root / "tables.bin", "companions": {"verifier": root / "autoregressive", "drafter": root / "dag"}}
+            drafting = root / ("autoregressive" if name == "shared" else "dag")
+            more = {"tables": root / "tables.bin", "companions": {"verifier": root / "autoregressive", "drafter": drafting}}
         write(root / name, family, config, searches, weights, pieces, **more)
     return {name: root / name for name in SYSTEMS}
 

@@ -307,6 +307,9 @@ def test_another_system_can_be_the_drafter(drafting: tuple[Path, SystemInputs], 
     alone, helped = system.decode(sources), system.decode(sources, hinted)
     assert [found[0].ids for found in alone] == [found[0].ids for found in helped]
     assert sum(found[0].steps for found in helped) < sum(len(found[0].ids) for found in helped)
+    drafted = system.decode(sources, replace(hinted, drafter="draft_model"))
+    assert [found[0].ids for found in alone] == [found[0].ids for found in drafted]
+    assert all(found[0].statistics["accepted"] == found[0].statistics["drafted"] > 0 for found in drafted if found[0].ids)
 
 
 def test_decoding_records_statistics_of_drafting(drafting: tuple[Path, SystemInputs], tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from fewstep.config.search import LimitedSearch, SystemParts, Workload
 
 MAX_WIDTH, MAX_NODES = 256, 512
 """Most tokens of a block, and of a draft tree: a pass of the verifier has a row for each."""
+MAX_EXPANDED = 2048
+"""Most nodes of a draft tree that a network expands: it has a row for each."""
 BLOCK_OPTIONS = (
     "draft_width_range",
     "prefix_attention",
@@ -129,9 +131,12 @@ class AggressiveSearch(LimitedSearch):
     its distribution."""
     n_best: Annotated[int, Ge(1), Le(1)] = 1
     """Number of hypotheses returned for each sentence."""
-    drafter: Literal["network", "lookup", "system"] = "network"
-    """Source of drafts: the trained network; the continuation of the last n-gram in the source (with a joint vocabulary) or in the
-    output so far; or its continuation in the output of the system's `drafter_system`."""
+    drafter: Literal["network", "draft_model", "lookup", "system", "jacobi"] = "network"
+    """Source of drafts: the trained network; the system's `drafter_system` as a draft model (Leviathan et al. 2023; Chen et al.
+    2023), an autoregressive network that drafts token after token; the continuation of the last n-gram in the source (with a
+    joint vocabulary) or in the output so far (`lookup`), or in the output of the `drafter_system` (`system`); or the verifier's own
+    tokens in the slots that its last pass rejected (`jacobi`; parallel Jacobi decoding, Santilli et al. 2023), a baseline without
+    a drafter."""
     mode: Literal["exact", "fast"] = "exact"
     """The shape of the verifier's passes in torch. `exact` pads every pass to the same number of queries, so that greedy and
     drafted passes round in the same way; `fast` pads as little as possible. On a CPU both modes are exact."""
@@ -141,10 +146,13 @@ class AggressiveSearch(LimitedSearch):
     """Draft two more tokens after a block that was accepted in full, one fewer otherwise, between 1 and `draft_width`."""
     tree_nodes: Annotated[int, Ge(0), Le(MAX_NODES)] = 0
     """Number of tokens in a draft tree, which has several candidates for a position and is verified in one pass (SpecInfer, Miao et
-    al. 2024): the paths of at most `draft_width` tokens with the highest products of the drafter's probabilities. The output is
-    that of `gad` with any drafts. Not for autoregressive drafters, `lookup` and `system`. 0: a chain of tokens."""
+    al. 2024): the paths of at most `draft_width` tokens with the highest products of the drafter's probabilities. With
+    autoregressive drafters and draft models trees are those of EAGLE-2 (Li et al. 2024): of each depth the `tree_branches` most
+    probable paths are expanded, and the `tree_nodes` most probable ones of all are kept. The output is that of `gad` with any
+    drafts. Not for `lookup`, `system` and `jacobi`. 0: a chain of tokens."""
     tree_branches: Annotated[int, Ge(1), Le(MAX_NODES)] = 4
-    """Number of best tokens of each position that a tree chooses from (`tree_nodes` only); more than the vocabulary has: all."""
+    """Number of best tokens after each node that a tree chooses from, and of nodes that are expanded at each depth by
+    autoregressive drafters and draft models (`tree_nodes` only); more than the vocabulary has: all."""
     draft_shortlist: Shortlist | None = None
     """A lexical shortlist that the drafter chooses from: the most frequent tokens of its training text, and those that its
     candidate tables link to the source tokens. Empty: all tokens."""
@@ -158,8 +166,8 @@ class AggressiveSearch(LimitedSearch):
     torch on a GPU. The output of `gad` is that of the verifier's greedy search in the same precision. Sampling supports float32
     alone."""
     confidence: Annotated[float, Ge(0), Lt(1)] = 0.0
-    """Probability of a block, by the drafter's estimate, below which the block ends (autoregressive drafters only); the token that
-    lowers it below this value is the last one. 0: blocks are `draft_width` long."""
+    """Probability of a block, by the drafter's estimate, below which the block ends (chains of autoregressive drafters and draft
+    models only); the token that lowers it below this value is the last one. 0: blocks are `draft_width` long."""
     ngram: Annotated[int, Ge(1), Le(32)] = 3
     """Longest n-gram that is looked up (`drafter: lookup` and `system` only)."""
     top_k: Annotated[int, Ge(1), Le(MAX_TOKENS)] = 3
@@ -171,7 +179,7 @@ class AggressiveSearch(LimitedSearch):
     min_tokens_per_pass: Annotated[float, Ge(0), Le(MAX_WEIGHT)] | None = None
     """Mean number of tokens per pass of the verifier, over a sentence without its first pass, below which drafting stops after
     three more blocks: the rest of the sentence is written greedily. 0: always draft, as in the paper. Empty: 1.2 for heads
-    (`drafting: medusa`), which draft without a pass of their own, and 1.5 for other drafters."""
+    (`drafting: medusa`) and `drafter: jacobi`, which draft without a pass of their own, and 1.5 for other drafters."""
     sampling: Sampling = field(default_factory=Sampling)
     """Options of the strategy `sample`."""
     output_limits: OutputLimits = field(default_factory=OutputLimits)
@@ -189,13 +197,22 @@ class AggressiveSearch(LimitedSearch):
         """Return the search with the `min_tokens_per_pass` of this drafter, unless it states one."""
         if self.min_tokens_per_pass is not None:
             return self
-        heads = network.drafting == "medusa" and not self.looks_up
-        return replace(self, min_tokens_per_pass=HEADS_MIN_TOKENS_PER_PASS if heads else MIN_TOKENS_PER_PASS)
+        free = self.drafts_by == "jacobi" or (self.drafts_by == "network" and network.drafting == "medusa")
+        return replace(self, min_tokens_per_pass=HEADS_MIN_TOKENS_PER_PASS if free else MIN_TOKENS_PER_PASS)
+
+    @property
+    def drafts_by(self) -> str:
+        """The source of drafts: `drafter`, which counts only where drafts are verified."""
+        return self.drafter if self.strategy in ("gad", "gad++", "sample") else "network"
 
     @property
     def looks_up(self) -> bool:
-        """Whether drafts are copied from a text instead of being written by the network."""
-        return self.strategy in ("gad", "gad++", "sample") and self.drafter != "network"
+        """Whether drafts are copied from a text instead of being written by a network."""
+        return self.drafts_by in ("lookup", "system")
+
+    def drafts_by_token(self, network: AggressiveConfig) -> bool:
+        """Return whether a network writes the tokens of a block one after the other, each from those before it."""
+        return self.drafts_by == "draft_model" or (self.drafts_by == "network" and network.drafting == "autoregressive")
 
     @property
     def needs_tables(self) -> bool:
@@ -215,8 +232,17 @@ class AggressiveSearch(LimitedSearch):
 
     def problems(self, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Problem]:
         """Yield the options that are not valid with one another, with the network (None: not known) or with the system's parts."""
-        if self.drafter == "system" and parts.drafter is False:
-            yield Problem(("drafter",), "network or lookup for a system without a `drafter_system`", self.drafter)
+        if self.drafter in ("system", "draft_model") and parts.drafter is False:
+            yield Problem(("drafter",), "network, lookup or jacobi for a system without a `drafter_system`", self.drafter)
+        elif self.drafter == "draft_model" and parts.draft_model is False:
+            expected = (
+                "system, as the `drafter_system` is not one network that native code decodes, with max_positions as here, which "
+                "writes one token a step from left to right"
+            )
+            yield Problem(("drafter",), expected, self.drafter)
+        if self.strategy == "sample" and self.drafter == "jacobi":
+            expected = "another than jacobi for sampling, since its guesses depend on the random numbers that accept them"
+            yield Problem(("drafter",), expected, self.drafter)
         if network is not None:
             yield from self._drafter_problems(cast(AggressiveConfig, network))
         yield from self._tree_problems()
@@ -232,11 +258,12 @@ class AggressiveSearch(LimitedSearch):
         yield from self._precision_problems()
 
     def _drafter_problems(self, network: AggressiveConfig) -> Iterator[Problem]:
-        if self.confidence and network.drafting != "autoregressive":
+        by_token = self.drafts_by_token(network)
+        if self.confidence and not by_token:
             yield Problem(("confidence",), "0 for a drafter that fills blocks at once", self.confidence)
-        if self.tree_nodes and network.drafting == "autoregressive":
-            yield Problem(("tree_nodes",), "0 for a drafter that writes token after token", self.tree_nodes)
-        if network.drafting != "medusa":
+        if self.tree_nodes and by_token:
+            yield from self._expansion_problems(self.draft_width or network.draft_width)
+        if network.drafting != "medusa" or self.drafts_by != "network":
             return
         if self.strategy == "draft":
             yield Problem(
@@ -245,12 +272,20 @@ class AggressiveSearch(LimitedSearch):
         if self.draft_width is not None and self.draft_width > network.draft_width:
             yield Problem(("draft_width",), f"at most the drafter's {network.draft_width} heads", self.draft_width)
 
+    def _expansion_problems(self, depth: int) -> Iterator[Problem]:
+        """Yield the options that are not valid for trees of this depth whose nodes a network expands."""
+        if self.confidence:
+            yield Problem(("confidence",), "0 with tree_nodes", self.confidence)
+        if self.tree_branches * depth > MAX_EXPANDED:
+            expected = f"at most {MAX_EXPANDED // depth} with draft_width {depth}, since each depth expands as many nodes"
+            yield Problem(("tree_branches",), expected, self.tree_branches)
+
     def _tree_problems(self) -> Iterator[Problem]:
         if not self.tree_nodes:
             return
         if self.strategy != "gad":
             yield Problem(("tree_nodes",), f"0 with the strategy {self.strategy}; trees are verified by gad", self.tree_nodes)
-        if self.looks_up:
+        if self.looks_up or self.drafts_by == "jacobi":
             yield Problem(("tree_nodes",), f"0 with drafter: {self.drafter}, which has one continuation", self.tree_nodes)
         if self.adaptive:
             yield Problem(("adaptive",), "false with tree_nodes", self.adaptive)
@@ -261,7 +296,9 @@ class AggressiveSearch(LimitedSearch):
         if self.draft_precision not in drafting:
             expected = f"{' or '.join(drafting)} with engine {self.engine}"
             yield Problem(("draft_precision",), expected, self.draft_precision)
-        elif self.draft_precision != "float32" and (self.looks_up or self.strategy in ("greedy", "sample")):
+        elif self.draft_precision != "float32" and (
+            self.looks_up or self.drafts_by == "jacobi" or self.strategy in ("greedy", "sample")
+        ):
             expected = "float32 for sampling, and where no network drafts"
             yield Problem(("draft_precision",), expected, self.draft_precision)
         if self.verifier_precision != "float32" and self.strategy in ("draft", "sample"):

@@ -11,13 +11,13 @@ from fewstep.config.problems import Problem, refuse
 from fewstep.config.search import SearchConfig, SystemParts, check_search
 from fewstep.decoding import Decoder
 from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
-from fewstep.families.aggressive.drafter import drafter_of
+from fewstep.families.aggressive.drafter import draft_model_of, drafter_of
 from fewstep.families.aggressive.options import draft_options, slot_rules
-from fewstep.families.aggressive.pair import check_pair, check_verifier
+from fewstep.families.aggressive.pair import check_pair
 from fewstep.families.aggressive.record import Drafting, DraftRecord, draft_statistics
+from fewstep.families.aggressive.roles import can_draft, check_verifier
 from fewstep.families.table import family_named
-from fewstep.networks.aggressive_transformer import AggressiveTransformer
-from fewstep.networks.arrays import Precision
+from fewstep.networks.aggressive_transformer import AggressiveTransformer, Drafter
 from fewstep.networks.copies import Copies
 from fewstep.search.beam import BeamOptions
 from fewstep.sources import Ints, Sources, gather, max_output_lengths
@@ -35,7 +35,15 @@ if TYPE_CHECKING:
     from fewstep.system.networks import Arrays
     from fewstep.system.system import System
 
-__all__ = ["DraftSystem", "NativeDecoder", "draft_hints", "draft_system_of", "load", "verifier_description"]
+__all__ = [
+    "DraftSystem",
+    "NativeDecoder",
+    "draft_hints",
+    "draft_model_description",
+    "draft_system_of",
+    "load",
+    "verifier_description",
+]
 
 BEAM = BeamOptions(beam_size=1, eos=EOS, pad=PAD)
 
@@ -63,14 +71,15 @@ class NativeDecoder:
         verifier_arrays: Arrays,
         *,
         draft_system: DraftSystem | None = None,
+        draft_model: tuple[NetworkConfig, Arrays] | None = None,
         lexicon: Lexicon | None = None,
-        precision: Precision = "float32",
+        search: AggressiveSearch | None = None,
     ) -> None:
-        """Copy a pair with the arrays of `fewstep.Transformer`, first with the verifier in `precision`. The arrays of a drafter
+        """Copy a pair with the arrays of `fewstep.Transformer`, ready for `search` (None: the default). The arrays of a drafter
         also hold its further weights and, with a soft copy, `copy_queries`.
 
-        `lexicon` provides shortlists. Raises ValueError for arrays that do not fit the configs, and for a verifier that torch alone
-        decodes.
+        `draft_model` is the config of an autoregressive network and its arrays; `lexicon` provides shortlists. Raises ValueError
+        for arrays that do not fit the configs, and for a verifier that torch alone decodes.
         """
         if verifier.needs_torch:
             raise ValueError(
@@ -83,15 +92,31 @@ class NativeDecoder:
         self.lexicon = lexicon
         self.record = DraftRecord()
         linked = None if lexicon is None else lexicon.linked_tokens
-        self.parts = SystemParts(tables=linked is not None, drafter=draft_system is not None, target_size=sizes.target)
-        drafter = drafter_of(config, arrays, sizes.joint, linked)
-        self._copies = Copies(
-            lambda precision: AggressiveTransformer(
-                verifier_arrays, shape=shape_of(verifier), precision=precision, drafter=drafter, lexicon=lexicon
-            )
+        self.parts = SystemParts(
+            tables=linked is not None,
+            drafter=draft_system is not None or draft_model is not None,
+            draft_model=draft_model is not None,
+            target_size=sizes.target,
         )
+        drafters = {"network": drafter_of(config, arrays, sizes.joint, linked)}
+        if draft_model is not None:
+            drafters["draft_model"] = draft_model_of(*draft_model, drafters["network"].lexicon)
+
+        def copies(drafter: Drafter) -> Copies[AggressiveTransformer]:
+            return Copies(
+                lambda precision: AggressiveTransformer(
+                    verifier_arrays, shape=shape_of(verifier), precision=precision, drafter=drafter, lexicon=lexicon
+                )
+            )
+
+        self._copies = {name: copies(drafter) for name, drafter in drafters.items()}
+        search = search or AggressiveSearch()
         # Made now, so that the first sentence does not wait for it.
-        self._copies[precision]
+        self._copies_for(search)["float32" if search.verifier_precision == "float16" else search.verifier_precision]
+
+    def _copies_for(self, search: AggressiveSearch) -> Copies[AggressiveTransformer]:
+        """Return the copies with the drafter of a search; those with the trained network for a search without one."""
+        return self._copies.get(search.drafts_by, self._copies["network"])
 
     def problems(self, search: AggressiveSearch) -> Iterator[Problem]:
         """Yield the options of a search that are not valid for this system, or that native code does not support."""
@@ -127,7 +152,7 @@ class NativeDecoder:
     ) -> Drafting:
         """Return the result of a search without problems; `limits` [B] are maximum output lengths in tokens with EOS, and `hints`
         are texts in which n-grams are looked up, if the search does so."""
-        drafts = self._copies[search.verifier_precision](
+        drafts = self._copies_for(search)[search.verifier_precision](
             prepared.ids,
             prepared.lengths,
             limits,
@@ -165,7 +190,6 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig) 
     if any(part.startswith(f"{DRAFTER}/") for part in description["parts"]):
         draft_system = draft_system_of(directory, load_system)
     lexicon = load_lexicon(directory, description, sizes)
-    precision = cast(AggressiveSearch, search).verifier_precision
     try:
         if config.train_verifier:
             verifier_arrays |= {name: arrays[name] for name in verifier_arrays if name in arrays}
@@ -177,8 +201,9 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig) 
             verifier,
             verifier_arrays,
             draft_system=draft_system,
+            draft_model=None if draft_system is None else _read_draft_model(directory, config, sizes),
             lexicon=lexicon,
-            precision="float32" if precision == "float16" else precision,
+            search=cast(AggressiveSearch, search),
         )
     except ValueError as error:
         raise BundleError(f"{directory}: {error}") from error
@@ -204,6 +229,23 @@ def _read_verifier(directory: Path) -> tuple[NetworkConfig, Sizes, Arrays]:
     except (KeyError, ValueError) as error:
         raise BundleError(f"{directory}: {error}") from error
     return config, sizes, read_network(folder, config, sizes)
+
+
+def _read_draft_model(directory: Path, config: AggressiveConfig, sizes: Sizes) -> tuple[NetworkConfig, Arrays] | None:
+    described = draft_model_description(directory, config)
+    if described is None:
+        return None
+    network = network_of(directory / DRAFTER, described, family_named(described["family"]).network)
+    return network, read_network(directory / DRAFTER, network, sizes)
+
+
+def draft_model_description(directory: Path, config: AggressiveConfig) -> dict[str, Any] | None:
+    """Return the description of a system's draft system; None if it may not be a draft model (`can_draft`), or is an ensemble.
+    Raises BundleError."""
+    folder = directory / DRAFTER
+    described = read_description(folder, verify=False)  # compared already, as a part of this system
+    network = network_of(folder, described, family_named(described["family"]).network)
+    return described if can_draft(network, config) and len(network_folders(described)) == 1 else None
 
 
 def verifier_description(directory: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fewstep.config.network import NetworkConfig
 from fewstep.config.options import MAX_SHORTLIST_TOKENS
 from fewstep.families.aggressive.config import AggressiveConfig
 from fewstep.networks.aggressive_transformer import Drafter
@@ -18,7 +19,7 @@ from fewstep.vocabulary import EOS, MASK, RESERVED
 if TYPE_CHECKING:
     from fewstep.system.networks import Arrays
 
-__all__ = ["common_tokens", "drafter_of"]
+__all__ = ["common_tokens", "draft_model_of", "drafter_of"]
 
 OWN_WEIGHTS = {"parallel": (), "autoregressive": ("features.weight",), "medusa": ("medusa.weight", "medusa.bias")}
 """Names of weights that no other network has, by the kind of drafting."""
@@ -54,8 +55,14 @@ def _head(config: AggressiveConfig, arrays: Arrays) -> Drafter:
         shape=shape_of(replace(config, decoder_layers=1)),
         shares_encoder=True,
         shares_words=True,
+        sight="causal",
         features=arrays["features.weight"],
     )
+
+
+def draft_model_of(network: NetworkConfig, arrays: Arrays, lexicon: Lexicon | None) -> Drafter:
+    """Return the autoregressive network with these arrays as a drafter that chooses from the shortlists of `lexicon`."""
+    return Drafter(arrays=arrays, shape=shape_of(network), shares_encoder=False, sight="causal", lexicon=lexicon)
 
 
 def _medusa(config: AggressiveConfig, arrays: Arrays) -> Drafter:

@@ -36,15 +36,21 @@ def slot_rules(search: AggressiveSearch) -> SlotRules:
     )
 
 
+def proposals(search: AggressiveSearch) -> Literal["network", "lookup", "jacobi", "nothing"]:
+    """Return the source of drafts in native code."""
+    if search.strategy == "greedy":
+        return "nothing"
+    if search.drafts_by == "jacobi":
+        return "jacobi"
+    return "lookup" if search.looks_up else "network"
+
+
 @lru_cache
 def draft_options(search: AggressiveSearch, config: AggressiveConfig) -> DraftOptions:
     """Return the options of drafting with a drafter."""
     loose = search.strategy == "gad++"
-    proposals: Literal["network", "lookup", "nothing"] = "lookup" if search.looks_up else "network"
-    if search.strategy == "greedy":
-        proposals = "nothing"
     return DraftOptions(
-        proposals=proposals,
+        proposals=proposals(search),
         verify=search.strategy != "draft",
         width=block_width(search, config),
         adaptive=search.adaptive,

@@ -1,30 +1,19 @@
-"""The tensors that a drafter shares with its verifier, and checks that two networks are such a pair."""
+"""The tensors that a drafter shares with its verifier, and the check that two networks are such a pair."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 
 from fewstep.config.network import NetworkConfig, Sizes
 from fewstep.families.aggressive.config import AggressiveConfig
 
-__all__ = ["check_pair", "check_verifier", "is_shared"]
+__all__ = ["check_pair", "is_shared"]
 
 CODES = ("source_positions", "slot_codes", "copy_queries")
 """Arrays that are no weights."""
-
-
-class _Order(Protocol):
-    step_size: int
-    arrangement: str
-
-
-class _Ordered(Protocol):
-    """A network config of a family that can verify."""
-
-    def generation(self) -> _Order: ...
 
 
 def is_shared(name: str, config: AggressiveConfig, joint: bool) -> bool:
@@ -34,18 +23,6 @@ def is_shared(name: str, config: AggressiveConfig, joint: bool) -> bool:
         return not config.train_verifier and not name.startswith(("features.", "head.", "medusa.", "words."))
     table = "target_embedding" if joint else "source_embedding"
     return config.encoder == "shared" and name.startswith(("encoder.", "source_positions.", table))
-
-
-def check_verifier(config: object) -> None:
-    """Raise ValueError unless a network with this config writes one token per step from left to right."""
-    if not hasattr(config, "generation"):
-        got = "a network without an order"
-    else:
-        order = cast(_Ordered, config).generation()
-        if (order.step_size, order.arrangement) == (1, "l2r"):
-            return
-        got = f"{order.step_size} at a time, {order.arrangement}"
-    raise ValueError(f"verifier: expected a network that writes one token per step from left to right, got {got}")
 
 
 def check_pair(

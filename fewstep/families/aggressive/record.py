@@ -79,6 +79,10 @@ class DraftRecord:
         self._warned = True
         if search.looks_up:
             cause = "few n-grams of their outputs stand in the text that is looked up; shorten `ngram`, or draft with the network"
+        elif search.drafts_by == "jacobi":
+            cause = "the verifier changes most of its own guesses, as is usual in Jacobi decoding; draft with the network"
+        elif search.drafts_by == "draft_model":
+            cause = "the draft model writes other tokens than the verifier; train it with `data: distilled`, or use another search"
         else:
             cause = (
                 "the drafter is untrained, or was trained on text other than the verifier's output; train it longer with "

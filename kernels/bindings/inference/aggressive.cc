@@ -25,14 +25,16 @@ namespace {
 Proposals proposals_of(const std::string& name) {
     if (name == "network") return Proposals::NETWORK;
     if (name == "lookup") return Proposals::LOOKUP;
+    if (name == "jacobi") return Proposals::JACOBI;
     if (name == "nothing") return Proposals::NOTHING;
-    throw std::invalid_argument("proposals: expected network, lookup or nothing, got " + name);
+    throw std::invalid_argument("proposals: expected network, lookup, jacobi or nothing, got " + name);
 }
 
 Sight sight_of(const std::string& name) {
     if (name == "prefix") return Sight::PREFIX;
     if (name == "all") return Sight::ALL;
-    throw std::invalid_argument("sight: expected all or prefix, got " + name);
+    if (name == "causal") return Sight::CAUSAL;
+    throw std::invalid_argument("sight: expected all, prefix or causal, got " + name);
 }
 
 Transformer transformer_of(const NamedArrays& arrays, const Sizes& sizes) {
@@ -41,10 +43,12 @@ Transformer transformer_of(const NamedArrays& arrays, const Sizes& sizes) {
 
 constexpr std::int64_t MAX_WIDTH = 1 << 12, MAX_NGRAM = 1 << 10;  // of blocks, and of n-grams that are looked up
 constexpr std::size_t MAX_TREE_NODES = 1 << 12;                   // each is a row of a pass
+constexpr std::int64_t MAX_EXPANDED_NODES = 1 << 14;              // of a drafter that writes token after token
 
 // Refuse parts of a drafter that do not fit its network, or the verifier that it reads.
 void require_pair(const TransformerShape& shape, const TransformerShape& verifier, bool shares_encoder, bool shares_words,
-                  std::int64_t mask, std::size_t copy_queries, std::size_t features, std::size_t heads, std::size_t heads_bias) {
+                  Sight sight, std::int64_t mask, std::size_t copy_queries, std::size_t features, std::size_t heads,
+                  std::size_t heads_bias) {
     const std::string width = std::to_string(shape.width);
     require(mask < static_cast<std::int64_t>(shape.target_vocabulary), "mask: expected a token of the drafter" + got(mask));
     require(shape.target_vocabulary == verifier.target_vocabulary, "drafter: expected the verifier's " +
@@ -61,6 +65,7 @@ void require_pair(const TransformerShape& shape, const TransformerShape& verifie
             "heads, heads_bias: expected [k " + width + "," + width + "] and [k " + width + "], got " + std::to_string(heads) +
                 " and " + std::to_string(heads_bias) + " values");
     require(features == 0 || heads == 0, "features, heads: expected one of them");
+    require(features == 0 || sight == Sight::CAUSAL, "features: expected sight causal");
 }
 
 struct BoundAggressive {
@@ -81,9 +86,11 @@ struct BoundAggressive {
             require_finite(name, value);
         require(rules.tree_nodes == 0 || (rules.tree_branches >= 1 && rules.top_k == 1 && !rules.adaptive),
                 "tree_nodes: expected tree_branches of at least 1, top_k 1 and blocks that are not adaptive");
-        require(
-            rules.tree_nodes == 0 || (rules.proposals != Proposals::LOOKUP && drafter.has_value() && !drafter->autoregressive()),
-            "tree_nodes: expected 0 without a drafter that predicts positions independently of one another");
+        require(rules.tree_nodes == 0 || (rules.proposals == Proposals::NETWORK && drafter.has_value()),
+                "tree_nodes: expected 0 without a drafting network");
+        if (rules.tree_nodes > 0 && drafter->autoregressive())
+            require_range("width with tree_nodes and tree_branches", rules.width, std::int64_t{1},
+                          std::max<std::int64_t>(1, MAX_EXPANDED_NODES / static_cast<std::int64_t>(rules.tree_branches)));
         require(rules.proposals != Proposals::NETWORK || !drafter.has_value() || !drafter->has_heads() ||
                     static_cast<std::size_t>(rules.width) * drafter->network.shape.width <= drafter->heads.outputs(),
                 "width: expected at most the number of heads" + got(rules.width));
@@ -91,7 +98,7 @@ struct BoundAggressive {
                 "lengths, limits: expected one for each row of sources");
         require_limits(limits);
         require(rules.proposals != Proposals::NETWORK || drafter.has_value(),
-                "proposals: expected lookup or nothing without a drafter, got network");
+                "proposals: expected lookup, jacobi or nothing without a drafter, got network");
         const bool reads_source = drafter.has_value() && (!drafter->shares_encoder || drafter->mask < 0);
         const auto common_size = [&](std::size_t TransformerShape::* member) {
             const std::size_t of_verifier = verifier.shape.*member;
@@ -187,8 +194,8 @@ BoundAggressive* make(const NamedArrays& verifier, const Sizes& verifier_shape, 
     bound->verifier.quantize(verifier_precision);
     if (!drafts) return bound.release();
     bound->network.emplace(transformer_of(drafter, drafter_shape));
-    require_pair(bound->network->shape, bound->verifier.shape, shares_encoder, shares_words, mask, copy_queries.size(),
-                 features.size(), heads.size(), heads_bias.size());
+    require_pair(bound->network->shape, bound->verifier.shape, shares_encoder, shares_words, sight_of(sight), mask,
+                 copy_queries.size(), features.size(), heads.size(), heads_bias.size());
     const std::size_t width = bound->network->shape.width;
     bound->network->lexicon = std::move(lexicon);
     const bool shares_logits = shares_words && bound->verifier.logits_bias.empty();  // a drafter has no logits bias
@@ -208,7 +215,7 @@ BoundAggressive* make(const NamedArrays& verifier, const Sizes& verifier_shape, 
                 {},
                 {}});
     for (const DecoderLayer& layer : bound->network->decoder) bound_drafter.int8_layers.emplace_back(layer, Precision::INT8);
-    if (bound_drafter.autoregressive()) bound_drafter.int8_features = Int8Matrix(bound_drafter.features);
+    if (bound_drafter.has_features()) bound_drafter.int8_features = Int8Matrix(bound_drafter.features);
     Lexicon& drafter_lexicon = bound->network->lexicon;
     if (drafter_lexicon.links > 0)
         drafter_lexicon.quantize(bound_drafter.vocabulary);

@@ -52,6 +52,9 @@ def problems(draw):
     arrays = arrays_for(shape, seed, sources=sources)
     own = arrays_for(drafter_shape, seed + 1, sources=sources)
     same_words = shares and draw(st.booleans())
+    sight = draw(st.sampled_from(["all", "prefix", "causal", "causal"]))
+    proposals = draw(st.sampled_from(["network", "network", "network", "lookup", "jacobi", "nothing"]))
+    tree_nodes = draw(st.sampled_from([0, 1, 5, 12])) if proposals == "network" else 0
     drafter = Drafter(
         arrays={**own, "target_embedding": arrays["target_embedding"]} if same_words else own,
         shape=drafter_shape,
@@ -61,9 +64,9 @@ def problems(draw):
         if draw(st.booleans())
         else None,
         features=np.random.default_rng(seed).standard_normal((shape.width, shape.width)).astype(np.float32)
-        if shares and draw(st.booleans())
+        if sight == "causal" and shares and draw(st.booleans())
         else None,
-        sight=draw(st.sampled_from(["all", "prefix"])),
+        sight=sight,
         codes_in_layers=draw(st.booleans()),
         copy_queries=np.random.default_rng(seed).standard_normal((32, drafter_shape.width)).astype(np.float32)
         if draw(st.booleans())
@@ -74,9 +77,11 @@ def problems(draw):
     limits = np.array([draw(st.integers(1, 31)) for _ in rows])
     rules = SlotRules(banned=draw(st.sampled_from([(0,), (0, 1, 3, 4, 5, 6)])), min_tokens=draw(st.integers(0, 5)))
     drafts = DraftOptions(
-        proposals=draw(st.sampled_from(["network", "network", "lookup", "nothing"])),
+        proposals=proposals,
         width=draw(st.sampled_from([1, 2, 3, 8, 25])),
-        adaptive=draw(st.booleans()),
+        adaptive=not tree_nodes and draw(st.booleans()),
+        tree_nodes=tree_nodes,
+        tree_branches=draw(st.sampled_from([1, 3, 30])),
         shortlist_tokens=draw(st.sampled_from([0, 9, 23, 50])),
         confidence=draw(st.sampled_from([0.0, 0.2, 0.9])),
         precision=draw(st.sampled_from(["float32", "int8"])),
@@ -123,7 +128,8 @@ def test_whatever_is_drafted_greedy_decoding_stays_as_it_is_to_the_last_bit(prob
 @given(problems(), st.sampled_from([1, 3, 22]), st.sampled_from([0.0, 1.0, 50.0]), st.booleans(), st.integers(2, 4), PRECISIONS)
 def test_an_outcome_is_the_same_to_the_last_bit_alone_in_a_batch_and_with_threads(problem, top_k, gap, verify, threads, precision):
     arrays, shape, drafter, rows, limits, rules, drafts = problem
-    drafts = dataclasses.replace(drafts, top_k=top_k, max_logprob_gap=gap, verify=verify)
+    if not drafts.tree_nodes:
+        drafts = dataclasses.replace(drafts, top_k=top_k, max_logprob_gap=gap, verify=verify)
     transformer = AggressiveTransformer(arrays, shape=shape, precision=precision, drafter=drafter)
     together = run(transformer, rows, limits, rules, drafts)
     assert run(transformer, rows, limits, rules, drafts, threads=threads) == together
@@ -180,7 +186,7 @@ def traced(written, hints, width, rules=PLAIN, **options):
     arrays["decoder.norm.weight"] = np.ones(24, dtype=np.float32)
     arrays["decoder.norm.bias"] = np.zeros(24, dtype=np.float32)
     transformer = AggressiveTransformer(arrays, shape=shape)
-    drafts = DraftOptions(proposals="lookup", width=width, ngram=1, **options)
+    drafts = DraftOptions(**{"proposals": "lookup", "width": width, "ngram": 1, **options})
     return run(transformer, [[3]], np.array([12]), rules, drafts, [hints])[0]
 
 
@@ -195,11 +201,20 @@ def test_the_trace_of_the_specification():
     assert (one.proposed_at, one.accepted_at) == ([2, 2, 2], [2, 2, 1])
 
 
+def test_the_trace_of_jacobi_decoding():
+    """The verifier's tokens follow the slot alone, so that a pass corrects all guesses. It writes A; B, with the draft A A and the
+    guesses C D; C D E; and EOS, with the draft E E."""
+    one = traced([A, B, C, D, E], [], 2, proposals="jacobi")
+    assert one.tokens == [A, B, C, D, E]
+    assert (one.steps, one.drafted, one.accepted) == (4, 6, 2)
+    assert (one.proposed_at, one.accepted_at) == ([3, 1], [1, 1])
+
+
 def test_what_does_not_fit_is_refused():
     options = {"options": OPTIONS, "rules": SlotRules(), "drafts": DraftOptions()}
     one, length, limit = np.array([[3]]), np.array([1]), np.array([4])
     bare = AggressiveTransformer(arrays_for(SHAPE, 0), shape=SHAPE)
-    with pytest.raises(ValueError, match="lookup or nothing without a drafter"):
+    with pytest.raises(ValueError, match="lookup, jacobi or nothing without a drafter"):
         bare(one, length, limit, **options)
     with pytest.raises(ValueError, match="verify: expected true without a drafter"):
         bare(one, length, limit, **{**options, "drafts": DraftOptions(proposals="nothing", verify=False)})
@@ -211,10 +226,17 @@ def test_what_does_not_fit_is_refused():
         small()(one, length, np.array([33]), **options)
     with pytest.raises(ValueError, match=r"sources\[0\]: expected ids below 23, got 23"):
         small()(np.array([[23]]), length, limit, **options)
-    with pytest.raises(ValueError, match="proposals: expected network, lookup or nothing, got copies"):
+    with pytest.raises(ValueError, match="proposals: expected network, lookup, jacobi or nothing, got copies"):
         small()(one, length, limit, **{**options, "drafts": DraftOptions(proposals="copies")})
-    with pytest.raises(ValueError, match="sight: expected all or prefix, got none"):
+    with pytest.raises(ValueError, match="sight: expected all, prefix or causal, got none"):
         small(sight="none")
+    with pytest.raises(ValueError, match="features: expected sight causal"):
+        small(features=np.zeros((6, 6), dtype=np.float32))
+    for proposals in ("lookup", "jacobi"):
+        with pytest.raises(ValueError, match="tree_nodes: expected 0 without a drafting network"):
+            small()(one, length, limit, **{**options, "drafts": DraftOptions(proposals=proposals, tree_nodes=2)})
+    with pytest.raises(ValueError, match="width with tree_nodes and tree_branches: expected 1 to 4, got 5"):
+        small(sight="causal")(one, length, limit, **{**options, "drafts": DraftOptions(tree_nodes=9, tree_branches=4096)})
     with pytest.raises(ValueError, match="top_k: expected at most the vocabulary's 23, got 24"):
         small()(one, length, limit, **{**options, "drafts": DraftOptions(top_k=24)})
     with pytest.raises(ValueError, match="width: expected 1 to 4096, got 0"):
@@ -238,23 +260,40 @@ def test_what_does_not_fit_is_refused():
     assert run(small(), [], np.array([], dtype=np.int64), SlotRules(), DraftOptions()) == []
 
 
+def fewer_layers(arrays, shape):
+    """Return the arrays of the first layers of a network."""
+    names = set(expected_arrays(shape, "source_embedding" in arrays))
+    return {name: array for name, array in arrays.items() if name in names}
+
+
 AGREED, UNCLEAR = [0], [0]
 
 
 @given(
-    problems(), st.integers(1, 4), st.sampled_from([0.0, 0.5, 3.0]), st.booleans(), st.sampled_from(["lookup", "lookup", "nothing"])
+    problems(),
+    st.integers(1, 4),
+    st.sampled_from([0.0, 0.5, 3.0]),
+    st.booleans(),
+    st.sampled_from(["lookup", "network", "jacobi", "nothing"]),
 )
 def test_drafts_are_accepted_as_the_reference_accepts_them(problem, top_k, gap, require_top1_eos, proposals):
     """The reference starts every pass from the beginning. Where its result changes with the last bits of weights, it is unclear."""
     arrays, shape, _, rows, limits, rules, drafts = problem
     limits = np.minimum(limits, 9)
     options = {"proposals": proposals, "top_k": top_k, "max_logprob_gap": gap, "require_top1_eos": require_top1_eos}
-    drafts = dataclasses.replace(drafts, **options)
-    found = run(AggressiveTransformer(arrays, shape=shape), rows, limits, rules, drafts)
-    references = [Reference(given, shape=shape) for given in (arrays, shake(arrays, 0), shake(arrays, 1))]
+    drafts = dataclasses.replace(drafts, **options, tree_nodes=0, shortlist_tokens=0, precision="float32")
+    # The draft model is the verifier without its last layer, or the verifier itself if that has one layer.
+    model_shape = dataclasses.replace(shape, decoder_layers=max(1, shape.decoder_layers - 1))
+    model = Drafter(arrays=fewer_layers(arrays, model_shape), shape=model_shape, shares_encoder=False, sight="causal")
+    found = run(AggressiveTransformer(arrays, shape=shape, drafter=model), rows, limits, rules, drafts)
+    weights = arrays, shake(arrays, 0), shake(arrays, 1)
+    references = [(Reference(one, shape=shape), Reference(fewer_layers(one, model_shape), shape=model_shape)) for one in weights]
     given = {"options": OPTIONS, "rules": rules, "drafts": drafts}
     for one, source, limit in zip(found, rows, limits.tolist(), strict=True):
-        expected, *shaken = [aggressive(reference, source, limit, hint=source[::-1], **given) for reference in references]
+        expected, *shaken = [
+            aggressive(whole, source, limit, hint=source[::-1], draft_model=small if proposals == "network" else None, **given)
+            for whole, small in references
+        ]
         AGREED[0] += 1
         if expected.margin < 1e-3 or any(counts_of(other) != counts_of(expected) for other in shaken):
             UNCLEAR[0] += 1

@@ -1,5 +1,6 @@
 """Small random networks with sharp outputs, for several tests."""
 
+import copy
 import dataclasses
 import random
 
@@ -65,6 +66,16 @@ def heads_of(verifier, seed=2, **changes):
     model = MedusaHeads(dataclasses.replace(DRAFTER, **options), verifier.sizes)
     torch.nn.init.xavier_uniform_(model.medusa.weight, gain=3.0)
     return _lent(sharpen(model, seed), verifier)
+
+
+def near(network, noise=0.1, seed=5):
+    """Return a network with other weights that often, and not always, predicts the same."""
+    other = copy.deepcopy(network)
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for values in other.parameters():
+            values.add_(torch.randn_like(values) * noise * values.std())
+    return other
 
 
 def _lent(model, verifier):

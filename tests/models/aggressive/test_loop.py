@@ -18,7 +18,7 @@ from models.aggressive.decode import AggressiveDecoder
 from models.aggressive.drafters import Draft, LookupDrafter, network_drafter
 from models.aggressive.search import verify
 from models.aggressive.tree import DraftTree, accepted_path, ancestors, best_tree, depths
-from models.aggressive.verifier import CachedVerifier
+from models.aggressive.verifier import CachedDecoder
 from models.common.buffers import Inputs, Size
 from models.common.inference import inference_mode
 from models.common.sources import source_tensors
@@ -102,7 +102,7 @@ class Scripted:
                 ids[place, offset] = self.token(truth, offset, draw)
         return Draft(ids, None)
 
-    def observe(self, slots, states):
+    def observe(self, slots, states, own):
         pass
 
     def token(self, truth, offset, draw):
@@ -337,7 +337,7 @@ class RandomTrees:
     def start(self, inputs):
         pass
 
-    def observe(self, slots, states):
+    def observe(self, slots, states, own):
         pass
 
     def propose(self, tokens, lengths, widths, numbers):
@@ -384,7 +384,7 @@ def test_through_torch_trees_write_what_greedy_passes_write(kind, nodes, width, 
         assert other.statistics["drafted"] <= nodes * other.steps
 
 
-class Watched(CachedVerifier):
+class Watched(CachedDecoder):
     """Before every pass: what is kept of the slots that are written is what a pass over them from the beginning gives."""
 
     checked = 0
@@ -396,7 +396,7 @@ class Watched(CachedVerifier):
 
     def check(self, lengths):
         for row, length in enumerate(lengths.tolist()):
-            again = CachedVerifier(self.network, Size(1, self.batch.source.size(1), self.padding))
+            again = CachedDecoder(self.network, Size(1, self.batch.source.size(1), self.padding))
             again.start(Inputs(*(part[row : row + 1] for part in self.batch[:3])))
             if length:
                 again.step(self.text[row : row + 1, :length], torch.arange(length)[None])
@@ -435,9 +435,6 @@ def test_what_is_kept_is_what_a_fresh_pass_gives(kind, tree_nodes):
 
 
 def test_searches_with_trees_that_no_drafter_can_serve_are_refused():
-    decoder = AggressiveDecoder(head_of(VERIFIER), VERIFIER)
-    with pytest.raises(ValueError, match="tree_nodes: expected 0 for a drafter that writes token after token, got 3"):
-        decoder.decode(None, AggressiveSearch(tree_nodes=3))
     block = AggressiveDecoder(DRAFTERS["block"], VERIFIER)
     with pytest.raises(ValueError, match=r"tree_nodes: expected 0 with the strategy gad\+\+"):
         block.decode(None, AggressiveSearch(strategy="gad++", tree_nodes=3))

@@ -38,7 +38,15 @@ MISFITS = r"""
 , verifier: all}, all: {use: ensemble}} => systems.drafts.verifier: expected a system of one network, got 'all', an ensemble
 , verifier: plain, drafter_system: none}} => systems.drafts.drafter_system: expected one of plain
 , verifier: plain, search: {gad: {drafter: system}}}}
-    => drafter: expected network or lookup for a system without a `drafter_system`, got system
+    => drafter: expected network, lookup or jacobi for a system without a `drafter_system`, got system
+, verifier: plain, drafter_system: graph, search: {gad: {drafter: draft_model}}}}
+    => systems.drafts.search.gad.drafter: expected system, as 'graph' is not one network that native code decodes
+, verifier: plain, drafter_system: reversed, search: {gad: {drafter: draft_model}}}}
+    => systems.drafts.search.gad.drafter: expected system, as 'reversed' is not one network
+, verifier: plain, search: {sample: {drafter: jacobi}}}}
+    => systems.drafts.search.sample.drafter: expected another than jacobi for sampling
+, verifier: plain, drafting: autoregressive, encoder: shared, search: {gad: {tree_nodes: 9, tree_branches: 512}}}}
+    => systems.drafts.search.gad.tree_branches: expected at most 256 with draft_width 8
 , verifier: plain, draft_width_range: [5, 2]}} => systems.drafts.draft_width_range: expected two widths
 , verifier: plain, draft_width_range: [2, 2000]}} => systems.drafts.draft_width_range: expected two
 , verifier: plain, initial_weights: random, max_positions: 64}}

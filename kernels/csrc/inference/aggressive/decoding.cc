@@ -106,8 +106,10 @@ class DraftAndVerify {
         }
         verifier_states_ = verifier_decoder_->states(blocks_);
         if (!shortlists_.empty()) return rank_by_sentence();
-        // After a rejected draft the remaining rows of its sentence are not needed.
-        const auto next = [this](std::size_t row) { return accepts(row) || drafts_[row] < 0 ? row + 1 : sentence_end_[row]; };
+        // After a rejected draft the remaining rows of its sentence are not needed, except as the next guesses.
+        const auto next = [this](std::size_t row) {
+            return accepts(row) || drafts_[row] < 0 || rules_.proposals == Proposals::JACOBI ? row + 1 : sentence_end_[row];
+        };
         top_k_tokens({verifier_.vocabulary, verifier_.quantized_vocabulary}, verifier_states_, slots_, drafts_, num_ranked(),
                      token_rules_, next, top_tokens_, team_);
     }
@@ -190,7 +192,7 @@ class DraftAndVerify {
 
     void accept(SentenceState& state, std::size_t row) {
         const std::int64_t before = state.size();
-        const std::size_t width = state.draft.size();
+        const std::size_t width = state.draft.size(), end = row + width + 1;
         std::int64_t num_accepted = 0;
         for (std::size_t position = 0; position <= width && state.unfinished(); ++position, ++row) {
             const float* best = top_tokens_.scores.data() + row * num_ranked();
@@ -203,6 +205,10 @@ class DraftAndVerify {
             else
                 state.write(own, token_rules_.eos, best[0], best);
             if (!accepted) break;
+        }
+        if (rules_.proposals == Proposals::JACOBI) {
+            state.guess.clear();
+            while (++row < end) state.guess.push_back(top_tokens_.ids[row * num_ranked()]);
         }
         count_pass(state, before, num_accepted);
     }

@@ -11,30 +11,33 @@
 
 namespace fewstep {
 
-// A block drafter, which reads the prefix followed by empty slots and fills these in one pass; or, with `features`, an
-// autoregressive drafter (EAGLE, Li et al. 2024); or, with `heads`, heads on the verifier's states (Medusa, Cai et al. 2024).
+// A block drafter, which reads the prefix followed by empty slots and fills these in one pass; or, with `sight` CAUSAL, a drafter
+// that writes token after token: a draft model (Leviathan et al. 2023), or with `features` a layer on the verifier's states (EAGLE,
+// Li et al. 2024); or, with `heads`, heads on the verifier's states (Medusa, Cai et al. 2024).
 struct Drafter {
     const Transformer& network;
     const PackedMatrix& vocabulary;   // its own, or the verifier's if they are shared
     bool shares_encoder;              // its decoder attends to the encoder states of the verifier
-    Sight sight;                      // ALL or PREFIX
+    Sight sight;                      // ALL or PREFIX of a block drafter, CAUSAL of one that writes token after token
     bool codes_in_layers;             // position codes are added again before every layer but the first
     bool last_token;                  // empty slots also carry the last token of the prefix
     std::int64_t mask;                // the token of empty slots; -1: a soft copy of the source
     std::vector<float> copy_queries;  // [slots,D] of the soft copy
     PackedMatrix features;     // [D,D] W: the input of slot t is the token of slot t - 1 plus W times the state that generated it;
-                               // empty: a block drafter
+                               // empty: the token alone
     PackedMatrix heads;        // [k D,D] W and b of k heads: head i predicts from h + SiLU(W_i h + b_i); empty: another drafter
     PackedMatrix common_rows;  // rows of the vocabulary of the lexicon's common tokens, eos first
     // The same in int8, because drafts need not be exact.
     std::vector<QuantizedLayer> int8_layers;
     Int8Matrix int8_features;
 
-    bool autoregressive() const { return features.outputs() > 0; }
+    bool autoregressive() const { return sight == Sight::CAUSAL; }
+    bool has_features() const { return features.outputs() > 0; }
     bool has_heads() const { return heads.outputs() > 0; }
 };
 
-enum class Proposals { NETWORK, LOOKUP, NOTHING };
+// JACOBI: the verifier's own tokens for the slots that its last pass rejected (Santilli et al. 2023), without a drafter.
+enum class Proposals { NETWORK, LOOKUP, JACOBI, NOTHING };
 
 struct DraftRules {
     Proposals proposals = Proposals::NETWORK;

@@ -90,23 +90,51 @@ const float* BlockDrafter::states(std::span<const DraftRequest> requests) {
 }
 
 AutoregressiveDrafter::AutoregressiveDrafter(const Drafter& drafter, CrossCache cross_cache,
-                                             const std::vector<std::int64_t>& limits, bool int8, ThreadTeam& team)
+                                             const std::vector<std::int64_t>& entries, bool int8, ThreadTeam& team)
     : drafter_(drafter),
       int8_(int8),
       team_(team),
-      decoder_(drafter.network, std::move(cross_cache), limits, Sight::CAUSAL, false, layers(drafter, int8), team),
+      decoder_(drafter.network, std::move(cross_cache), entries, Sight::CAUSAL, false, layers(drafter, int8), team),
       width_(drafter.network.shape.width),
-      cached_slots_(limits.size()) {
-    for (const std::int64_t limit : limits) {
+      cached_slots_(entries.size()) {
+    for (const std::int64_t count : entries) {
         starts_.push_back(slots_);
-        slots_ += static_cast<std::size_t>(limit);
+        slots_ += static_cast<std::size_t>(count);
     }
-    features_.reserve(slots_ * width_);
+    if (drafter.has_features()) features_.reserve(slots_ * width_);
 }
 
 void AutoregressiveDrafter::observe(std::size_t sentence, std::size_t first, std::size_t count, const float* hidden) {
-    std::copy_n(hidden, count * width_, feature(sentence, first));
-    cached_slots_[sentence] = std::min(cached_slots_[sentence], first + 1);  // later slots were computed from other features
+    // A slot was computed from the token before it and with features from that token's state, which has now changed.
+    const std::size_t valid = first + (drafter_.has_features() ? 1 : count);
+    cached_slots_[sentence] = std::min(cached_slots_[sentence], valid);
+    if (drafter_.has_features()) std::copy_n(hidden, count * width_, feature(sentence, first));
+}
+
+void AutoregressiveDrafter::begin_inputs(std::size_t rows) {
+    inputs_ = next_input_ = decoder_.inputs(rows);
+    if (!drafter_.has_features()) return;
+    input_features_.reserve(rows * width_);
+    next_feature_ = input_features_.data();
+}
+
+void AutoregressiveDrafter::add_input(std::int64_t token, std::size_t slot, const float* origin) {
+    decoder_.embed(token, slot, next_input_);
+    next_input_ += width_;
+    if (!drafter_.has_features()) return;
+    if (origin == nullptr)
+        std::fill_n(next_feature_, width_, 0.0F);
+    else
+        std::copy_n(origin, width_, next_feature_);
+    next_feature_ += width_;
+}
+
+const float* AutoregressiveDrafter::run(std::size_t rows) {
+    if (drafter_.has_features() && int8_)
+        drafter_.int8_features.multiply(input_features_.data(), width_, rows, inputs_, width_, Epilogue::ADD, values_);
+    else if (drafter_.has_features())
+        drafter_.features.multiply(input_features_.data(), width_, rows, inputs_, width_, Epilogue::ADD, team_);
+    return decoder_.states(blocks_);
 }
 
 const float* AutoregressiveDrafter::states(std::span<const DraftPosition> positions) {
@@ -117,31 +145,47 @@ const float* AutoregressiveDrafter::states(std::span<const DraftPosition> positi
         blocks_.push_back({next.sentence, first, next.slot() + 1 - first, 1});
         rows += blocks_.back().count;
     }
-    input_features_.reserve(rows * width_);
-    float *x = decoder_.inputs(rows), *input = x, *input_feature = input_features_.data();
+    begin_inputs(rows);
     for (std::size_t position = 0; position < positions.size(); ++position) {
         const auto& [sentence, prefix, drafted] = positions[position];
-        for (std::size_t slot = blocks_[position].first; slot <= positions[position].slot();
-             ++slot, input += width_, input_feature += width_) {
+        for (std::size_t slot = blocks_[position].first; slot <= positions[position].slot(); ++slot) {
+            if (slot == 0) {
+                add_input(-1, slot, nullptr);
+                continue;
+            }
             const std::size_t before = slot - 1;
-            decoder_.embed(slot == 0                 ? -1
-                           : before < prefix->size() ? (*prefix)[before]
-                                                     : (*drafted)[before - prefix->size()],
-                           slot, input);
-            if (slot == 0)
-                std::fill_n(input_feature, width_, 0.0F);
-            else
-                std::copy_n(feature(sentence, before), width_, input_feature);
+            add_input(before < prefix->size() ? (*prefix)[before] : (*drafted)[before - prefix->size()], slot,
+                      feature(sentence, before));
         }
     }
-    if (int8_)
-        drafter_.int8_features.multiply(input_features_.data(), width_, rows, x, width_, Epilogue::ADD, values_);
-    else
-        drafter_.features.multiply(input_features_.data(), width_, rows, x, width_, Epilogue::ADD, team_);
-    const float* hidden = decoder_.states(blocks_);
+    const float* hidden = run(rows);
     for (std::size_t position = 0; position < positions.size(); ++position) {
-        std::copy_n(hidden + position * width_, width_, feature(positions[position].sentence, positions[position].slot()));
-        cached_slots_[positions[position].sentence] = positions[position].slot() + 1;
+        const std::size_t sentence = positions[position].sentence, slot = positions[position].slot();
+        if (drafter_.has_features()) std::copy_n(hidden + position * width_, width_, feature(sentence, slot));
+        cached_slots_[sentence] = slot + 1;
+    }
+    return hidden;
+}
+
+// Node n has entry `prefix_size` + n of the cache and of the features, as in the cache of the decoder.
+const float* AutoregressiveDrafter::states(std::span<const TreeLevel> levels) {
+    blocks_.clear();
+    std::size_t rows = 0;
+    for (const TreeLevel& level : levels) {
+        const std::size_t num_cached = 1 + level.tree->size() - level.count;
+        blocks_.push_back({level.sentence, level.prefix_size, level.count, level.count, level.tree->parents, num_cached});
+        rows += level.count;
+    }
+    begin_inputs(rows);
+    for (const auto& [sentence, root, tree, count] : levels)
+        for (std::size_t node = 1 + tree->size() - count; node <= tree->size(); ++node)
+            add_input(tree->tokens[node - 1], root + tree->depth(node), feature(sentence, root + tree->parent(node)));
+    const float* hidden = run(rows);
+    if (!drafter_.has_features()) return hidden;
+    const float* state = hidden;
+    for (const auto& [sentence, root, tree, count] : levels) {
+        std::copy_n(state, count * width_, feature(sentence, root + 1 + tree->size() - count));
+        state += count * width_;
     }
     return hidden;
 }

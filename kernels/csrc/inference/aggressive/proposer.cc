@@ -1,6 +1,7 @@
 #include "csrc/inference/aggressive/proposer.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace fewstep {
 
@@ -20,9 +21,12 @@ Proposer::Proposer(std::vector<SentenceState>& states, const BatchPart& part, co
         num_choices_ = std::min({rules.tree_branches, rules.tree_nodes, drafter->vocabulary.outputs()});
     if (drafter->has_heads())
         head_drafter_.emplace(*drafter, states.size(), team_);
-    else if (drafter->autoregressive())
-        autoregressive_drafter_.emplace(*drafter, std::move(cross_cache), part.limits, rules.int8, team_);
-    else
+    else if (drafter->autoregressive()) {
+        std::vector<std::int64_t> entries = part.limits;
+        if (rules.tree_nodes > 0)
+            for (std::int64_t& count : entries) count += static_cast<std::int64_t>(num_choices_ * (tree_depth(rules.width) - 1));
+        autoregressive_drafter_.emplace(*drafter, std::move(cross_cache), entries, rules.int8, team_);
+    } else
         block_drafter_.emplace(*drafter, part.sources, std::move(cross_cache), part.limits, rules.int8, team_);
 }
 
@@ -30,6 +34,9 @@ void Proposer::observe(std::size_t sentence, std::size_t first, std::size_t coun
     if (autoregressive_drafter_) autoregressive_drafter_->observe(sentence, first, count, hidden);
     if (head_drafter_ && count > 0) head_drafter_->observe(sentence, hidden + (count - 1) * drafter_->network.shape.width);
 }
+
+// A tree of N nodes is at most N deep.
+std::size_t Proposer::tree_depth(std::int64_t width) const { return std::min(static_cast<std::size_t>(width), rules_.tree_nodes); }
 
 // One token less than the limit allows, because the verifier adds one.
 std::int64_t Proposer::draft_length(const SentenceState& state) const {
@@ -45,11 +52,13 @@ void Proposer::draft(const std::vector<SentenceState*>& active) {
         if (width < 1 || (head_drafter_ && state->tokens.empty())) continue;
         if (rules_.proposals == Proposals::NETWORK)
             requests_.push_back({state->sentence, &state->tokens, width});
+        else if (rules_.proposals == Proposals::JACOBI)
+            jacobi_draft(*state, width);
         else
             lookup_draft(hints_[indices_[state->sentence]], state->tokens, rules_.bos, rules_.ngram, width, state->draft.tokens);
     }
     if (autoregressive_drafter_)
-        draft_autoregressively();
+        rules_.tree_nodes > 0 ? draft_trees_autoregressively() : draft_autoregressively();
     else if (!requests_.empty())
         draft_blocks();
     for (SentenceState* state : active)
@@ -119,8 +128,11 @@ void Proposer::draft_chain(SentenceState& state, std::size_t row, std::int64_t w
 
 void Proposer::draft_tree(SentenceState& state, std::size_t row, std::int64_t width) const {
     const std::size_t first = row * num_choices_, count = static_cast<std::size_t>(width) * num_choices_;
-    state.draft = best_tree(std::span(chosen_).subspan(first, count), std::span(probabilities_).subspan(first, count), num_choices_,
-                            rules_.tree_nodes, token_rules_.eos);
+    TreeGrowth growth(rules_.tree_nodes, token_rules_.eos);
+    for (std::size_t candidates = first; candidates < first + count; candidates += num_choices_)
+        growth.extend(std::span(chosen_).subspan(candidates, num_choices_),
+                      std::span(probabilities_).subspan(candidates, num_choices_), num_choices_, rules_.tree_nodes);
+    state.draft = growth.best();
 }
 
 // Draft the requested blocks token by token, as long as their probability is high enough.
@@ -144,6 +156,47 @@ void Proposer::draft_autoregressively() {
                    static_cast<std::int64_t>(draft.size()) == request.width;
         });
     }
+}
+
+// Grow a tree for each request: its best nodes of a level are expanded in one pass (EAGLE-2, Li et al. 2024, section 4).
+void Proposer::draft_trees_autoregressively() {
+    const std::vector<std::int64_t> no_draft;
+    const std::vector<DraftRequest> all = requests_;
+    std::vector<TreeGrowth> growths(all.size(), TreeGrowth(rules_.tree_nodes, token_rules_.eos));
+    std::vector<std::size_t> growing(all.size());
+    std::vector<TreeLevel> levels;
+    std::iota(growing.begin(), growing.end(), std::size_t{0});
+    for (std::size_t depth = 0; !growing.empty(); ++depth) {
+        positions_.clear(), levels.clear(), slots_.clear(), requests_.clear();
+        for (const std::size_t index : growing) {
+            const DraftRequest& request = all[index];
+            const std::size_t prefix_size = request.prefix->size(), count = growths[index].level_size();
+            positions_.push_back({request.sentence, request.prefix, &no_draft});
+            levels.push_back({request.sentence, prefix_size, &growths[index].expanded(), count});
+            slots_.insert(slots_.end(), count, static_cast<std::int64_t>(prefix_size + depth));
+            requests_.push_back({request.sentence, request.prefix, static_cast<std::int64_t>(count)});
+        }
+        probabilities_.resize(slots_.size() * num_choices_);
+        choose_tokens(depth == 0 ? autoregressive_drafter_->states(positions_) : autoregressive_drafter_->states(levels), slots_,
+                      0);
+        std::size_t first = 0;
+        for (const std::size_t index : growing) {
+            const std::size_t count = growths[index].level_size() * num_choices_;
+            growths[index].extend(std::span(chosen_).subspan(first, count), std::span(probabilities_).subspan(first, count),
+                                  num_choices_, num_choices_);
+            first += count;
+        }
+        std::erase_if(growing, [&](std::size_t index) {
+            return depth + 1 == tree_depth(all[index].width) || growths[index].level_size() == 0;
+        });
+    }
+    for (std::size_t index = 0; index < all.size(); ++index) states_[all[index].sentence].draft = growths[index].best();
+}
+
+// Draft the verifier's own tokens of its last pass; slots that it has not reached repeat the last token of the output.
+void Proposer::jacobi_draft(SentenceState& state, std::int64_t width) {
+    state.draft.tokens = state.guess;
+    if (!state.tokens.empty()) state.draft.tokens.resize(static_cast<std::size_t>(width), state.tokens.back());
 }
 
 // Cut a draft after eos and before a banned token.

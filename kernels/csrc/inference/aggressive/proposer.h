@@ -26,6 +26,7 @@ class Proposer {
     void observe(std::size_t sentence, std::size_t first, std::size_t count, const float* hidden);
 
   private:
+    std::size_t tree_depth(std::int64_t width) const;
     std::int64_t draft_length(const SentenceState& state) const;
     void choose_tokens(const float* hidden, std::span<const std::int64_t> slots, std::size_t rows);
     void choose_from_shortlists(const float* hidden, std::span<const std::int64_t> slots, std::size_t rows);
@@ -35,6 +36,8 @@ class Proposer {
     void draft_chain(SentenceState& state, std::size_t row, std::int64_t width) const;
     void draft_tree(SentenceState& state, std::size_t row, std::int64_t width) const;
     void draft_autoregressively();
+    void draft_trees_autoregressively();
+    static void jacobi_draft(SentenceState& state, std::int64_t width);
     void truncate(std::vector<std::int64_t>& draft) const;
 
     std::vector<SentenceState>& states_;

@@ -12,31 +12,10 @@
 #include <vector>
 
 #include "csrc/inference/aggressive/decoding.h"
+#include "csrc/inference/aggressive/draft_tree.h"
 #include "csrc/inference/network/batch_partition.h"
 
 namespace fewstep {
-
-// Trees of drafts (SpecInfer, Miao et al. 2024; EAGLE-2, Li et al. 2024): several candidates for a position, verified in one pass.
-
-// Drafted tokens, breadth-first. Node 0, the root, is the last token of the output and has no entry; node n > 0 has token
-// `tokens[n - 1]` and follows node `parents[n - 1]` < n. Without parents the tokens are a chain.
-struct DraftTree {
-    std::vector<std::int64_t> tokens;
-    std::vector<std::size_t> parents;
-
-    std::size_t size() const { return tokens.size(); }
-    std::size_t parent(std::size_t node) const { return parents.empty() ? node - 1 : parents[node - 1]; }
-    std::size_t depth(std::size_t node) const;
-    // Return the child of a node with this token, or 0.
-    std::size_t child(std::size_t node, std::int64_t token) const;
-    // Return whether a node has a child.
-    bool has_children(std::size_t node) const;
-};
-
-// Build the tree of the `nodes` paths with the highest products of probabilities. `tokens` and `probabilities` [positions,branches]
-// are the candidates of each position, best first; negative tokens are left out. Nothing follows eos. Ties keep the parent.
-DraftTree best_tree(std::span<const std::int64_t> tokens, std::span<const float> probabilities, std::size_t branches,
-                    std::size_t nodes, std::int64_t eos);
 
 class Clock {
   public:
@@ -61,6 +40,7 @@ struct SentenceState {
     bool ended = false, fell_back = false;
     std::vector<std::int64_t> tokens;
     DraftTree draft;
+    std::vector<std::int64_t> guess;  // of JACOBI: the verifier's own tokens after the output, given the last draft
     std::vector<std::int64_t> proposed_by_slot, accepted_by_slot;
 
     std::int64_t size() const { return static_cast<std::int64_t>(tokens.size()); }

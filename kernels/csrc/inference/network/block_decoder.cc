@@ -142,7 +142,7 @@ void BlockDecoder::add_codes(std::span<const Block> blocks) {
 void BlockDecoder::cache_keys_values(std::size_t layer, const Part& part) {
     const float* wide = part.wide;
     for (const Block& block : part.blocks) {
-        float* cache = cached(layer, block.sentence) + block.first * 2 * width_;
+        float* cache = cached(layer, block.sentence) + (block.first + block.num_cached) * 2 * width_;
         for (std::size_t slot = 0; slot < block.count; ++slot, cache += 2 * width_, wide += wide_width_)
             std::copy_n(wide + width_, 2 * width_, cache);
     }
@@ -162,7 +162,7 @@ void BlockDecoder::attend_to_tree(const Block& block, const Part& part, const fl
     std::vector<const float*>& visible_slots = part.workspace.visible_slots;
     std::vector<std::size_t> path;
     for (std::size_t row = 0; row < block.count; ++row) {
-        path.assign(1, row);
+        path.assign(1, block.num_cached + row);
         while (path.back() > 0) path.push_back(block.parents[path.back() - 1]);
         visible_slots.clear();
         for (std::size_t slot = 0; slot < block.first; ++slot) visible_slots.push_back(cache + slot * 2 * width_);

@@ -13,10 +13,12 @@ namespace fewstep {
 // Slots [first, first + count) of a sentence. The keys and values of earlier slots are cached; states are returned for the last
 // `num_outputs` slots. With `parents` the rows of a causal block are the nodes of a tree, breadth-first: the first row is the root,
 // row n > 0 follows row `parents[n - 1]`, and each row sees the earlier slots, the rows above it and itself. Row n then occupies
-// entry first + n of the cache until `keep_path`.
+// entry first + n of the cache until `keep_path`. The block has the rows after the first `num_cached` ones of the tree, whose keys
+// and values are cached.
 struct Block {
     std::size_t sentence, first, count, num_outputs;
     std::span<const std::size_t> parents = {};
+    std::size_t num_cached = 0;
 };
 
 // The slots visible to a slot. CAUSAL: those up to itself. PREFIX: for output slots those of the block and before it, for other
