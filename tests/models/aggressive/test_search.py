@@ -69,6 +69,13 @@ SEARCHES = {
     "lookup": dataclasses.replace(CHAIN, drafter="lookup", ngram=2),
     "listed": dataclasses.replace(CHAIN, draft_shortlist=Shortlist(tokens=8, links=2), shortlist=Shortlist(tokens=9, links=3)),
 }
+OTHER_DRAFTS = {
+    "sample": dataclasses.replace(CHAIN, strategy="sample"),
+    "model": dataclasses.replace(CHAIN, drafter="draft_model"),
+    "model tree": dataclasses.replace(TREE, drafter="draft_model"),
+    "model sample": dataclasses.replace(CHAIN, strategy="sample", drafter="draft_model"),
+    "jacobi": dataclasses.replace(CHAIN, drafter="jacobi"),
+}
 NEAR = 1e-4
 
 
@@ -119,16 +126,16 @@ def test_samples_are_those_of_exact_buffers():
     ("kind", "name"),
     [
         *((kind, name) for kind in KINDS for name in ("chain", "tree") if possible(kind, SEARCHES[name])),
-        *(("separate", name) for name in ("greedy", "gad++", "adaptive", "draft", "lookup", "sample")),
+        *(("separate", name) for name in ("greedy", "gad++", "adaptive", "draft", "lookup", *OTHER_DRAFTS)),
     ],
 )
 def test_neither_start_nor_pass_waits_for_the_host(kind, name):
-    search = dataclasses.replace(CHAIN, strategy="sample") if name == "sample" else SEARCHES[name]
+    search = (SEARCHES | OTHER_DRAFTS)[name]
     search = dataclasses.replace(search, shortlist=Shortlist(tokens=9), draft_shortlist=Shortlist(tokens=9, links=0))
     size = Size(sentences=4, source=16, slots=32)
     verifier, drafter = (copy.deepcopy(network).to("meta") for network in networks(kind))
     with torch.no_grad():
-        runner = TorchDecoder(drafter, verifier, None)._runner((search, size, 16))
+        runner = TorchDecoder(drafter, verifier, None, copy.deepcopy(verifier))._runner((search, size, 16))
         with DeviceAlone():
             runner.search.start(runner.inputs)
         counts = []
@@ -139,7 +146,9 @@ def test_neither_start_nor_pass_waits_for_the_host(kind, name):
     assert runner.search.state.tokens.shape == (4, 33)
     assert len(counts) == (1 if name in ("greedy", "draft") else 2)
     assert counts[0] < 450
-    assert counts[-1] < (1300 if search.tree_nodes else {"head": 2000}.get(kind, 850))
+    by_token = kind == "head" or search.drafter == "draft_model"
+    chain, tree = (2000, 2500) if by_token else (850, 1300)
+    assert counts[-1] < (tree if search.tree_nodes else chain)
 
 
 @pytest.mark.parametrize("mode", ["exact", "fast"])
