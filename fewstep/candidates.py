@@ -52,6 +52,8 @@ class CandidateOptions:
     """Tolerance of the predicted length in pieces: unless `num_slots` is given, a sentence gets the slots of its longest target."""
     min_prior: float = 0.0
     """Positions with P(s | S, t) below this are skipped. 0 is exact; 1e-4 is a little faster."""
+    smoothing: bool = True
+    """Slots (S, t) that were never linked take another prior. Without it, as in the paper, they have no candidates."""
     threads: int = 1
     """Sentences looked up at the same time. The result does not depend on it."""
 
@@ -197,6 +199,7 @@ def lattice_candidates(
     target pieces without EOS, by default the maximum that the length line and `options.length_window` give. Equal probabilities are
     ordered by id. A position s counts with the P(s | S, t) of the table; where (S, t) has no link, with that of the nearest S'
     within 3 (the shorter of two) that has one at a position of the sentence; else with a diagonal prior of the table's tension.
+    Without `options.smoothing` such a slot has no candidates.
 
     Raises ValueError for arrays that do not fit, pieces outside the source vocabulary and damaged tables.
     """
@@ -214,6 +217,10 @@ def lattice_candidates(
     shape = (len(lengths), int(slots.max(initial=0)), options.candidates)
     found = Candidates(np.empty(shape, np.int64), np.empty(shape, np.float64), slots)
     tables.native.look_up(ids, lengths, slots, found.token_ids, found.log_probs, options.min_prior, options.threads)
+    if not options.smoothing:
+        for row, length in enumerate(lengths.tolist()):
+            unseen = [slot for slot in range(int(slots[row])) if next(iter(tables.prior(length, slot)), length) >= length]
+            found.token_ids[row, unseen], found.log_probs[row, unseen] = -1, -np.inf
     return found
 
 

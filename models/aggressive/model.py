@@ -46,7 +46,7 @@ class AggressiveModel(Backbone):
         self.slot_positions = Positions.of(config, config.max_positions)
         self.copy = Linear(config.width, config.width, bias=False) if config.soft_copy else None
         self.words = CommonTokens(sizes.target)
-        initialise(self)
+        initialise(self, normal=config.initialisation == "normal")
         shared = self.shared_parameters()
         for name, weight in self.named_parameters():
             weight.requires_grad_(name not in shared)
@@ -113,10 +113,10 @@ class AggressiveModel(Backbone):
         return codes
 
     def copy_queries(self, codes: Tensor) -> Tensor:
-        """Return W P_t [...,D] of codes P_t [...,D]."""
+        """Return W P_t [...,D] of codes P_t [...,D], times sqrt(D) where scores are not scaled: the attention divides by it."""
         assert self.copy is not None
         queries: Tensor = self.copy(codes)
-        return queries
+        return queries if self.config.copy_scale else queries * math.sqrt(self.config.width)
 
     def soft_copy(self, codes: Tensor, source: Source) -> Tensor:
         """Return [B,T,D], sum_s softmax_s(W P_t . (e_s + P_s) / sqrt(D)) e_s, a function of the slot's position and the source."""

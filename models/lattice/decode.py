@@ -97,7 +97,7 @@ class LatticeDecoder:
             return []
         if search.strategy == "lookup":
             return most_frequent(
-                self._tables, prepared.ids, prepared.lengths - 1, self._max_tokens, threads or torch.get_num_threads()
+                self._tables, prepared.ids, prepared.lengths - 1, search, self._max_tokens, threads or torch.get_num_threads()
             )
         engine = self._engine(search)
         if engine.needs_slots(search):

@@ -50,9 +50,10 @@ class TrainingConfig:
     """Updates between two lines of training metrics."""
     validate_every: Annotated[int, Ge(1)] = 500
     """Updates between two validations; each gives a candidate for keeping and averaging."""
-    validation_metric: Literal["loss", "bleu", "rougeL", "tokens_per_pass"] = "bleu"
+    validation_metric: Literal["loss", "bleu", "tokenized_bleu", "rougeL", "tokens_per_pass"] = "bleu"
     """Metric that the best candidates are chosen by: validation loss (lowest); BLEU or ROUGE-L of greedy outputs (highest), by the
-    task; or, for a drafter, the mean number of tokens that a pass of its verifier writes (highest)."""
+    task; BLEU of the tokens of Moses, by which `evaluation.length_penalties` of the system are then compared as well; or, for a
+    drafter, the mean number of tokens that a pass of its verifier writes (highest)."""
     validation_sentences: Annotated[int, Ge(0)] = 500
     """Number of validation sources, from the top, that are decoded for the other metrics; 0: none (the metric must be loss)."""
     patience: Annotated[int, Ge(0)] = 0

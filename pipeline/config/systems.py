@@ -182,6 +182,9 @@ class Distillation(StepwiseSearch):
     monolingual: tuple[Path, ...] = ()
     """Files of further text in the source language, one sentence per line, that the teacher translates as well. Sentences of test
     and validation texts are dropped."""
+    validation: bool = False
+    """Translate the sources of the validation text as well: recall of candidates, and of slots (`evaluation.parallel_analysis`), is
+    then measured on the teacher's translations of them, as in figure 1 of Deng and Rush (2021)."""
 
     @property
     def search(self) -> StepwiseSearch:

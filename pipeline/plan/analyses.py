@@ -7,7 +7,7 @@ from typing import Any
 
 from models.training.recipe import TrainedSystem
 from pipeline.plan import stage_configs
-from pipeline.plan.flow import Built, Flow, Texts
+from pipeline.plan.flow import Built, Distilled, Flow, Texts
 from pipeline.plan.text_files import one_file
 from stages import contrastive, dag_analysis, lattice_analysis, likelihood, parallel_analysis
 from stages.artifacts import Artifact, Text
@@ -17,9 +17,12 @@ Analysed = dict[str, dict[str, Artifact]]
 """Artifacts of an analysis by text (`train` and test sets; empty for one that reads none) and system."""
 
 
-def analyse(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[str, Analysed]:
-    """Plan the analyses that the config asks for; by stage."""
+def analyse(flow: Flow, texts: Texts, systems: dict[str, Built], distilled: Distilled | None = None) -> dict[str, Analysed]:
+    """Plan the analyses that the config asks for; by stage. Slots are analysed on the validation text with the targets of
+    `distilled` as well, if it is given."""
     found = {stage.name: plan(flow, texts, systems) for stage, plan in ANALYSES}
+    if distilled is not None and flow.config.evaluation.parallel_analysis:
+        found[parallel_analysis.STAGE.name] |= analyse_slots(flow, {"validation/distilled": distilled.text}, systems)
     return {stage: analysed for stage, analysed in found.items() if analysed}
 
 
@@ -72,10 +75,15 @@ def _analyse_dag(flow: Flow, step: str, name: str, built: Built, text: Text, dra
     return flow.steps.add(dag_analysis.STAGE, step, inputs, dag_analysis.DagAnalysisConfig(sentences=drawn))
 
 
-def analyse_slots(flow: Flow, texts: Texts, systems: dict[str, Built]) -> Analysed:
+def analyse_all_slots(flow: Flow, texts: Texts, systems: dict[str, Built]) -> Analysed:
     """Analyse the slots of systems that write all tokens at once, if the config asks for it; by text and system."""
     if not flow.config.evaluation.parallel_analysis:
         return {}
+    return analyse_slots(flow, {"train": texts.training, **texts.tests}, systems)
+
+
+def analyse_slots(flow: Flow, texts: dict[str, Text], systems: dict[str, Built]) -> Analysed:
+    """Analyse the slots of systems on the targets of texts; by text and system."""
     config = parallel_analysis.ParallelAnalysisConfig()
     names = _analysed(flow, "parallel_analysis")
     return {
@@ -88,7 +96,7 @@ def analyse_slots(flow: Flow, texts: Texts, systems: dict[str, Built]) -> Analys
             )
             for name in names
         }
-        for part, text in {"train": texts.training, **texts.tests}.items()
+        for part, text in texts.items()
     }
 
 
@@ -120,7 +128,7 @@ ANALYSES: tuple[tuple[Stage[Any, Any, Any], Callable[[Flow, Texts, dict[str, Bui
     (likelihood.STAGE, measure_likelihood),
     (contrastive.STAGE, compare_minimal_pairs),
     (dag_analysis.STAGE, analyse_dags),
-    (parallel_analysis.STAGE, analyse_slots),
+    (parallel_analysis.STAGE, analyse_all_slots),
     (lattice_analysis.STAGE, analyse_lattices),
 )
 """The stages of analyses with the functions that plan them, in the order of the report. The module `report` of the stage's folder

@@ -6,14 +6,20 @@ from dataclasses import replace
 
 from models.training.recipe import TrainedSystem
 from pipeline.config.schema import Pinned, RunConfig
-from pipeline.plan.flow import Encoded, Flow, TrainingData
+from pipeline.plan.flow import Distilled, Encoded, Flow, TrainingData
 from pipeline.plan.pins import pinned_ngram
 from stages import align, lattice, ngram
 from stages.artifacts import Links, Ngram, Tables, Tokens
 
 
-def align_and_count(flow: Flow, encoded: Encoded, data: dict[str, TrainingData]) -> tuple[dict[str, Links], dict[str, Tables]]:
-    """Align words and count candidate tables, as far as the config asks for them; both by text (`raw`, `distilled`)."""
+def align_and_count(
+    flow: Flow, encoded: Encoded, data: dict[str, TrainingData], distilled: Distilled | None = None
+) -> tuple[dict[str, Links], dict[str, Tables]]:
+    """Align words and count candidate tables, as far as the config asks for them; both by text (`raw`, `distilled`).
+
+    Recall is measured on the validation text, with the targets of `distilled` if it is given.
+    """
+    encoded = encoded if distilled is None else replace(encoded, validation=distilled.tokens)
     alignment = flow.config.alignment or align.AlignConfig()
     counting = lattice.LatticeConfig() if flow.config.lattice is None else flow.config.lattice.counting
     links: dict[str, Links] = {}

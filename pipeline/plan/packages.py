@@ -9,6 +9,7 @@ from pipeline.config.schema import RunConfig
 from pipeline.config.systems import BartTeacher, CTranslate2Teacher, Distillation, TransformersTeacher
 from stages.errors import DataError
 from stages.score.comet import comet_score
+from stages.shared.scoring.kytea import KYTEA, PROGRAM
 from stages.shared.scoring.tokenizers import EXTRAS, bleu_metric, tokenizer_for, tokenizer_of
 
 
@@ -43,6 +44,8 @@ def _missing(config: RunConfig) -> Iterator[str]:
 def _tokenizers(config: RunConfig) -> Iterator[str]:
     """Yield the problems of tokenisers: that of comparisons, and that of the language, which trainings are validated with."""
     language = config.languages.target
+    if config.evaluation.tokenizer == KYTEA and (problem := PROGRAM.problem()):
+        yield problem
     for tokenizer in dict.fromkeys((tokenizer_for(config.evaluation.tokenizer, language), tokenizer_of(language))):
         try:
             if tokenizer in EXTRAS:  # others need no package, and planning loads none

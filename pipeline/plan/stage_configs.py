@@ -167,14 +167,16 @@ def system_config(
     )
 
 
-def tune_config(config: RunConfig, search: SearchConfig) -> TuneConfig:
-    """Return which length penalties of `search` are tried, if it has one, and how their outputs are compared."""
+def tune_config(config: RunConfig, search: SearchConfig, validation_metric: str) -> TuneConfig:
+    """Return which length penalties of `search` are tried, if it has one, and how their outputs are compared: as those of the
+    system's validations."""
     evaluation = config.evaluation
     return TuneConfig(
         search=search,
         length_penalties=evaluation.length_penalties if search.penalises_length else (),
         target_language=config.languages.target,
         task=config.task,
+        tokenized=validation_metric == "tokenized_bleu",
         batch_tokens=evaluation.batch_tokens,
         **_comparison(config),
     )

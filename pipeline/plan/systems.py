@@ -161,8 +161,9 @@ def tune_searches(
     """Choose length penalties, if the config lists some to try, and sizes of shortlists on the validation text; by the label of the
     search."""
     inputs = tune.TuneInputs(bundle, validation)
+    metric = "" if isinstance(settings, UsedSystem) else settings.training.validation_metric
     return {
-        label: flow.steps.add(tune.STAGE, f"{name}/{label}", inputs, stage_configs.tune_config(flow.config, search))
+        label: flow.steps.add(tune.STAGE, f"{name}/{label}", inputs, stage_configs.tune_config(flow.config, search, metric))
         for label, search in _tuned_searches(flow.config, settings).items()
     }
 

@@ -38,14 +38,19 @@ def teacher_networks(flow: Flow, trainings: dict[str, Trained], vocab: Vocabular
     return (pinned_teacher(config, flow.store, vocab),) if isinstance(config, Pinned) else tuple(trainings.values())
 
 
-def distill_training_text(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[str, Distilled]:
-    """Translate the training text, and monolingual text if there is some, with the teacher; by the name of the step.
+VALIDATION = "validation"
+"""The name of the step that translates the validation text, which nothing learns from."""
+
+
+def distill_texts(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[str, Distilled]:
+    """Translate the training text with the teacher, and monolingual text and the validation text if the config asks for it; by the
+    name of the step.
 
     Empty if no system is trained on, and no table counted from, the teacher's translations.
     """
     if not _uses_distilled_text(flow.config):
         return {}
-    names = {"train": "distilled", "monolingual": "distilled:monolingual"}
+    names = {"train": "distilled", "monolingual": "distilled:monolingual", VALIDATION: "distilled:validation"}
     texts = _distilled_texts(flow, encoded, teachers)
     return {step: Distilled(text, encode_text(flow, names[step], text, encoded.vocabulary)) for step, text in texts.items()}
 
@@ -71,11 +76,12 @@ def _distilled_texts(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[s
         teacher = flow.steps.add(system.STAGE, "teacher", bundled, described)
     with_references = stage_configs.distill_with_references_config(flow.config, config)
     texts = {"train": distill_text(flow, "train", training, teacher, with_references)}
+    without_references = stage_configs.distill_config(config, flow.config.languages.target)
     if config.monolingual:
         monolingual = read_monolingual_text(flow, "train/monolingual", config.monolingual, encoded.texts)
-        texts["monolingual"] = distill_text(
-            flow, "monolingual", monolingual, teacher, stage_configs.distill_config(config, flow.config.languages.target)
-        )
+        texts["monolingual"] = distill_text(flow, "monolingual", monolingual, teacher, without_references)
+    if config.validation:
+        texts[VALIDATION] = distill_text(flow, VALIDATION, encoded.texts.validation, teacher, without_references)
     return texts
 
 
@@ -95,6 +101,8 @@ def _externally_distilled_texts(flow: Flow, config: Distillation, teacher: Exter
     sources = {"train": texts.training}
     if config.monolingual:
         sources["monolingual"] = read_monolingual_text(flow, "train/monolingual", config.monolingual, texts)
+    if config.validation:
+        sources[VALIDATION] = texts.validation
     files = tuple(local_file(path, flow.store) for path in teacher.files) if isinstance(teacher, CommandTeacher) else ()
     model: dict[str, ExternalFile] = {}
     if isinstance(teacher, CTranslate2Teacher):

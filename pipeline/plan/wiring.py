@@ -16,7 +16,7 @@ from pipeline.plan.evaluation import decode_and_score, measure_speed
 from pipeline.plan.flow import Built, Distilled, Flow, Sources
 from pipeline.plan.step import Builder, Plan
 from pipeline.plan.systems import build_systems
-from pipeline.plan.teachers import back_translate, distill_training_text, teacher_networks, train_teacher
+from pipeline.plan.teachers import VALIDATION, back_translate, distill_texts, teacher_networks, train_teacher
 from pipeline.plan.texts import encode_texts, import_teacher, read_texts, train_vocabulary
 from pipeline.store.artifacts import Store
 from stages import report
@@ -37,11 +37,11 @@ def build_plan(config: RunConfig, store: Store) -> Plan:
 
     teacher_trainings = train_teacher(flow, encoded)
     teachers = (imported,) if imported else teacher_networks(flow, teacher_trainings, vocab)
-    distilled = distill_training_text(flow, encoded, teachers)
-    raw = (encoded.training, *back_translate(flow, encoded))
-    data = {"raw": raw, "distilled": tuple(part.tokens for part in distilled.values())}
+    distilled = distill_texts(flow, encoded, teachers)
+    learned = tuple(part.tokens for step, part in distilled.items() if step != VALIDATION)
+    data = {"raw": (encoded.training, *back_translate(flow, encoded)), "distilled": learned}
 
-    links, tables = align_and_count(flow, encoded, data)
+    links, tables = align_and_count(flow, encoded, data, distilled.get(VALIDATION))
     language_model = estimate_language_model(flow, encoded)
     systems = build_systems(flow, Sources(encoded, data, teachers, tables, language_model))
 
@@ -53,7 +53,7 @@ def build_plan(config: RunConfig, store: Store) -> Plan:
         timings=measure_speed(flow, texts, systems),
         cut=truncated,
         counts=_counted_artifacts(config, distilled, links, tables, language_model, systems),
-        analyses=analyse(flow, texts, systems),
+        analyses=analyse(flow, texts, systems, distilled.get(VALIDATION)),
         tuned={f"{name}/{search}": tuned for name, built in systems.items() for search, tuned in built.tuned.items()},
         imported=imported,
     )

@@ -76,7 +76,8 @@ class Validator:
         values, offsets = self._pool.source
         self._tables = _tables(inputs)
         self._sources = [values[offsets[row] : offsets[row + 1]].tolist() for row in range(len(self._references))]
-        self._metric = TASKS[self._config.task].metric
+        tokenized = self._config.training.validation_metric == "tokenized_bleu"
+        self._metric = "tokenized_bleu" if tokenized else TASKS[self._config.task].metric
         # A tokeniser that is not installed is reported now, not at the first validation.
         score(self._metric, ["text"], [["text"]], self._how)
         self._search: Any = family_named(self._config.family).search.for_network(self._config.network)

@@ -29,6 +29,8 @@ class TuneConfig(ComparisonOptions):
     """Language code of the hypotheses; determines the tokeniser."""
     task: TaskName = "translation"
     """Task of the system; determines the metric."""
+    tokenized: bool = False
+    """Compare by BLEU of the tokens of Moses in place of BLEU."""
     batch_tokens: int = 4000
     """Padded source tokens in a batch, EOS included."""
 

@@ -60,7 +60,7 @@ def _choose_penalty(inputs: TuneInputs, config: TuneConfig, search: SearchConfig
     sentences = {sentence.id: sentence for sentence in read_sentences(inputs.text.path)}
     tokenizer = tokenizer_for(config.tokenizer, config.target_language)
     how = Comparison(language=config.target_language, tokenizer=tokenizer, lowercase=config.lowercase)
-    metric = TASKS[config.task].metric
+    metric = "tokenized_bleu" if config.tokenized else TASKS[config.task].metric
     candidates = []
     for penalty in config.length_penalties:
         tried = replace(search, length_penalty=penalty)  # type: ignore[call-arg]  # a search that penalises length

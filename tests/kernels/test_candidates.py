@@ -221,6 +221,7 @@ def corpora(draw: st.DrawFn) -> list[Pair]:
     ),
     st.integers(1, 6),
     st.sampled_from([0.0, 1e-4, 0.3]),
+    st.booleans(),
 )
 def test_look_ups_equal_the_slow_reference(
     tmp_path_factory: pytest.TempPathFactory,
@@ -229,6 +230,7 @@ def test_look_ups_equal_the_slow_reference(
     limits: dict[str, Any],
     count: int,
     min_prior: float,
+    smoothing: bool,
 ) -> None:
     counting = CountOptions(source_size=16, target_size=16, max_offset=limits["max_offset"], max_length=limits["max_length"])
     options = TableOptions(**{name: limits[name] for name in ("top", "reserved", "tension", "backoff")})
@@ -239,12 +241,14 @@ def test_look_ups_equal_the_slow_reference(
             assert tables.row(x, offset) == reference.row(x, offset)
     width = max(map(len, sources))
     ids = np.array([source + [-7] * (width - len(source)) for source in sources])
-    how = CandidateOptions(candidates=count, length_window=2, min_prior=min_prior, threads=3)
+    how = CandidateOptions(candidates=count, length_window=2, min_prior=min_prior, smoothing=smoothing, threads=3)
     found = fewstep.lattice_candidates(tables, ids, [len(source) for source in sources], options=how)
     for b, source in enumerate(sources):
         assert found.num_slots[b] == reference.length_range(len(source), 2)[1]
         for slot in range(found.token_ids.shape[1]):
             expected = reference.candidates(source, slot, count, min_prior) if slot < found.num_slots[b] else []
+            if not smoothing and not any(a < len(source) for a in reference.positions.get((len(source), slot), ())):
+                expected = []
             expected += [(-1, -math.inf)] * (count - len(expected))
             assert found.token_ids[b, slot].tolist() == [y for y, _ in expected]
             assert found.log_probs[b, slot].tolist() == pytest.approx([value for _, value in expected], rel=1e-12, abs=1e-15)

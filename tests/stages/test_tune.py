@@ -61,9 +61,9 @@ def system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stages.tune.run, "PIECE_ROWS", 2)
 
 
-def tuned(tmp_path: Path, penalties: tuple[float, ...]) -> dict[str, Any]:
+def tuned(tmp_path: Path, penalties: tuple[float, ...], **options: Any) -> dict[str, Any]:
     text = write_text(tmp_path / "text", [(line, line) for line in LINES], ids=[5, 1, 3])
-    config = TuneConfig(search=BEAM, length_penalties=penalties, target_language="de")
+    config = TuneConfig(search=BEAM, length_penalties=penalties, target_language="de", **options)
     run(TuneInputs(System(tmp_path, "s"), text), config, context_in(tmp_path / "out"))
     return dict(read_json(tmp_path / "out" / "tuned.json"))
 
@@ -98,6 +98,15 @@ def test_the_tuned_penalty_is_applied_to_the_search(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_searches_that_penalise_length(search: Any, has_one: bool) -> None:
     assert search.penalises_length == has_one
+
+
+def test_penalties_are_compared_as_the_validations_of_the_training_are(tmp_path: Path) -> None:
+    (tmp_path / "tokens").mkdir()
+    found = tuned(tmp_path, (0.2, 0.6))
+    tokens = tuned(tmp_path / "tokens", (0.2, 0.6), tokenized=True)
+    assert (found["metric"], tokens["metric"]) == ("bleu", "tokenized_bleu")
+    assert "pre:moses" in tokens["signature"]
+    assert found["length_penalty"] == tokens["length_penalty"] == 0.6
 
 
 # ---- shortlists

@@ -20,6 +20,8 @@ BLOCK_OPTIONS = (
     "draft_width_range",
     "prefix_attention",
     "soft_copy",
+    "copy_scale",
+    "initialisation",
     "feed_last_token",
     "layer_positions",
     "prefixes",
@@ -66,6 +68,11 @@ class AggressiveConfig(NetworkConfig):
     can be cached."""
     soft_copy: bool = True
     """Whether the input of an empty slot is a mixture of source tokens, by attention from its position, or the mask token alone."""
+    copy_scale: bool = True
+    """Divide the scores of that attention by the square root of `width`. The authors' code does not."""
+    initialisation: Literal["glorot", "normal"] = "glorot"
+    """Random weights: embeddings with N(0, 1/width) and Glorot uniform matrices, or all of them with N(0, 0.02²) as in BERT and in
+    the authors' code."""
     feed_last_token: bool = False
     """Whether the input of an empty slot also contains the last token of the prefix. Shallow drafters are better with it."""
     layer_positions: bool = True

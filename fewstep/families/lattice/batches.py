@@ -6,6 +6,7 @@ Legend: B batch, S source tokens, N slots, K candidates.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -75,19 +76,19 @@ def look_up(
     window = [tables.length_range(length, search.length_window) for length in lengths.tolist()]
     min_lengths, max_lengths = np.minimum(np.array(window, dtype=np.int64).T, max_tokens)
     behind = (max_lengths > 0) & (search.normalizer == "local")
-    options = CandidateOptions(candidates=search.candidates, threads=threads)
+    options = CandidateOptions(candidates=search.candidates, smoothing=search.smoothing, threads=threads)
     found = lattice_candidates(tables, source, lengths, num_slots=max_lengths + behind, options=options)
     return Slots(found.token_ids, found.log_probs.astype(np.float32), min_lengths, max_lengths)
 
 
 def most_frequent(
-    tables: CandidateTables, source: Ints, lengths: Ints, max_tokens: int, threads: int = 1
+    tables: CandidateTables, source: Ints, lengths: Ints, search: LatticeSearch, max_tokens: int, threads: int = 1
 ) -> list[list[Hypothesis]]:
     """Return translations by counts alone: the most frequent token of each slot of the predicted length (table 2, K = 1).
 
     The score is the sum of the counts' log-probabilities; a slot without a candidate writes nothing.
     """
-    slots = look_up(tables, source, lengths, LatticeSearch(candidates=1, length_window=0), max_tokens, threads)
+    slots = look_up(tables, source, lengths, replace(search, candidates=1, length_window=0), max_tokens, threads)
     rows = zip(slots.token_ids[..., 0].tolist(), slots.log_probs[..., 0].tolist(), slots.max_lengths.tolist(), strict=True)
     return [[_hypothesis(ids[:length], scores[:length])] for ids, scores, length in rows]
 

@@ -50,6 +50,9 @@ class LatticeSearch(SearchConfig):
     Empty: all are kept."""
     length_window: Annotated[int, Ge(0), Le(1024)] = 3
     """Largest difference in tokens between an output's length and the length that the length line predicts."""
+    smoothing: bool = True
+    """Use the counts of the nearest lengths, or a prior along the diagonal, for slots that no pair of the source's length has a
+    link in. Without it, as in the paper, such slots have no candidates."""
     normalizer: Normalizer = "full"
     """Tokens that the scores of a row are normalised over: the whole vocabulary; the candidates of all slots of the sentence and
     EOS; those of the next slot and EOS; or none, for networks trained with `normalizer_penalty`."""

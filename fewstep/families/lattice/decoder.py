@@ -87,12 +87,13 @@ class NativeDecoder:
             return []
         threads = threads or default_threads()
         if search.strategy == "lookup":
-            return most_frequent(self.tables, prepared.ids, prepared.lengths - 1, self._max_tokens, threads)
+            return most_frequent(self.tables, prepared.ids, prepared.lengths - 1, search, self._max_tokens, threads)
         return self.search(self._looked_up(prepared, search, threads) if self.needs_slots(search) else prepared, search, threads)
 
     def needs_slots(self, search: LatticeSearch) -> bool:
-        """Return whether `search` needs looked-up candidates: False for a single path, where native code looks them up itself."""
-        return search.strategy != "viterbi" or search.n_best > 1 or search.confidences
+        """Return whether `search` needs looked-up candidates: False for a single path, where native code looks them up itself, with
+        smoothing."""
+        return search.strategy != "viterbi" or search.n_best > 1 or search.confidences or not search.smoothing
 
     def search(self, prepared: LatticeSources, search: LatticeSearch, threads: int) -> list[list[Hypothesis]]:
         """Return the hypotheses of a search without problems, whose candidates were looked up if it `needs_slots`."""
@@ -133,7 +134,7 @@ class NativeDecoder:
         return of_lattice(start[0], edges[0], exits[0], slots.token_ids[0, : len(exits[0])], min_length, best.ids, piece)
 
     def timed(self, source: Sequence[int], search: LatticeSearch, threads: int) -> SentenceTimes:
-        """Decode one non-empty source and return the time of each part."""
+        """Decode one non-empty source, with smoothing, and return the time of each part."""
         ids, lengths = padded([source])
         (outcome,), seconds = self._copies[search.precision].timed_decode(
             ids, lengths, self.tables, options=_options(search), threads=threads

@@ -307,7 +307,8 @@ def _lengths(path: KeyPath, network: NetworkConfig, training: TrainingConfig, co
 def _metric(path: KeyPath, training: TrainingConfig, metric: str, task: str) -> Iterator[Rule]:
     """Allow the loss and the metric of decoded validation outputs."""
     wanted = training.validation_metric
-    if wanted not in ("loss", metric):
+    allowed = ("loss", metric, "tokenized_bleu") if metric == "bleu" else ("loss", metric)
+    if wanted not in allowed:
         reason = "for a drafter" if metric == "tokens_per_pass" else f"with task {task}"
         yield broken((*path, "validation_metric"), f"loss or {metric} {reason}", repr(wanted), ("task",))
 

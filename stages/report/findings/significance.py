@@ -37,6 +37,7 @@ def statistics_of(
     metric: str, how: Comparison, systems: Iterable[Sequence[str]], references: Sequence[Sequence[str]]
 ) -> tuple[ScoreOf, list[Statistics]]:
     """Return the score function of a metric of `TESTED` and the statistics of each system."""
+    whole_words(how, [text for texts in references for text in texts])
     systems, references = [whole_words(how, texts) for texts in systems], [whole_words(how, texts) for texts in references]
     if metric in ROUGE:
         tokens = tokens_name(how.language, how.tokenizer)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fewstep.text.languages import base_code
 from fewstep.text.subwords import join_subwords
-from stages.shared.scoring import rouge
+from stages.shared.scoring import kytea, rouge
 from stages.shared.scoring.ngram_metrics import OVER, UNDER, otem, utem
 from stages.shared.scoring.tokenizers import SUBWORDS, bleu_metric, sacrebleu_tokenizer, tokenizer_of
 
@@ -45,7 +45,9 @@ def split_compounds(tokenized: str) -> str:
 
 
 def whole_words(how: Comparison, texts: Sequence[str]) -> list[str]:
-    """Return texts with their subwords joined, if they are split already."""
+    """Return texts with their subwords joined, if they are split already. The words of KyTea are read here, for all texts."""
+    if how.tokenizer == kytea.KYTEA:
+        kytea.read([*texts, *(text.lower() for text in texts if how.lowercase)])
     return list(map(join_subwords, texts)) if how.tokenizer == SUBWORDS else list(texts)
 
 
@@ -60,6 +62,8 @@ def preparation(name: str, how: Comparison) -> tuple[Callable[[str], str], str]:
         return (split_compounds if name == "compound_split_bleu" else str), f"pre:{SUBWORDS}"
     if name not in ("tokenized_bleu", "compound_split_bleu"):
         return str, ""
+    if how.tokenizer == kytea.KYTEA:
+        return kytea.words, f"pre:{kytea.KYTEA}"
     language = how.language
     if (tokenizer := tokenizer_of(language)) != "13a":
         return sacrebleu_tokenizer(tokenizer), f"pre:{tokenizer}"
@@ -95,6 +99,7 @@ def score(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[st
 
     `references` holds the references of each sentence, at least one. Raises DataError for a tokeniser that is not installed.
     """
+    whole_words(how, [text for texts in references for text in texts])  # at once, in one run of KyTea
     hypotheses = whole_words(how, hypotheses)
     references = [whole_words(how, texts) for texts in references]
     if name in rouge.ROUGE:

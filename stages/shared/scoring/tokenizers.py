@@ -1,4 +1,4 @@
-"""Tokenisers of sacreBLEU, and BLEU with one of them."""
+"""Tokenisers of sacreBLEU and others, and BLEU with one of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fewstep.text.languages import WITHOUT_SPACES, base_code
 from fewstep.text.subwords import join_subwords
 from stages.errors import DataError
+from stages.shared.scoring.kytea import KYTEA, words
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -17,6 +18,9 @@ TOKENIZERS = dict.fromkeys(WITHOUT_SPACES, "char") | {"zh": "zh", "yue": "zh", "
 
 SUBWORDS = "subwords"
 """The tokeniser of text that is split already: subwords are joined, and tokens are separated by spaces."""
+
+OWN = {SUBWORDS: join_subwords, KYTEA: words}
+"""Tokenisers that sacreBLEU does not have."""
 
 EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
 """Optional dependencies of sacreBLEU by tokeniser."""
@@ -39,13 +43,14 @@ def tokenizer_in(signature: str) -> str:
 
 
 def bleu_metric(tokenizer: str, lowercase: bool, *, effective_order: bool = False) -> Metric:
-    """Return sacreBLEU's BLEU with a tokeniser. Raises DataError if the tokeniser is not installed."""
+    """Return sacreBLEU's BLEU with a tokeniser. Raises DataError if the tokeniser is not installed; KyTea is looked for when it
+    splits a text."""
     from sacrebleu.metrics import BLEU
 
-    if tokenizer == SUBWORDS:
+    if own := OWN.get(tokenizer):
         metric = BLEU(tokenize="none", lowercase=lowercase, effective_order=effective_order, force=True)
-        metric.tokenizer = join_subwords
-        metric.tokenizer_signature = SUBWORDS
+        metric.tokenizer = own
+        metric.tokenizer_signature = tokenizer
         return metric
     try:
         return BLEU(tokenize=tokenizer, lowercase=lowercase, effective_order=effective_order, force=True)

@@ -54,6 +54,7 @@ def pairs():
     yield pre, drafter_of()
     yield pre, drafter_of(decoder_layers=3, prefix_attention="causal", layer_positions=False)
     yield pre, drafter_of(decoder_layers=2, soft_copy=False)
+    yield pre, drafter_of(copy_scale=False)
     yield pre, sharing(pre)
     yield pre, sharing(pre, decoder_layers=2, prefix_attention="causal")
     yield pre, sharing(pre, decoder_layers=1, prefix_attention="causal", feed_last_token=True)

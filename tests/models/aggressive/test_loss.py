@@ -45,6 +45,21 @@ def test_a_soft_copy_depends_on_place_and_source_alone(kind):
     assert (weights > 0).all()
 
 
+@pytest.mark.parametrize("scaled", [True, False])
+def test_scores_of_a_soft_copy_are_divided_by_the_root_of_the_width_unless_the_config_says_no(scaled):
+    model = drafter_of(copy_scale=scaled)
+    with torch.inference_mode():
+        codes, read = model.slot_codes(5), model.read(torch.tensor([[8, 9, 10, EOS]]), torch.tensor([4]))
+        scores = (codes @ model.copy.weight.t()) @ (read.embedded[0] + model._source_codes(4)).t()
+        expected = (scores / (codes.size(1) ** 0.5 if scaled else 1.0)).softmax(1) @ read.embedded[0]
+        torch.testing.assert_close(model.soft_copy(codes, read)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_all_random_weights_of_a_drafter_may_be_those_of_bert():
+    weights = drafter_of(initialisation="normal").decoder.layers[0].attention.output.weight
+    assert float(weights.detach().std()) == pytest.approx(0.02, rel=0.1)
+
+
 def test_a_soft_copy_does_not_depend_on_the_order_of_tokens_with_their_positions(monkeypatch):
     model = drafter_of()
     source, order = torch.tensor([[8, 9, 10, 9, EOS]]), torch.tensor([3, 0, 4, 2, 1])

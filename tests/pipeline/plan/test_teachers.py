@@ -397,6 +397,12 @@ def test_a_missing_tokeniser_is_found(config: RunConfig, monkeypatch: pytest.Mon
         check_packages(config)
 
 
+def test_a_missing_kytea_is_found(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(DataError, match=r"evaluation\.tokenizer: expected KyTea's program kytea .* or choose ja-mecab"):
+        check_packages(replace(config, evaluation=replace(config.evaluation, tokenizer="kytea")))
+
+
 def test_a_missing_engine_is_found_in_every_search(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "bleu_metric", lambda *_: None)
     monkeypatch.setattr(packages, "find_spec", lambda name: None)

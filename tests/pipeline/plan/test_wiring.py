@@ -1,6 +1,7 @@
 """From configs to plans: names, needs and pinned artifacts."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -333,6 +334,32 @@ def test_monolingual_text_is_cleaned_and_distilled_in_steps_of_its_own(tmp_path:
     assert fingerprint(plain, "distill:train") == fingerprint(before, "distill:train")
     with pytest.raises(DataError, match=r"nowhere\.en"):
         planned(tmp_path, distillation={"monolingual": str(tmp_path / "nowhere.en")})
+
+
+def test_the_distilled_validation_text_is_measured_and_never_learned(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {
+        "systems": {
+            "lattice": {"family": "lattice", "data": "distilled"},
+            "slots": {"family": "parallel", "objective": "nat", "data": "distilled"},
+        },
+        "evaluation": {"parallel_analysis": True},
+    }
+    before, plan = planned(tmp_path, **changes), planned(tmp_path, **changes, distillation={"validation": True})
+    assert needs(plan, "distill:validation") == {"corpus:validation", "system:teacher"}
+    assert "encode:distilled:validation" in needs(plan, "lattice:distilled")
+    assert "distill:validation" in needs(plan, "parallel_analysis:slots:validation/distilled")
+    for name in ("train:slots", "align:distilled"):
+        assert fingerprint(plan, name) == fingerprint(before, name)
+    assert "encode:validation" in needs(plan, "train:slots")
+
+
+def test_alpha_is_chosen_by_the_metric_that_chooses_checkpoints(tmp_path: Path) -> None:
+    system: dict[str, Any] = {"family": "dag", "search": ["beam"]}
+    for metric in ("bleu", "tokenized_bleu"):
+        systems = {"graph": {**system, "training": {"validation_metric": metric}}}
+        plan = planned(tmp_path, systems=systems, evaluation={"length_penalties": [1, 1.2]})
+        (config,) = (step.config for step in plan.steps if step.stage.name == "tune")
+        assert config.tokenized == (metric == "tokenized_bleu")
 
 
 def test_distillation_is_an_input_of_the_report(tmp_path: Path) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from dataclasses import replace
 from math import exp, sqrt
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.errors import DataError
+from stages.errors import DataError, StageError
 from stages.report.findings.significance import comparison_of
+from stages.shared.scoring import kytea
 from stages.shared.scoring.metrics import Comparison, decoded, reference_streams, score, split_compounds
 from stages.shared.scoring.ngram_metrics import head_and_tail, otem, utem
 from stages.shared.scoring.rouge import ROUGE, f_measures, sentences, tokens_name, tokens_of, words
@@ -323,3 +327,38 @@ def test_split_text_is_scored_as_whole_words(name: str) -> None:
     assert "subwords" in found["signature"]
     if name != "rougeL":
         assert comparison_of(found["signature"]).tokenizer == "subwords"
+
+
+def test_words_of_kytea_are_read_in_one_run_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand-in: a word for each character. BLEU is then that of characters."""
+    program = tmp_path / "kytea"
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\nassert sys.argv[1:] == ['-out', 'tok']\n"
+        f"open({str(tmp_path / 'runs')!r}, 'a').write('run\\n')\n"
+        "for line in sys.stdin:\n    print(' '.join(line.strip().replace(' ', '')))\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(kytea, "_words", {})
+    monkeypatch.setattr(kytea, "PROGRAM", replace(kytea.PROGRAM, executable=str(program)))
+    hypotheses, references = ["猫が魚を食べた", "犬が走った", ""], [["猫は魚を食べた"], ["犬が走った"], ["鳥"]]
+    found = {}
+    for tokenizer in ("kytea", "char"):
+        how = Comparison(language="ja", tokenizer=tokenizer, lowercase=False)
+        found[tokenizer] = {name: score(name, hypotheses, references, how) for name in ("bleu", "tokenized_bleu")}
+    assert found["kytea"]["bleu"]["score"] == found["kytea"]["tokenized_bleu"]["score"] == found["char"]["bleu"]["score"] > 0
+    assert "tok:kytea" in found["kytea"]["bleu"]["signature"]
+    assert found["kytea"]["tokenized_bleu"]["signature"].endswith("pre:kytea")
+    assert (tmp_path / "runs").read_text() == "run\nrun\n"  # references, and hypotheses
+    assert comparison_of(found["kytea"]["bleu"]["signature"]).tokenizer == "kytea"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"), [("print(1)", "for each of 2 texts, got 1 and exit code 0"), ("sys.exit('no model')", "no model")]
+)
+def test_a_kytea_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, message: str) -> None:
+    (tmp_path / "kytea").write_text(f"#!{sys.executable}\nimport sys\n{body}\n")
+    (tmp_path / "kytea").chmod(0o755)
+    monkeypatch.setattr(kytea, "PROGRAM", replace(kytea.PROGRAM, executable=str(tmp_path / "kytea")))
+    with pytest.raises(StageError, match=message):
+        kytea.read(["新しい文一", "新しい文二"])
