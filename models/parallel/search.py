@@ -176,7 +176,7 @@ class TorchDecoder:
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first. `rescore` chooses among lengths (None: the network's own scores)."""
         if self._models[search.precision].config.uses_ctc:
-            return search_alignments(self.ranked(prepared, search), search, self._ngram, threads)
+            return search_alignments(self.ranked(prepared, search), search, prepared.rows, self._ngram, threads)
         return choose_lengths(self.filled(prepared, search), search, len(prepared.rows), passes(search), rescore)
 
     def filled(self, prepared: Sources, search: ParallelSearch) -> FilledSlots:

@@ -5,12 +5,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, Self, cast
 
 from fewstep.config.bounds import MAX_WEIGHT, Ge, Le
 from fewstep.config.network import NetworkConfig
-from fewstep.config.options import MAX_CELLS, MAX_EXPONENT, MAX_HYPOTHESES, Precision, Shortlist, engine_precision
+from fewstep.config.options import (
+    MAX_CELLS,
+    MAX_EXPONENT,
+    MAX_HYPOTHESES,
+    NucleusSampling,
+    Precision,
+    Shortlist,
+    engine_precision,
+)
 from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig, SystemParts, Workload
 
@@ -122,9 +130,10 @@ SLOT_TOLERANCE = 1e-6
 class ParallelSearch(SearchConfig):
     """The number of slots, the number of passes, and the choice of tokens."""
 
-    strategy: Literal["greedy", "mask-predict", "prefix-beam"] = "greedy"
+    strategy: Literal["greedy", "mask-predict", "prefix-beam", "sample"] = "greedy"
     """The most probable token of each slot, in one pass; the same, with the least certain tokens hidden and predicted again in
-    further passes (networks of objective `cmlm`); or beam search over texts, which adds up alignments (CTC)."""
+    further passes (networks of objective `cmlm`); beam search over texts, which adds up alignments (CTC); or alignments whose slots
+    are drawn (CTC)."""
     n_best: Annotated[int, Ge(1), Le(MAX_HYPOTHESES)] = 1
     """Number of hypotheses returned for each sentence."""
     iterations: Annotated[int, Ge(1), Le(256)] = 10
@@ -139,7 +148,9 @@ class ParallelSearch(SearchConfig):
     beam_size: Annotated[int, Ge(1), Le(MAX_PREFIXES)] = 20
     """Number of prefixes that are kept at each slot (prefix-beam only)."""
     candidates: Annotated[int, Ge(1), Le(MAX_CANDIDATES)] = 20
-    """Number of best tokens of each slot that extend a prefix (prefix-beam only)."""
+    """Number of best tokens of each slot that extend a prefix (prefix-beam), or that it is drawn from beside the blank (sample)."""
+    sampling: NucleusSampling = field(default_factory=NucleusSampling)
+    """Options of the strategy `sample`."""
     ngram_weight: Annotated[float, Ge(0), Le(MAX_WEIGHT)] = 0.0
     """Weight of the n-gram model's natural log-probability (prefix-beam only)."""
     token_bonus: Annotated[float, Ge(-MAX_WEIGHT), Le(MAX_WEIGHT)] = 0.0
@@ -182,7 +193,7 @@ class ParallelSearch(SearchConfig):
     @property
     def workload(self) -> Workload:
         """The options that decide with which baseline a timing is compared."""
-        hypotheses = "beam" if self.strategy == "prefix-beam" else "one"
+        hypotheses = {"prefix-beam": "beam", "sample": "sample"}.get(self.strategy, "one")
         return Workload(hypotheses, self.engine, self.precision, self.shortlist)
 
     def problems(self, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Problem]:
@@ -200,7 +211,7 @@ class ParallelSearch(SearchConfig):
         if self.strategy == "prefix-beam":
             if self.n_best > self.beam_size:
                 yield Problem(("n_best",), f"at most {self.beam_size}, the size of the beam", self.n_best)
-        elif self.n_best > self.length_candidates:
+        elif self.strategy != "sample" and self.n_best > self.length_candidates:
             yield Problem(("n_best",), f"at most {self.length_candidates}, the number of length_candidates", self.n_best)
         for key in ("ngram_weight", "token_bonus", "length_penalty"):
             if getattr(self, key) and self.strategy != "prefix-beam":
@@ -210,8 +221,9 @@ class ParallelSearch(SearchConfig):
     def _network_problems(self, network: ParallelConfig) -> Iterator[Problem]:
         if self.strategy == "mask-predict" and network.objective != "cmlm":
             yield Problem(("strategy",), f"a strategy other than mask-predict with objective {network.objective}", self.strategy)
-        if self.strategy == "prefix-beam" and not network.uses_ctc:
-            yield Problem(("strategy",), f"a strategy other than prefix-beam with objective {network.objective}", self.strategy)
+        if self.strategy in ("prefix-beam", "sample") and not network.uses_ctc:
+            expected = f"a strategy other than {self.strategy} with objective {network.objective}"
+            yield Problem(("strategy",), expected, self.strategy)
         if not network.uses_ctc:
             return
         cells = max(network.max_slots * self.beam_size, 8 * self.beam_size * self.candidates)  # prefixes, and those of a slot

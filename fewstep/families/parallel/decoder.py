@@ -111,7 +111,7 @@ class NativeDecoder:
         if self.config.uses_ctc:
             count = min(tokens_needed(search), self._vocabulary_size)
             ranked = network.rank(prepared.ids, prepared.lengths, tokens=count, rules=rules, threads=threads)
-            return search_alignments(RankedSlots(*ranked), search, self.ngram, threads)
+            return search_alignments(RankedSlots(*ranked), search, prepared.rows, self.ngram, threads)
         filled = network.fill(
             prepared.ids,
             prepared.lengths,

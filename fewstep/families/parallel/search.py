@@ -67,7 +67,7 @@ class RankedSlots(NamedTuple):
 
 def tokens_needed(search: ParallelSearch) -> int:
     """Return the number of tokens per slot that a search of alignments reads."""
-    return search.candidates if search.strategy == "prefix-beam" else 1
+    return search.candidates if search.strategy in ("prefix-beam", "sample") else 1
 
 
 def passes(search: ParallelSearch) -> int:
@@ -123,11 +123,17 @@ def _ranked(
 
 
 def search_alignments(
-    slots: RankedSlots, search: ParallelSearch, ngram: NgramScorer | None = None, threads: int = 1
+    slots: RankedSlots,
+    search: ParallelSearch,
+    sources: Sequence[Sequence[int]],
+    ngram: NgramScorer | None = None,
+    threads: int = 1,
 ) -> list[list[Hypothesis]]:
-    """Return the hypotheses of each sentence, best first: of the best alignment, or by prefix beam search."""
+    """Return the hypotheses of each of `sources`, best first: of the best alignment, of drawn ones, or by prefix beam search."""
     if search.strategy == "greedy":
         return [[hypothesis] for hypothesis in _best_alignments(slots)]
+    if search.strategy == "sample":
+        return [_drawn(slots, row, source, search) for row, source in enumerate(sources)]
     options = CtcBeamOptions(
         beam_size=search.beam_size,
         ngram_weight=search.ngram_weight,
@@ -146,6 +152,28 @@ def _best_alignments(slots: RankedSlots) -> list[Hypothesis]:
     written = np.where(slots.blanks >= best, BLANK, tokens)
     rows = zip(written.tolist(), np.maximum(slots.blanks, best).tolist(), slots.lengths.tolist(), strict=True)
     return [Hypothesis(collapse(row[:size]), float(sum(scores[:size])), 1) for row, scores, size in rows]
+
+
+def _drawn(slots: RankedSlots, row: int, source: Sequence[int], search: ParallelSearch) -> list[Hypothesis]:
+    """Return the texts of `n_best` alignments of a sentence, whose slots are drawn independently: from the best symbols that have
+    `top_p` together, by their probabilities to the power of 1 / temperature. They score the alignment's log-probability."""
+    size, options = int(slots.lengths[row]), search.sampling
+    scores = np.concatenate((slots.blanks[row, :size, None], slots.scores[row, :size]), 1).astype(np.float64)
+    symbols = np.concatenate((np.full((size, 1), BLANK), slots.ids[row, :size]), 1)
+    order = np.argsort(-scores, axis=1, kind="stable")
+    scores, symbols = np.take_along_axis(scores, order, 1), np.take_along_axis(symbols, order, 1)
+    tempered = np.exp((scores - scores[:, :1]) / options.temperature)
+    shares = tempered / tempered.sum(1, keepdims=True)
+    before = shares.cumsum(1) - shares
+    shares = np.where(before < options.top_p, shares, 0.0)
+    limits = (shares / shares.sum(1, keepdims=True)).cumsum(1)
+    found = []
+    for number in range(search.n_best):
+        draws = np.random.default_rng([options.seed, number, *source]).random(size)
+        chosen = np.minimum((draws[:, None] >= limits).sum(1), (shares > 0).sum(1) - 1)
+        places = np.arange(size), chosen
+        found.append(Hypothesis(collapse(symbols[places].tolist()), float(scores[places].sum()), 1))
+    return sorted(found, key=lambda one: -one.score)
 
 
 def collapse(row: Sequence[int]) -> list[int]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fewstep.config.options import Shortlist
+from fewstep.config.options import NucleusSampling, Shortlist
 from fewstep.decoding import BATCH_TOKENS
 from fewstep.families.parallel.config import ParallelSearch
 from fewstep.families.parallel.search import FilledSlots, RankedSlots, choose_lengths, collapse, search_alignments
@@ -274,12 +274,43 @@ def test_greedy_collapses_the_best_alignment():
     ids = np.array([[[7, 8], [7, 8], [8, 7], [8, 7]]])
     blanks = np.log(np.array([[0.2, 0.4, 0.1, 0.3]], np.float32))
     slots = RankedSlots(probabilities, ids, blanks, np.array([4]))
-    (found,) = search_alignments(slots, GREEDY)
+    (found,) = search_alignments(slots, GREEDY, [[7]])
     assert found[0].ids == [7, 8]
     assert found[0].score == pytest.approx(math.log(0.5 * 0.4 * 0.7 * 0.3))
-    (cut,) = search_alignments(slots._replace(lengths=np.array([1])), GREEDY)
+    (cut,) = search_alignments(slots._replace(lengths=np.array([1])), GREEDY, [[7]])
     assert (cut[0].ids, cut[0].score) == ([7], pytest.approx(math.log(0.5)))
     assert collapse([7, 7, BLANK, 7, 8, 8, BLANK]) == [7, 7, 8] == list(reference.collapse([7, 7, BLANK, 7, 8, 8, BLANK], BLANK))
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.5, 1.0), (2.0, 0.6)])
+def test_slots_are_drawn_by_their_tempered_probabilities(temperature, top_p):
+    """The blank of 0.3 and tokens of 0.5 and 0.2: frequencies of 4,000 draws, whose seeds are fixed."""
+    slots = RankedSlots(
+        np.log(np.array([[[0.5, 0.2]]], np.float32)), np.array([[[7, 8]]]), np.log(np.array([[0.3]], np.float32)), np.array([1])
+    )
+    sampling = NucleusSampling(temperature=temperature, top_p=top_p)
+    search = ParallelSearch(strategy="sample", candidates=2, n_best=4000, sampling=sampling)
+    (found,) = search_alignments(slots, search, [[9]])
+    powers = {7: 0.5 ** (1 / temperature), BLANK: 0.3 ** (1 / temperature), 8: 0.2 ** (1 / temperature)}
+    shares = {symbol: power / sum(powers.values()) for symbol, power in powers.items()}
+    before = {7: 0.0, BLANK: shares[7], 8: shares[7] + shares[BLANK]}
+    kept = {symbol: share for symbol, share in shares.items() if before[symbol] < top_p}
+    for symbol, probability in ((7, 0.5), (BLANK, 0.3), (8, 0.2)):
+        drawn = [one for one in found if one.ids == ([] if symbol == BLANK else [symbol])]
+        assert len(drawn) / 4000 == pytest.approx(kept.get(symbol, 0.0) / sum(kept.values()), abs=0.03)
+        assert all(one.score == pytest.approx(math.log(probability), abs=1e-6) for one in drawn)
+    assert search_alignments(slots, search, [[9]]) == [found]
+    assert search_alignments(slots, search, [[10]]) != [found], "samples depend on the sentence"
+
+
+def test_samples_of_a_low_temperature_are_the_best_alignment_in_both_engines():
+    model = network(objective="ctc")
+    for engine in ("auto", "torch"):
+        search = ParallelSearch(strategy="sample", n_best=2, sampling=NucleusSampling(temperature=0.001), engine=engine)
+        decoder = ParallelDecoder(model, frozen=True)
+        found = decoder.decode(decoder.prepare(SOURCES), search)
+        best = decoder.decode(decoder.prepare(SOURCES), dataclasses.replace(GREEDY, engine=engine))
+        assert [[one.ids for one in ranked] for ranked in found] == [[ranked[0].ids] * 2 for ranked in best]
 
 
 def test_all_blanks_are_an_empty_output():
