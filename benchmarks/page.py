@@ -31,6 +31,8 @@ ORDER = (
     "ngram",
     "distillation",
     "orders",
+    "conventions",
+    "conventions_graphs",
     "systems",
     "lattices",
     "dag",
