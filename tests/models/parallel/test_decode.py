@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fewstep.config.options import NucleusSampling, Shortlist
+from fewstep.config.search import SystemParts
 from fewstep.decoding import BATCH_TOKENS
 from fewstep.families.parallel.config import ParallelSearch
 from fewstep.families.parallel.search import FilledSlots, RankedSlots, choose_lengths, collapse, search_alignments
@@ -301,6 +302,13 @@ def test_slots_are_drawn_by_their_tempered_probabilities(temperature, top_p):
         assert all(one.score == pytest.approx(math.log(probability), abs=1e-6) for one in drawn)
     assert search_alignments(slots, search, [[9]]) == [found]
     assert search_alignments(slots, search, [[10]]) != [found], "samples depend on the sentence"
+
+
+def test_only_ctc_has_slots_to_draw():
+    search = ParallelSearch(strategy="sample", n_best=4)
+    assert not list(search.problems(network(objective="ctc").config, SystemParts()))
+    (problem,) = search.problems(network(objective="nat").config, SystemParts())
+    assert (problem.path, problem.expected) == (("strategy",), "a strategy other than sample with objective nat")
 
 
 def test_samples_of_a_low_temperature_are_the_best_alignment_in_both_engines():
