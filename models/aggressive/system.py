@@ -144,7 +144,7 @@ class AggressiveSystem(TrainedSystem, AggressiveConfig):
 
     def _torch_problems(self, name: str) -> Iterator[Problem]:
         """Yield the options that are not valid with a verifier that torch alone decodes (BART), whose parts no drafter has."""
-        cause = f"with the verifier {name!r}, which has embedding_norm or begin_vectors"
+        cause = f"with the verifier {name!r}, which has embedding_norm or begin_vectors, or not tied_output"
         if self.on_verifier:
             yield Problem(("drafting",), f"parallel {cause}", self.drafting)
         elif self.encoder == "shared":

@@ -111,7 +111,7 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig, 
     """Load the decoder of a system directory. Raises `models.bundle.weights.BundleError`."""
     model = make_model(directory, description, device)
     assert isinstance(model, DagModel)
-    if device == "cpu":
+    if device == "cpu" and not model.config.needs_torch:
         native = runtime.load(directory, description, search)
         return DagDecoder(model, native.ngram, native.lexicon, frozen=True, native=native)
     ngram = load_ngram(directory, description, model.sizes)

@@ -61,7 +61,9 @@ def convertible(model: nn.Module) -> StepwiseModel:
     if not isinstance(model, StepwiseModel):
         raise ValueError(f"CTranslate2: expected a single autoregressive network, got a {type(model).__name__}")
     if model.config.needs_torch:
-        raise ValueError("CTranslate2: expected a network without embedding_norm and begin_vectors, got one with them (BART)")
+        raise ValueError(
+            "CTranslate2: expected a network without embedding_norm and begin_vectors and with tied_output, got another one"
+        )
     order = model.order
     if (order.arrangement, order.step_size) != ("l2r", 1):
         raise ValueError(

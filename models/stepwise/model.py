@@ -107,7 +107,7 @@ class StepwiseModel(Backbone):
         states = self.hidden(flat, self.encode(source, source_lengths))
         real = torch.arange(flat.size(1), device=flat.device) < labelled(self.order, target_lengths)[:, None]
         rows, slots = real.nonzero(as_tuple=True)
-        return Predictions(states[rows, slots], self.target_embedding.weight, self.logits_bias, flat[rows, slots], rows, slots)
+        return Predictions(states[rows, slots], self.output_table.weight, self.logits_bias, flat[rows, slots], rows, slots)
 
 
 def normalised(inputs: Tensor, norm: nn.LayerNorm | None) -> Tensor:

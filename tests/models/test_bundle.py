@@ -22,8 +22,10 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from sentencepiece import SentencePieceTrainer
 
-from fewstep.config.network import Sizes
+import fewstep
+from fewstep.config.network import NetworkConfig, Sizes
 from fewstep.config.options import OutputLimits
+from fewstep.families.dag.config import DagConfig, DagSearch
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.system import integrity
 from fewstep.system.description import read_description
@@ -33,7 +35,9 @@ from fewstep.vocabulary import RESERVED, clean
 from models.bundle.directory import load_model, load_system, save_model, write_system, write_with_searches
 from models.bundle.likelihood import score
 from models.bundle.weights import save_weights
+from models.family import family_named
 from models.stepwise.model import build
+from models.training.batch import collate
 from tests.stages.test_dag_analysis import make_system as made_graphs
 
 CONFIG = StepwiseConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=16, heads=2, max_positions=12)
@@ -419,3 +423,47 @@ def test_a_disk_that_cannot_be_read_is_explained(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(integrity, "measure", broken)
     with pytest.raises(BundleError, match=r"a: expected a readable file, got: Input/output error"):
         check_parts(tmp_path, description)
+
+
+GRAPHS = DagConfig(**{name: getattr(CONFIG, name) for name in vars(NetworkConfig())}, max_vertices=40, graph_factor=3)
+
+
+@pytest.mark.parametrize(
+    ("family", "config", "search"),
+    [("stepwise", CONFIG, StepwiseSearch()), ("dag", GRAPHS, DagSearch(strategy="lookahead"))],
+    ids=["stepwise", "dag"],
+)
+def test_torch_decodes_networks_with_an_output_table_of_their_own(tmp_path, pieces, family, config, search):
+    """With the embeddings in its table such a network writes what the tied one writes."""
+    sizes, found, states = Sizes(37, 37, True), {}, torch.ones(1, 1, 16)
+    own = replace(config, tied_output=False)
+    tied, untied = (family_named(family).functions.build(one, sizes) for one in (config, own))
+    untied.load_state_dict({**tied.state_dict(), "output.weight": tied.target_embedding.weight})
+    for name, model, described in (("tied", tied, config), ("untied", untied, own)):
+        save_model(tmp_path / name, family, described, sizes, model.state_dict())
+        write_system(
+            tmp_path / f"{name}-system",
+            family=family,
+            network=described,
+            sizes=sizes,
+            weights=tmp_path / name / "model.safetensors",
+            source_vocabulary=pieces,
+            target_vocabulary=pieces,
+            name=name,
+            source_language="en",
+            target_language="de",
+            searches={"only": search},
+        )
+        found[name] = load_system(tmp_path / f"{name}-system").translate(LINES)
+    assert found["tied"] == found["untied"]
+    with pytest.raises(BundleError, match=r"expected a network that native code decodes, got one .*without tied_output"):
+        fewstep.load(tmp_path / "untied-system")
+    assert torch.equal(untied.logits(states), tied.logits(states))
+    batch, functions = collate(range(1), [[7, 8]], [[9, 10]]), family_named(family).functions
+    losses = [functions.loss(model.eval(), batch, 0, 0.0).total for model in (tied, untied)]
+    assert torch.equal(*losses)
+    losses[1].backward()
+    assert untied.output.weight.grad.abs().sum() > 0
+    with torch.no_grad():
+        untied.output.weight.neg_()
+    assert torch.equal(untied.logits(states), -tied.logits(states))

@@ -83,8 +83,8 @@ class NativeDecoder:
         """
         if verifier.needs_torch:
             raise ValueError(
-                "verifier: expected a network that native code decodes, got one with embedding_norm or begin_vectors; load the "
-                "system in a checkout with models.bundle.directory.load_system, which decodes it with torch"
+                "verifier: expected a network that native code decodes, got one with embedding_norm or begin_vectors, or without "
+                "tied_output; load the system in a checkout with models.bundle.directory.load_system, which decodes it with torch"
             )
         self.config = config
         self.sizes = sizes

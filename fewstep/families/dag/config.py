@@ -37,6 +37,9 @@ class DagConfig(NetworkConfig):
     initialisation: Literal["glorot", "normal"] = "glorot"
     """Random weights: embeddings with N(0, 1/width) and Glorot uniform matrices, or all of them with N(0, 0.02²) as in BERT and in
     the authors' code."""
+    tied_output: bool = True
+    """Compute logits by the embeddings of target tokens, or by a table of their own, as the authors' scripts for WMT17 do. Torch
+    alone decodes a network with its own table."""
     source_bos: bool = False
     """Encode each source with BOS in front, as the authors' code does. It takes one of `max_positions`."""
     graph_size: Literal["source", "predicted", "fixed"] = "source"
@@ -83,6 +86,11 @@ class DagConfig(NetworkConfig):
 
     activation: Literal["relu", "gelu", "swish"] = "gelu"
     """Activation of the feed-forward blocks."""
+
+    @property
+    def needs_torch(self) -> bool:
+        """Whether native code lacks a part of the network."""
+        return not self.tied_output
 
     @property
     def pinning(self) -> Pin:

@@ -54,8 +54,13 @@ class NativeDecoder:
         for each target length.
 
         `ngram` is a scorer over target ids for searches with an `ngram_weight`; `lexicon` provides shortlists. Raises ValueError
-        for arrays that do not fit `config`.
+        for arrays that do not fit `config`, and for a network that torch alone decodes.
         """
+        if config.needs_torch:
+            raise ValueError(
+                "expected a network that native code decodes, got one without tied_output; load it in a checkout with "
+                "models.bundle.directory.load_system, which decodes it with torch"
+            )
         self.config = config
         self.ngram = ngram
         self.lexicon = lexicon

@@ -43,6 +43,9 @@ class StepwiseConfig(NetworkConfig):
     stop: Stop | None = None
     """Event that ends an output: the first EOS in writing order, or an EOS in either direction. Empty: as in the order."""
 
+    tied_output: bool = True
+    """Compute logits by the embeddings of target tokens, or by a table of their own, as the authors' scripts for WMT17 do. Torch
+    alone decodes a network with its own table."""
     logits_bias: bool = False
     """Add a bias, which training does not change, to the logits. In an imported network it also excludes the tokens that are never
     written (minus infinity)."""
@@ -57,7 +60,7 @@ class StepwiseConfig(NetworkConfig):
     @property
     def needs_torch(self) -> bool:
         """Whether native code and CTranslate2 lack a part of the network."""
-        return self.embedding_norm or self.begin_vectors
+        return self.embedding_norm or self.begin_vectors or not self.tied_output
 
     def generation(self) -> GenerationOrder:
         """Return the order with its changes. Raises ValueError that names the properties which are not valid together."""
@@ -225,7 +228,7 @@ class StepwiseSearch(LimitedSearch):
 
     def _torch_problems(self) -> Iterator[Problem]:
         """Yield the options that a network which torch alone decodes does not have."""
-        cause = "for a network with embedding_norm or begin_vectors, which torch alone decodes"
+        cause = "for a network with embedding_norm or begin_vectors, or without tied_output, which torch alone decodes"
         if self.uses_ctranslate2:
             yield Problem(("engine",), f"auto or torch {cause}", self.engine)
         elif self.precision == "int8" and self.engine == "auto":

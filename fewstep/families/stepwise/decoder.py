@@ -56,8 +56,8 @@ class NativeDecoder:
         """
         if config.needs_torch:
             raise ValueError(
-                "expected a network that native code decodes, got one with embedding_norm or begin_vectors; load it in a checkout "
-                "with models.bundle.directory.load_system, which decodes it with torch"
+                "expected a network that native code decodes, got one with embedding_norm or begin_vectors, or without "
+                "tied_output; load it in a checkout with models.bundle.directory.load_system, which decodes it with torch"
             )
         self.config = config
         self.order = config.generation()

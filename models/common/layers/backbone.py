@@ -49,6 +49,7 @@ class Backbone(nn.Module):
         shape = layer_shape(config)
         scaled = config.scale_embeddings
         self.target_embedding = TokenTable(sizes.target, config.width, scaled=scaled)
+        self.output = None if getattr(config, "tied_output", True) else TokenTable(sizes.target, config.width)
         self.source_embedding = None if sizes.joint else Embedding(sizes.source, config.width, scaled=scaled)
         self.source_positions = Positions.of(config, config.max_positions)
         self.dropout = Dropout(config.dropout)
@@ -83,6 +84,11 @@ class Backbone(nn.Module):
         for a tensor that keeps its random values."""
         return {}
 
+    @property
+    def output_table(self) -> TokenTable:
+        """The table [V,D] that logits are computed by: the target embedding, unless the network has one of its own."""
+        return self.target_embedding if self.output is None else self.output
+
     def logits(self, states: Tensor) -> Tensor:
-        """Return the logits [...,V] of states [...,D] by the target embedding, with the network's bias if it has one."""
-        return self.target_embedding.logits(states, self.logits_bias)
+        """Return the logits [...,V] of states [...,D], with the network's bias if it has one."""
+        return self.output_table.logits(states, self.logits_bias)
