@@ -72,8 +72,9 @@ INTRODUCTION = """\
   [Multi30k](../benchmarks/results/parallel_multi30k.json), [one-shot](../benchmarks/results/parallel_order.json),
   [4 bits](../benchmarks/results/weight_bits.json), [memory](../benchmarks/results/serving_memory.json),
   [GPU](../benchmarks/results/gpu.json),
-  [graphs on a GPU](../benchmarks/results/gpu_graphs.json), [quickstart](../benchmarks/results/quickstart.json), beams
-  [by their conventions](../benchmarks/results/conventions.json), [samples](../benchmarks/results/conventions_graphs.json), and on a loaded
+  [graphs on a GPU](../benchmarks/results/gpu_graphs.json), [quickstart](../benchmarks/results/quickstart.json),
+  [beams by their conventions](../benchmarks/results/conventions.json),
+  [samples by theirs](../benchmarks/results/conventions_graphs.json), and on a loaded
   Zen 4 [word alignment](../benchmarks/results/word_alignment_zen4.json) and [n-grams](../benchmarks/results/ngram_zen4.json).
 """
 
