@@ -48,6 +48,7 @@ ASIDE = (
     "parallel_order",
     "parallel_multi30k",
     "parallel_multi30k_small",
+    "drafters",
     "gpu",
     "gpu_graphs",
     "quickstart",
@@ -71,7 +72,7 @@ INTRODUCTION = """\
   [settings of CTranslate2](../benchmarks/results/ctranslate2_settings.json),
   [Multi30k](../benchmarks/results/parallel_multi30k.json), [one-shot](../benchmarks/results/parallel_order.json),
   [4 bits](../benchmarks/results/weight_bits.json), [memory](../benchmarks/results/serving_memory.json),
-  [GPU](../benchmarks/results/gpu.json),
+  [drafters](../benchmarks/results/drafters.json), [GPU](../benchmarks/results/gpu.json),
   [graphs on a GPU](../benchmarks/results/gpu_graphs.json), [quickstart](../benchmarks/results/quickstart.json),
   [beams by their conventions](../benchmarks/results/conventions.json),
   [samples by theirs](../benchmarks/results/conventions_graphs.json), and on a loaded
