@@ -11,8 +11,8 @@ import triton.language as tl
 
 @triton.jit
 def _read(row, allowed, size, block: tl.constexpr, restricted: tl.constexpr, two: tl.constexpr):
-    """Return the normaliser log sum_v exp(x_v), the sum of x_v, and the first highest of the allowed x_v with its place, twice; if
-    `two`, then the second time that of the others.
+    """Return the normaliser log sum_v exp(x_v), the sum of x_v, and the first highest of the allowed x_v with its place, followed
+    by the first highest of the others with its place if `two`, else by the same again.
 
     Each lane keeps its own sum, relative to the highest logit so far, and its own best ones.
     """

@@ -44,7 +44,7 @@ def last_ngrams(sentences: Iterable[Sequence[str]], counts: list[Counter[Ngram]]
     """Return the last n-grams in suffix order (by last word, then the one before, ...; words by first appearance), as far as they
     nest.
 
-    lmplz counts these, of all orders but the highest, by c and not by a in its counts of counts.
+    In its counts of counts, lmplz takes c in place of a for these n-grams, in all orders but the highest.
     """
     names = [UNK, BOS, EOS, *(word for sentence in sentences for word in sentence)]
     ids = {word: i for i, word in reversed(list(enumerate(names)))}

@@ -21,7 +21,7 @@ class Reference:
 
     unranked_gap = math.inf
     """The smallest gap, in nats, of the last beam search between the last token that the ranking of a slot holds and the first that
-    it does not. The margin of a search that is not exact (`selection`) knows nothing of such tokens."""
+    it does not. The margin of a search that is not exact (`selection`) does not cover such tokens."""
 
     def __init__(self, arrays: Mapping[str, Array], *, shape: TransformerShape) -> None:
         self.arrays = {name: values.astype(np.float64) for name, values in arrays.items()}

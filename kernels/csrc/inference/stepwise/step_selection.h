@@ -55,8 +55,7 @@ struct Ranked {
 // The slots of a hypothesis are conditionally independent, so the score of a continuation is the score of the hypothesis plus the
 // sum over its slots (plus coupling). `remaining` slots are left before the limit; slots beyond it are padded and cost nothing.
 // EXACT: slots after an EOS cost nothing. Slot by slot, partial continuations are ranked by their score plus an upper bound of
-// their
-//     completion; a dropped one is dominated by K + 1 complete ones. Needs the first K + 1 tokens other than EOS of each slot
+//     their completion; a dropped one is dominated by K + 1 complete ones. Needs the first K + 1 tokens other than EOS of each slot
 //     (per_direction: the first K + 2, EOS included). With coupling, which the bound ignores, more than K + 1 are kept, and the
 //     result may not be optimal.
 // OUTER (Zhang et al. 2020, algorithm 1): sums of the first K tokens of each slot, cut to K before each further slot and after the
