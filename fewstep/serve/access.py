@@ -21,6 +21,7 @@ OPEN = frozenset({"/", "/health", "/healthz", "/languages"})
 which clients of LibreTranslate ask without a token."""
 FORMS = frozenset({"/translate", "/detect", "/v2/translate"})
 """Paths that take forms as well as JSON."""
+MULTIPART = b"multipart/form-data"
 KEYED = frozenset({"/translate", "/detect"})
 """Paths whose clients may have the token in the body."""
 KEY_BYTES = 64 << 10
@@ -139,8 +140,8 @@ def _host_name(url: bytes) -> str | None:
 
 
 def is_form(content_type: bytes | None) -> bool:
-    """Return whether a content type is that of a form without files."""
-    return _kind(content_type) == b"application/x-www-form-urlencoded"
+    """Return whether a content type is that of a form."""
+    return _kind(content_type) in (b"application/x-www-form-urlencoded", MULTIPART)
 
 
 def _kind(content_type: bytes | None) -> bytes:

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import parse_qs
 
 from fastapi import Body, Depends, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -33,6 +34,7 @@ from fewstep.serve.schemas import (
     OWN,
     AnyTranslateRequest,
     DeeplAnswer,
+    DeeplLanguage,
     DeeplProblem,
     DeeplRequest,
     DetectedLanguage,
@@ -80,7 +82,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     507: {"description": "The memory does not suffice for a sentence."},
 }
 HEALTH: dict[int | str, dict[str, Any]] = {503: {"model": Health, "description": "The server shuts down."}}
-OTHER_CLIENTS = frozenset({"/detect", "/v2/translate"})
+OTHER_CLIENTS = frozenset({"/detect", "/v2/languages", "/v2/translate"})
 """Paths of clients of other servers alone."""
 CLIENT_CLOSED_REQUEST = 499
 NOTHING = Answer([], 0.0, 0.0, 0)
@@ -210,7 +212,8 @@ def _add_paths(app: FastAPI, server: Server) -> None:
     def form_of(kind: type) -> dict[str, Any]:
         """Return the description of a body that may be a form (`fewstep.serve.forms`)."""
         schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
-        return {"requestBody": {"content": {"application/x-www-form-urlencoded": {"schema": schema}}}}
+        kinds = ("application/x-www-form-urlencoded", "multipart/form-data")
+        return {"requestBody": {"content": {kind: {"schema": schema} for kind in kinds}}}
 
     @app.post("/translate", response_model=TranslateAnswer | LibreAnswer, openapi_extra=form_of(LibreRequest), **shared)
     async def translate(request: Request, body: Annotated[AnyTranslateRequest, Body()]) -> Any:
@@ -234,6 +237,12 @@ def _add_paths(app: FastAPI, server: Server) -> None:
     async def deepl_translate(request: Request, body: DeeplRequest) -> DeeplAnswer:
         """Translate texts for clients of DeepL."""
         return await _unless_hung_up(request, _as_invalid(clients.deepl_translate(server, body)))
+
+    @app.get("/v2/languages", **deepl)
+    async def deepl_languages(request: Request, type: Literal["source", "target"] | None = None) -> list[DeeplLanguage]:
+        """List the languages of the server for clients of DeepL, which send `type` as a form."""
+        form = parse_qs((await request.body()).decode(), max_num_fields=10).get("type", ["source"])
+        return clients.deepl_languages(server, type or form[0])
 
     @app.post("/explain", **secured)
     async def explain(request: Request, body: ExplainRequest) -> ExplainAnswer:

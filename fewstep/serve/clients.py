@@ -14,6 +14,7 @@ from fewstep.serve.markup import filled, pieces
 from fewstep.serve.requests import check_size
 from fewstep.serve.schemas import (
     DeeplAnswer,
+    DeeplLanguage,
     DeeplRequest,
     DeeplTranslation,
     DetectedLanguage,
@@ -87,6 +88,14 @@ async def libre_detect(server: Serving, request: DetectRequest) -> list[Detected
 def libre_languages(server: Serving) -> list[Language]:
     """Return the languages of the server."""
     return [Language(code=code, name=name_of(code), targets=into) for code, into in targets_of(server.systems).items()]
+
+
+def deepl_languages(server: Serving, side: str) -> list[DeeplLanguage]:
+    """Return the languages of sources or of targets. Raises InvalidError for another side."""
+    if side not in ("source", "target"):
+        raise InvalidError(f"type: expected source or target, got {side!r:.80}")
+    codes = dict.fromkeys(getattr(system, f"{side}_language") for system in server.systems.values())
+    return [DeeplLanguage(language=code.upper(), name=name_of(code)) for code in codes]
 
 
 async def deepl_translate(server: Serving, request: DeeplRequest) -> DeeplAnswer:

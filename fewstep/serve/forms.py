@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
-from fewstep.serve.access import KEY_IN_BODY, is_form
+from fewstep.serve.access import KEY_IN_BODY, MULTIPART, is_form
 from fewstep.serve.body import replay
 from fewstep.serve.messages import Application, Receive, Scope, Send, header, send_error
 from fewstep.serve.settings import Settings
@@ -19,6 +20,9 @@ from fewstep.serve.settings import Settings
 MAX_FIELDS = 2_000
 KEY = "api_key"
 """The field with the token in requests of LibreTranslate's clients."""
+_BOUNDARY = re.compile(r"""boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))""", re.IGNORECASE)
+_NAME = re.compile(r"""^content-disposition:[^\r\n]*[;\s]name="([^"\r\n]*)\"""", re.IGNORECASE | re.MULTILINE)
+_FILE = re.compile(r"""^content-disposition:[^\r\n]*[;\s]filename\*?=""", re.IGNORECASE | re.MULTILINE)
 LISTS = frozenset({"text"})
 """Fields that are lists even if they occur once."""
 
@@ -40,7 +44,7 @@ class Forms:
         body: bytes = (await receive())["body"]
         fields: Any
         try:
-            fields = _fields(body) if form else json.loads(body)
+            fields = _fields(_pairs(body, header(scope, b"content-type") or b"")) if form else json.loads(body)
         except (ValueError, RecursionError) as error:
             if form:
                 detail = f"body: expected a form of at most {MAX_FIELDS} fields, as the content-type says, got: {error}"
@@ -67,10 +71,37 @@ class Forms:
         return None
 
 
-def _fields(body: bytes) -> dict[str, str | list[str]]:
-    """Return the fields of a form, repeated ones as lists. Raises ValueError for no form and for too many fields."""
+def _pairs(body: bytes, content_type: bytes) -> list[tuple[str, str]]:
+    """Return the fields of a form in their order. Raises ValueError for no form and for too many fields."""
+    if content_type.lower().startswith(MULTIPART):
+        return list(_parts(body, content_type.decode("latin-1")))
+    return parse_qsl(body.decode(), keep_blank_values=True, strict_parsing=bool(body), errors="strict", max_num_fields=MAX_FIELDS)
+
+
+def _parts(body: bytes, content_type: str) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a form in parts (RFC 7578). Raises ValueError for no such form, files and too many fields."""
+    boundary = _BOUNDARY.search(content_type)
+    if boundary is None:
+        raise ValueError("no boundary")
+    delimiter = f"\r\n--{boundary[1] or boundary[2]}".encode("latin-1")
+    if body.count(delimiter) > MAX_FIELDS:
+        raise ValueError("more fields")
+    _, *parts = (b"\r\n" + body).split(delimiter)
+    if not parts or not parts.pop().startswith(b"--"):
+        raise ValueError("no end of the last part")
+    for part in parts:
+        head, separator, value = part.partition(b"\r\n\r\n")
+        named = _NAME.search(head.decode())
+        if not separator or named is None:
+            raise ValueError("a part without a name")
+        if _FILE.search(head.decode()):
+            raise ValueError(f"the file {named[1]!r:.80}")
+        yield named[1], value.decode()
+
+
+def _fields(pairs: Iterable[tuple[str, str]]) -> dict[str, str | list[str]]:
+    """Return the fields of a form by name, repeated ones as lists."""
     found: dict[str, list[str]] = {}
-    pairs = parse_qsl(body.decode(), keep_blank_values=True, strict_parsing=bool(body), errors="strict", max_num_fields=MAX_FIELDS)
     for name, value in pairs:
         found.setdefault(name, []).append(value)
     return {name: values[0] if len(values) == 1 and name not in LISTS else values for name, values in found.items()}

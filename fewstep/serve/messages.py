@@ -16,7 +16,12 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-ERROR_NAMES = {"/translate": ("detail", "error"), "/detect": ("error",), "/v2/translate": ("message",)}
+ERROR_NAMES = {
+    "/translate": ("detail", "error"),
+    "/detect": ("error",),
+    "/v2/languages": ("message",),
+    "/v2/translate": ("message",),
+}
 """The names under which the clients of a path read the message of an error; those of all other paths read `detail`."""
 
 

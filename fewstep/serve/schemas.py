@@ -151,6 +151,14 @@ class Language(BaseModel):
     targets: Annotated[list[str], Field(description="Languages into which it can be translated.")]
 
 
+class DeeplLanguage(BaseModel):
+    """A language of the server, for clients of DeepL."""
+
+    language: Annotated[str, Field(description="Its code in capitals.")]
+    name: Annotated[str, Field(description="Name in English, or the code.")]
+    supports_formality: Annotated[bool, Field(description="Never.")] = False
+
+
 class DeeplRequest(BaseModel):
     """Texts to translate, as clients of DeepL send them."""
 

@@ -108,6 +108,23 @@ def _blocks(tensors: ForeignTensors, foreign: str, own: str, config: NetworkConf
     return found
 
 
+def foreign_layers(state: Mapping[str, Tensor], prefix: str, config: NetworkConfig) -> dict[str, Tensor]:
+    """Return the tensors of all layers by their foreign names: the inverse of `layer_weights`."""
+    found: dict[str, Tensor] = {}
+    for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        blocks = NORMS | MAPS | (CROSS_NORMS | CROSS_MAPS if stack == "decoder" else {})
+        projections = {"self_attn": ("attention", "qkv")} | (
+            {"encoder_attn": ("cross_attention", "kv")} if stack == "decoder" else {}
+        )
+        for own, foreign in ((f"{stack}.layers.{layer}.", f"{prefix}{stack}.layers.{layer}.") for layer in range(layers)):
+            for part in PARTS:
+                found |= {f"{foreign}{name}.{part}": state[f"{own}{to}.{part}"] for name, to in blocks.items()}
+                for block, (to, letters) in projections.items():
+                    rows = state[f"{own}{to}.projection.{part}"].chunk(len(letters))
+                    found |= {f"{foreign}{block}.{letter}_proj.{part}": row for letter, row in zip(letters, rows, strict=True)}
+    return found
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file or of a pickle of tensors, from which no code runs. Raises ForeignModelError."""
     try:

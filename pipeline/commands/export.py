@@ -19,6 +19,7 @@ from pipeline.errors import ArtifactError, DataError, StageError
 
 FORMATS = {
     "fewstep": "read README.md; fewstep.load, fewstep serve and mlflow models serve take it (docs/guide/library.md#sharing)",
+    "marian": "transformers' MarianMTModel and MarianTokenizer take it (docs/guide/benchmark.md#export)",
     "ctranslate2": "encode lines with source.spm, decode pieces with target.spm (docs/guide/benchmark.md#export)",
 }
 """The formats, each with what to do with a directory of it."""
@@ -33,8 +34,8 @@ def export(
         str,
         typer.Option(
             metavar="FORMAT",
-            help="Format: fewstep (the system with a card, its runtime, and what MLflow needs to serve it), or ctranslate2 (an "
-            "autoregressive system as a model of CTranslate2).",
+            help="Format: fewstep (the system with a card, its runtime, and what MLflow needs to serve it), or, of an "
+            "autoregressive system, ctranslate2 or marian (a model of transformers).",
         ),
     ] = "fewstep",
     precision: Annotated[
@@ -82,10 +83,13 @@ def export_system(system: Path, output: Path, format: str = "fewstep", precision
 
 def _write(system: Path, output: Path, format: str, precision: str, verify: bool) -> None:
     from models.bundle.export import export_ctranslate2
+    from models.bundle.marian import export_marian
     from pipeline.tracking.shared_model import write_shared
 
     output.parent.mkdir(parents=True)
     if format == "ctranslate2":
         export_ctranslate2(system, output, precision, verify)
+    elif format == "marian":
+        export_marian(system, output, verify)
     else:
         write_shared(system, output, verify=verify)

@@ -39,7 +39,7 @@ def judged(command: FilterCommand, sources: Sequence[str], targets: Sequence[str
 
     With `min_score` it writes a line for each, whose last column is a score; otherwise it writes the lines that are kept.
 
-    Raises DataError for another number of lines, a last column that is no number, and a line that is none of the pairs; StageError
+    Raises DataError for another number of lines, a last column that is no number, and a line that is not in the input; StageError
     for a program that cannot be run or fails.
     """
     lines = ["\t".join(pair) for pair in zip(sources, targets, strict=True)]

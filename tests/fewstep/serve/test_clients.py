@@ -10,6 +10,7 @@ import deepl
 import pytest
 from libretranslatepy import LibreTranslateAPI
 
+from fewstep.serve.forms import _parts
 from fewstep.system.load import load
 from tests.fewstep.serve.conftest import LINES, running
 
@@ -74,6 +75,53 @@ def test_the_client_of_libretranslate_has_its_token_in_the_body(guarded, system)
                 ask(*values)
             assert error.value.code == status
             assert "token" in json.load(error.value)["error"]
+
+
+def test_the_client_of_deepl_lists_languages(guarded, no_retries):
+    client = deepl.DeepLClient("secret", server_url=guarded.url)
+    assert [(one.code, one.name) for one in client.get_source_languages()] == [("EN", "English")]
+    assert [(one.code, one.name, one.supports_formality) for one in client.get_target_languages()] == [("DE", "German", False)]
+    with pytest.raises(deepl.AuthorizationException):
+        deepl.DeepLClient("wrong", server_url=guarded.url).get_source_languages()
+    head = {"authorization": "DeepL-Auth-Key secret"}
+    assert json.loads(guarded.request("GET", "/v2/languages?type=target", None, head)[2])[0]["language"] == "DE"
+    for path, body in (("/v2/languages?type=both", None), ("/v2/languages", "type=both")):
+        status, _, answer = guarded.request("GET", path, body, head)
+        assert (status, list(json.loads(answer))) == (400, ["message"])
+
+
+def multipart(*fields, boundary="cut", end="--", file=""):
+    parts = [f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"{file}\r\n\r\n{value}\r\n' for name, value in fields]
+    return f"{''.join(parts)}--{boundary}{end}\r\n".encode()
+
+
+def test_forms_in_parts(server, guarded, system):
+    kind = {"content-type": "multipart/form-data; boundary=cut"}
+    fields = [("q", f"{TEXT}\r\n--other"), ("source", "en"), ("target", "de")]
+    status, _, answer = server.request("POST", "/translate", multipart(*fields), kind)
+    assert (status, json.loads(answer)["translatedText"]) == (200, system.translate([fields[0][1]])[0])
+    quoted = {"content-type": 'multipart/form-data; boundary="a cut"'}
+    many = [("text", "ein hund"), ("text", "drei"), ("target_lang", "DE")]
+    status, _, answer = server.request("POST", "/v2/translate", multipart(*many, boundary="a cut"), quoted)
+    assert [one["text"] for one in json.loads(answer)["translations"]] == system.translate(["ein hund", "drei"])
+    assert guarded.request("POST", "/translate", multipart(*fields, ("api_key", "secret")), kind)[0] == 200
+    assert guarded.request("POST", "/translate", multipart(*fields, ("api_key", "wrong")), kind)[0] == 403
+    for body, reason in (
+        (multipart(*fields, end=""), "no end of the last part"),
+        (multipart(*fields, file='; filename="a.txt"'), "the file"),
+        (multipart(*fields).replace(b"name=", b"nom="), "a part without a name"),
+        ("", "no end of the last part"),
+    ):
+        status, _, answer = server.request("POST", "/translate", body, kind)
+        assert (status, reason in json.loads(answer)["error"]) == (400, True), reason
+    assert server.request("POST", "/translate", multipart(*fields), {"content-type": "multipart/form-data"})[0] == 400
+    assert server.request("POST", "/translate", multipart(*fields), {**kind, "origin": "https://evil.example"})[0] == 403
+
+
+def test_forms_have_a_number_of_fields():
+    assert len(list(_parts(multipart(*[("q", "x")] * 1999), "multipart/form-data; boundary=cut"))) == 1999
+    with pytest.raises(ValueError, match="more fields"):
+        list(_parts(multipart(*[("q", "x")] * 2500), "multipart/form-data; boundary=cut"))
 
 
 def test_tokens_in_the_body_of_json(guarded):
