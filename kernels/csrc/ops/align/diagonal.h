@@ -16,7 +16,7 @@ inline double diagonal_feature(std::uint32_t j, std::uint32_t i, std::uint32_t m
 double diagonal_partition(std::uint32_t j, std::uint32_t m, std::uint32_t n, double tension);
 
 // d log Z(j) / d tension = E[h]. With `compatible` the divisor is Z of exchanged lengths, as in the original program (see
-// docs/alignment.md).
+// docs/methods/word-alignment.md).
 double diagonal_gradient(std::uint32_t j, std::uint32_t m, std::uint32_t n, double tension, bool compatible);
 
 // The derivative of log Gamma for x > 0: shifted to x >= 7, then an asymptotic series. Minus infinity for 0, NaN for x < 0.
