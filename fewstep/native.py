@@ -2,7 +2,7 @@
 
 __all__ = ["ABI", "NativeError", "fewstep_native"]
 
-ABI = 30
+ABI = 31
 """Version of the native signatures that this code calls; `fewstep_native.ABI` must equal it."""
 
 BUILD = "build it with `make` in the checkout, or reinstall the package with `pip install .`"

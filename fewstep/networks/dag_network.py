@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["DagNetwork", "DagPath", "DagRules", "DagScores"]
 
 
+VERTEX_KINDS = 3
+"""Kinds of vertices that differ in their inputs: the first one, empty ones, and the last one."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DagRules:
     """The input tokens of vertices and the tokens that they may emit."""
@@ -89,6 +93,8 @@ class DagNetwork:
             links [2D+H,D]          projection of vertex states to the queries, keys and gates of transitions
             link_codes [T,2D+H]     contribution of the vertex positions to them, biases included
             lengths [C,D]           optional: times the mean source state, logits of the target length
+            vertex_inputs [3,D]     optional: inputs of the first, of empty, and of the last vertices, in place of the embeddings of
+                                    BOS, mask and EOS
 
         `precision` bfloat16 rounds the operands of layer products, which are summed in float32; transitions and logits stay in
         float32. int8 multiplies all products with weights, the logits too, in 8 bits and sums them in integers; attention and the
@@ -102,6 +108,8 @@ class DagNetwork:
         wanted |= {"links": (links, shape.width), "link_codes": (ANY_ROWS, links)}
         if "lengths" in arrays:
             wanted |= {"lengths": (ANY_ROWS, shape.width)}
+        if "vertex_inputs" in arrays:
+            wanted |= {"vertex_inputs": (VERTEX_KINDS, shape.width)}
         arguments = native_arguments(arrays, wanted, shape)
         if len(arrays["link_codes"]) != (slots := arguments["shape"]["slots"]):
             raise ValueError(f"link_codes: expected {slots} rows as in slot_codes, got {len(arrays['link_codes'])}")

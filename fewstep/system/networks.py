@@ -40,7 +40,8 @@ __all__ = [
 MISFIT = "the parts do not belong together: copy or make the directory again"
 """The remedy for weights of another network than the described one."""
 
-RENAMED = {f"{name}.weight": name for name in ("target_embedding", "source_embedding")} | {"length.weight": "lengths"}
+RENAMED = {f"{name}.weight": name for name in ("target_embedding", "source_embedding", "vertex_inputs")}
+RENAMED |= {"length.weight": "lengths"}
 """Names of arrays in `fewstep.Transformer`, by those of the weights; all others are equal."""
 
 LOGITS_BIAS = "logits_bias"
@@ -181,7 +182,7 @@ def shape_of(config: NetworkConfig) -> TransformerShape:
 
 
 def has_logits_bias(config: NetworkConfig) -> bool:
-    """Return whether a network has the array `logits_bias`. Only one family has the option."""
+    """Return whether a network has the array `logits_bias`. Not all families have the option."""
     return bool(getattr(config, LOGITS_BIAS, False))
 
 

@@ -7,7 +7,7 @@
 namespace nb = nanobind;
 
 // Incremented when a signature changes; fewstep/native.py expects the same number.
-constexpr int ABI = 30;
+constexpr int ABI = 31;
 
 namespace {
 

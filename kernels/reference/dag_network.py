@@ -20,8 +20,9 @@ class DagReference(Reference):
 
     def states(self, source: Sequence[int], vertices: int, rules: DagRules) -> Array:
         """Return the states [L,D] of vertices."""
-        inputs = [rules.bos, *[rules.mask] * (vertices - 2), rules.eos]
-        x: Array = self.arrays["target_embedding"][inputs] * math.sqrt(self.shape.width) + self.arrays["slot_codes"][:vertices]
+        own, scale = self.arrays.get("vertex_inputs"), math.sqrt(self.shape.width)
+        kinds = self.arrays["target_embedding"][[rules.bos, rules.mask, rules.eos]] * scale if own is None else own
+        x: Array = kinds[[0, *[1] * (vertices - 2), 2]] + self.arrays["slot_codes"][:vertices]
         encoded = self.encode(source)
         for layer in range(self.shape.decoder_layers):
             start = f"decoder.layers.{layer}."
@@ -50,6 +51,8 @@ class DagReference(Reference):
     def token_log_probs(self, states: Array, rules: DagRules) -> Array:
         """Return [L,V], log-probabilities of the tokens that vertices may emit."""
         logits = states @ self.arrays["target_embedding"].T
+        if self.shape.logits_bias:
+            logits = logits + self.arrays["logits_bias"]
         found: Array = np.log(_softmax(logits))
         ends = found[0, rules.bos], found[-1, rules.eos]
         found[:, list(rules.banned)] = -np.inf

@@ -69,7 +69,7 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
     labels = target[rows, slots]
     if network.training:
         network.words.add(labels)
-    sums = cross_entropy(states[rows, slots], network.target_embedding.weight, labels, label_smoothing)
+    sums = cross_entropy(states[rows, slots], network.target_embedding.weight, labels, label_smoothing, bias=network.logits_bias)
     statistics = {"nll": sums.nll, "correct": sums.correct, "shown": (labelled & ~hidden).sum()}
     if not network.training:
         correct = _correct(network, states, target, labelled)

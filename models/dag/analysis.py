@@ -45,7 +45,7 @@ def inspect(model: DagModel, batch: Batch, num_tokens: int) -> list[View]:
         lengths = found.target.graph_lengths
         best = found.graphs.best
         assert best is not None
-        top = top_k_tokens(found.states, lengths, model.output_table, num_tokens, allow_unknown=True)
+        top = top_k_tokens(found.states, lengths, model, num_tokens, allow_unknown=True)
     # Tensors created in inference mode cannot take part in a gradient; their copies can.
     tokens, transitions = (part.cpu().clone() for part in (found.graphs.tokens, found.graphs.transitions))
     ids, target_lengths, lengths = (part.cpu().clone() for part in found.target[:3])

@@ -141,7 +141,7 @@ def decoded_graphs(model: DagModel, batch: Batch) -> DecodedGraphs:
         target = target._replace(graph_lengths=predicted.clamp(max=model.config.max_vertices))
     vertices = empty_vertices(target.graph_lengths, int(target.graph_lengths.max()))
     states = model.states(vertices, target.graph_lengths, source)
-    vocabulary = sample_vocabulary(model.output_table.weight, target.ids)
+    vocabulary = sample_vocabulary(model.output_table.weight, target.ids, bias=model.logits_bias)
     return DecodedGraphs(_scored(model, states, target, vocabulary), target, states)
 
 
@@ -170,7 +170,7 @@ def _graphs(model: DagModel, source: Source, target: Targets, update: int, label
         empty = target.segments.opened(empty)
     noise = torch.rand((len(target.ids), target.ids.size(1) + 1), device=target.ids.device) if model.training else None
     sampled = model.config.sampled_tokens if model.training else None
-    vocabulary = sample_vocabulary(model.output_table.weight, target.ids, sampled, label_smoothing)
+    vocabulary = sample_vocabulary(model.output_table.weight, target.ids, sampled, label_smoothing, model.logits_bias)
     if noise is None or model.config.glancing == "none":
         return _pass(model, source, target, empty, vocabulary), None
     with first_pass(target.ids.device):

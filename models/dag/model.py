@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fewstep.config.network import Sizes
 from fewstep.families.dag.config import DagConfig
 from fewstep.families.dag.graph_size import LENGTHS, decoding_factor, vertex_counts
+from fewstep.networks.dag_network import VERTEX_KINDS
 from fewstep.vocabulary import BOS, EOS, MASK, PAD
 from models.common.layers.attention import Memory, padding_mask
 from models.common.layers.backbone import Backbone
@@ -41,6 +42,7 @@ class DagModel(Backbone):
         self.links = Links(config)
         self.length = nn.Embedding(LENGTHS, config.width) if config.graph_size == "predicted" else None
         self.segments = SegmentCodes(config) if config.segments else None
+        self.vertex_inputs = nn.Embedding(VERTEX_KINDS, config.width) if config.vertex_inputs == "own" else None
         initialise(self, normal=config.initialisation == "normal")
 
     @torch.no_grad()
@@ -81,6 +83,9 @@ class DagModel(Backbone):
         """Return the states [B,L,D] of vertices with input tokens [B,L]. The first `lengths` [B] vertices of graphs are real."""
         positions = self.vertex_positions(torch.arange(vertices.size(1), device=vertices.device))
         embedded = embed(vertices, self.target_embedding)
+        if self.vertex_inputs is not None:
+            for token, own in zip((BOS, MASK, EOS), self.vertex_inputs.weight, strict=True):
+                embedded = torch.where((vertices == token)[:, :, None], own.to(embedded.dtype), embedded)
         inputs = embedded + positions.to(embedded.dtype)
         if segments is not None and self.segments is not None:
             inputs = inputs + self.segments(segments.numbers)

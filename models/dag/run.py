@@ -105,9 +105,8 @@ class GraphRunner:
 
     def _top_tokens(self, states: Tensor, vertices: Tensor, count: int) -> VertexTokens:
         allowed = None if self.inputs.excluded is None else ~self.inputs.excluded[:, 0]
-        table = self._model.output_table
         allow_unknown = self._search.allow_unknown
-        return top_k_tokens(states, vertices, table, count, allow_unknown=allow_unknown, allowed=allowed)
+        return top_k_tokens(states, vertices, self._model, count, allow_unknown=allow_unknown, allowed=allowed)
 
     def _weighted(self, graph: GraphTensors) -> Tensor:
         """Return the scores [B,L] of the best tokens in those of paths; 0 if these count transitions alone."""

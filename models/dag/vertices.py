@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fewstep.vocabulary import BOS, EOS, RESERVED, UNK
-from models.common.layers.linear import TokenTable
+from models.common.layers.backbone import Backbone
 from models.common.layers.logits import logits_parts
 from models.common.top_k import rank
 
@@ -23,22 +23,23 @@ class VertexTokens(NamedTuple):
 
 
 def top_k_tokens(
-    states: Tensor, lengths: Tensor, table: TokenTable, count: int, *, allow_unknown: bool, allowed: Tensor | None = None
+    states: Tensor, lengths: Tensor, network: Backbone, count: int, *, allow_unknown: bool, allowed: Tensor | None = None
 ) -> VertexTokens:
-    """Return the best `count` tokens of each vertex, for states [B,L,D] of graphs of `lengths` [B] vertices.
+    """Return the best `count` tokens of each vertex by the logits of a network, for states [B,L,D] of graphs of `lengths` [B]
+    vertices.
 
     The first vertex can emit only BOS and the last one only EOS. The others can emit all tokens except reserved ones, restricted to
     the `allowed` [B,V] tokens if these are given.
     """
     flat = states.flatten(0, 1)
-    size = table.num_embeddings
+    size = network.sizes.target
     count = min(count, size)
     never = banned_mask(size, flat.device, allow_unknown=allow_unknown)
     scores, ends = (flat.new_empty(len(flat), width, dtype=torch.float32) for width in (count, 2))
     ids = torch.empty((len(flat), count), dtype=torch.int64, device=flat.device)
     sentence_of = torch.arange(len(states), device=flat.device).repeat_interleave(states.size(1))
     for part in logits_parts(len(flat), size, flat.device):
-        logits = table.logits(flat[part])
+        logits = network.logits(flat[part])
         if allowed is not None:
             logits = logits.masked_fill(~allowed[sentence_of[part]], -torch.inf)
         scores[part], ids[part], ends[part] = rank(logits, count, never, (BOS, EOS))

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fewstep.config.network import Sizes
+from fewstep.config.network import NetworkConfig, Sizes
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.vocabulary import BOS, EOS, PAD, UNK
 from models.imports.fairseq_checkpoint import read_checkpoint
@@ -74,7 +74,7 @@ def read_fairseq(
     if joint and list(source.dictionary.symbols) != list(target.dictionary.symbols):
         raise options.error("share_all_embeddings", "equal dictionaries of both sides", "dictionaries that differ")
     tensors = ForeignTensors(read.tensors, checkpoint.name)
-    weights = _weights(tensors, config, orders, joint)
+    weights = transformer_weights(tensors, config, orders, joint)
     models = {
         name: reordered(content_of(side.pieces), order, side.pieces.name)
         for name, side, order in (("source", source, orders[0]), ("target", target, orders[1]))
@@ -111,11 +111,15 @@ def _order(dictionary: Dictionary, tensors: Mapping[str, Tensor], table: str) ->
     return piece_order(dictionary.file, ids, RESERVED_PIECES, rows)
 
 
-def _weights(
+def transformer_weights(
     tensors: ForeignTensors, config: StepwiseConfig, orders: tuple[PieceOrder, PieceOrder], joint: bool
 ) -> dict[str, Tensor]:
+    """Return the weights of a Transformer, with rows in the order of source and target vocabularies; `joint`: they share a table.
+
+    Raises ForeignModelError for tensors that are missing, left over, or of other shapes.
+    """
     source, target = orders
-    _drop_constants(tensors, config)
+    drop_constants(tensors, config)
     rows = [sum(row is not None for row in order.rows) for order in orders]
     table = tensors.take(TARGET, (rows[1], config.width))
     for name in OUTPUT:
@@ -129,12 +133,14 @@ def _weights(
         tensors.check_alias(SOURCE, TARGET, table, "share_all_embeddings")
     else:
         weights["source_embedding.weight"] = source.permuted(tensors.take(SOURCE, (rows[0], config.width)))
-    weights |= _positions(tensors, config) | layer_weights(tensors, "", config) | _closing_norms(tensors, config)
+    weights |= _positions(tensors, config) | layer_weights(tensors, "", config) | closing_norms(tensors, config)
     tensors.finish()
     return weights
 
 
-def _drop_constants(tensors: ForeignTensors, config: StepwiseConfig) -> None:
+def drop_constants(tensors: ForeignTensors, config: NetworkConfig) -> None:
+    """Remove tensors that hold no weights. Raises ForeignModelError for a version without norms after the last layers that it
+    needs."""
     for side in ("encoder", "decoder"):
         version = VERSION.format(side)
         found = float(tensors.take(version, (1,))) if version in tensors else 1.0
@@ -157,7 +163,7 @@ def _positions(tensors: ForeignTensors, config: StepwiseConfig) -> dict[str, Ten
     return found
 
 
-def _closing_norms(tensors: ForeignTensors, config: StepwiseConfig) -> dict[str, Tensor]:
+def closing_norms(tensors: ForeignTensors, config: NetworkConfig) -> dict[str, Tensor]:
     """Return the norms after the last layers, which stacks have whose layers begin with norms."""
     sides = ("encoder", "decoder") if config.norm == "pre" else ()
     return {f"{side}.norm.{part}": tensors.take(f"{side}.layer_norm.{part}", (config.width,)) for side in sides for part in PARTS}

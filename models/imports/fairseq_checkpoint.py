@@ -7,7 +7,7 @@ Namespace); both may hold objects of fairseq's classes, of which nothing is read
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,9 +49,14 @@ class Checkpoint:
     """Tensors by the names of fairseq's last release."""
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
-    """Return the options and tensors of a checkpoint. Raises ForeignModelError for other files and for pickles that name code."""
+def read_checkpoint(path: Path, settings: Callable[[Mapping[str, Tensor]], dict[str, Any] | None] | None = None) -> Checkpoint:
+    """Return the options and tensors of a checkpoint; `settings` returns those of a file that holds tensors alone, or None if it
+    does not know such tensors. Raises ForeignModelError for other files and for pickles that name code."""
     loaded = load_pickle(path, ALLOWED, "tensors and settings")
+    if settings is not None and isinstance(loaded, Mapping) and all(isinstance(value, Tensor) for value in loaded.values()):
+        check_tensors(path, loaded)
+        if (options := settings(loaded)) is not None:
+            return Checkpoint(options, {shown(name): value for name, value in loaded.items()})
     if not isinstance(loaded, Mapping) or not isinstance(loaded.get("model"), Mapping):
         raise ForeignModelError(f"{path.name}: expected a checkpoint of fairseq, with a key 'model', got {_described(loaded)}")
     if "shard_metadata" in loaded:

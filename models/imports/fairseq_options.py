@@ -1,4 +1,4 @@
-"""Options of fairseq's Transformer, as the config of a network of fewstep."""
+"""Options of fairseq's Transformer, and of networks that are built on it, as the config of a network of fewstep."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
+from fewstep.config.network import NetworkConfig
 from fewstep.config.values import value_problems
 from fewstep.families.stepwise.config import StepwiseConfig
 from models.imports.files import ForeignModelError, shown
@@ -25,6 +26,10 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "transformer_wmt_en_de_big_t2t": BIG | PRE_NORM,
 }
 """Values of options that a checkpoint does not state, by architecture; those of `SIZES` hold for both sides."""
+TRANSFORMER, DAG, BLOCK = "transformer", "glat_decomposed_link", "block"
+"""Beginnings of the architectures of fairseq's Transformer, of DA-Transformer, and of SpecDec's drafter."""
+LIGHTSEQ = "ls_"
+"""Beginning of architectures whose weights are stored as LightSeq's."""
 NOT_LISTED = ("transformer_lm", "transformer_align", "transformer_from_pretrained")
 """Beginnings of architectures that compute something else."""
 ABSENT = (
@@ -55,13 +60,16 @@ DEFAULTS: dict[str, Any] = {
 class Options:
     """Options with the defaults of their architecture."""
 
-    def __init__(self, stated: Mapping[str, Any], file: str) -> None:
-        """Raises ForeignModelError for another architecture."""
+    def __init__(self, stated: Mapping[str, Any], file: str, kind: str = TRANSFORMER) -> None:
+        """`kind` is the beginning of the architecture. Raises ForeignModelError for another one."""
         self.file = file
         self._stated = {key: value for key, value in stated.items() if value is not None}
         self.architecture = shown(stated.get("arch") or stated.get("_name"))
-        if not self.architecture.startswith("transformer") or self.architecture.startswith(NOT_LISTED):
-            raise ForeignModelError(f"{file}: arch: expected transformer or one of its sizes, got {self.architecture}")
+        if not self.architecture.startswith(kind) or self.architecture.startswith(NOT_LISTED):
+            found = self.architecture
+            if found.startswith(LIGHTSEQ):
+                found += "; convert it by the authors' script convert_ls_to_fs.py"
+            raise ForeignModelError(f"{file}: arch: expected {kind} or one of its sizes, got {found}")
         usual = ARCHITECTURES.get(self.architecture, {})
         self._usual = DEFAULTS | {key: value for key, value in usual.items() if key not in SIZES[2:]}
         self._usual |= {f"{side}_{key}": usual[key] for side in ("encoder", "decoder") for key in SIZES[2:] if key in usual}
@@ -99,29 +107,44 @@ def network_of(options: Options) -> StepwiseConfig:
 
     Raises ForeignModelError for an option that changes the computation in a way that no network here has.
     """
-    _check(options)
     learned = options.flag("encoder_learned_pos")
     config = StepwiseConfig(
-        encoder_layers=options.count("encoder_layers"),
-        decoder_layers=options.count("decoder_layers"),
-        width=options.count("encoder_embed_dim"),
-        feed_forward=options.count("encoder_ffn_embed_dim"),
-        heads=options.count("encoder_attention_heads"),
-        dropout=options.rate("dropout", 0.1),
-        attention_dropout=options.rate("attention_dropout", 0.0),
-        feed_forward_dropout=options.rate("activation_dropout", options.rate("relu_dropout", 0.0)),
-        norm="pre" if options.flag("encoder_normalize_before") else "post",
+        **shape_of(options),
         positions="learned" if learned else "sinusoidal",
         position_offset=0 if learned else 2,
         max_positions=min(options.count("max_source_positions"), options.count("max_target_positions")),
-        activation=options.get("activation_fn"),
         scale_embeddings=not options.flag("no_scale_embedding"),
         start="shared",
         logits_bias=True,
     )
+    check_network(options, config)
+    return config
+
+
+def shape_of(options: Options) -> dict[str, Any]:
+    """Return the keys that the networks of all families have: sizes, dropouts, norm and activation.
+
+    Raises ForeignModelError as `network_of` does.
+    """
+    _check(options)
+    return {
+        "encoder_layers": options.count("encoder_layers"),
+        "decoder_layers": options.count("decoder_layers"),
+        "width": options.count("encoder_embed_dim"),
+        "feed_forward": options.count("encoder_ffn_embed_dim"),
+        "heads": options.count("encoder_attention_heads"),
+        "dropout": options.rate("dropout", 0.1),
+        "attention_dropout": options.rate("attention_dropout", 0.0),
+        "feed_forward_dropout": options.rate("activation_dropout", options.rate("relu_dropout", 0.0)),
+        "norm": "pre" if options.flag("encoder_normalize_before") else "post",
+        "activation": options.get("activation_fn"),
+    }
+
+
+def check_network(options: Options, config: NetworkConfig) -> None:
+    """Raise ForeignModelError for options that make no network."""
     if problem := next(chain(value_problems(config), config.problems()), None):
         raise options.error(".".join(map(str, problem.path)), problem.expected, problem.got)
-    return config
 
 
 def _check(options: Options) -> None:

@@ -48,8 +48,6 @@ class StepwiseModel(Backbone):
         self.max_slots = config.max_positions + -config.max_positions % order.step_size
         self.target_positions = SlotCodes(order, config, self.max_slots)
         self.start = None if order.start == "zero" else StartVectors(order, config.width)
-        if config.logits_bias:
-            self.register_buffer("logits_bias", torch.zeros(sizes.target))
         self.source_norm, self.target_norm = (nn.LayerNorm(config.width) if config.embedding_norm else None for _ in range(2))
         self.begin = nn.Embedding(2, config.width) if config.begin_vectors else None
         """Rows of the encoder and of the decoder, with their position codes."""

@@ -107,6 +107,9 @@ def twin(name: str) -> dict[str, Any]:
         values["teacher"] = merged(shrunk(values["teacher"]), OVERLAY["teacher"])
     trained = {name: system for name, system in values["systems"].items() if "use" not in system}
     values["systems"].update({name: shrunk(system) for name, system in trained.items()})
+    if imports_bart(values):  # a system that starts from the network's weights has its sizes
+        begun = [system for system in trained if values["systems"][system].get("initial_weights") == "teacher"]
+        values["systems"].update({name: values["systems"][name] | BART_SIZES for name in begun})
     return values
 
 
@@ -138,6 +141,10 @@ def is_remote(text: dict[str, Any]) -> bool:
     """Return whether a text names data sets or URLs."""
     files = [file for side in ("source", "target") for file in listed(text.get(side, []))]
     return not NAMES.isdisjoint(text) or any(isinstance(file, dict) for file in files)
+
+
+BART_SIZES = {"encoder_layers": 2, "decoder_layers": 2, "width": 16, "feed_forward": 24, "heads": 2}
+"""Sizes of the small random BART."""
 
 
 def imports_bart(values: dict[str, Any]) -> bool:

@@ -24,6 +24,7 @@ BLOCK_OPTIONS = (
     "initialisation",
     "feed_last_token",
     "layer_positions",
+    "logits_bias",
     "prefixes",
     "glancing_ratio",
     "glancing_ratio_end",
@@ -77,6 +78,8 @@ class AggressiveConfig(NetworkConfig):
     """Whether the input of an empty slot also contains the last token of the prefix. Shallow drafters are better with it."""
     layer_positions: bool = True
     """Whether position codes are added again before every layer of the decoder."""
+    logits_bias: bool = False
+    """Add a bias to the logits, as networks of the authors' code have here: minus infinity for tokens that they do not know."""
     prefixes: Annotated[int, Ge(1), Le(256)] = 1
     """Number of prefixes of each target in an update of training, each with its block; the source is encoded once for all. With a
     shared encoder, more prefixes teach a drafter more in the same time."""

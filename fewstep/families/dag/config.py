@@ -86,6 +86,11 @@ class DagConfig(NetworkConfig):
 
     activation: Literal["relu", "gelu", "swish"] = "gelu"
     """Activation of the feed-forward blocks."""
+    vertex_inputs: Literal["tokens", "own"] = "tokens"
+    """Inputs of the first vertex, of empty vertices and of the last one: the embeddings of BOS, mask and EOS, or vectors of their
+    own, as networks of the authors' code have here."""
+    logits_bias: bool = False
+    """Add a bias to the logits, as networks of the authors' code have here: minus infinity for tokens that they do not know."""
 
     @property
     def needs_torch(self) -> bool:

@@ -125,9 +125,12 @@ BoundDagNetwork make(const NamedArrays& arrays, const Sizes& sizes, std::size_t 
     const float* codes = floats.at("link_codes", {shape.slots, links});
     const float* lengths = classes ? floats.at("lengths", {classes, shape.width}) : nullptr;
     network.lexicon = std::move(lexicon);
+    const bool own_inputs = floats.has("vertex_inputs");
+    const float* inputs = own_inputs ? floats.at("vertex_inputs", {3, shape.width}) : nullptr;
     DagNetwork dags(std::move(network), precision_of(precision),
                     PackedMatrix(floats.at("links", {links, shape.width}), nullptr, links, shape.width),
-                    {codes, codes + shape.slots * links}, {lengths, lengths + classes * shape.width});
+                    {codes, codes + shape.slots * links}, {lengths, lengths + classes * shape.width},
+                    {inputs, inputs + (own_inputs ? 3 * shape.width : 0)});
     if (max_transition_length > 0) dags.max_transition_length = max_transition_length;
     return {std::move(dags)};
 }

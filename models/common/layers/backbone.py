@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fewstep.config.network import NetworkConfig, Sizes
+from fewstep.system.networks import has_logits_bias
 from models.common.layers.attention import Memory, padding_mask
 from models.common.layers.blocks import Shape
 from models.common.layers.dropout import Dropout
@@ -45,7 +46,7 @@ class Backbone(nn.Module):
             raise ValueError(f"width: expected an even multiple of heads ({config.heads}), got {config.width}")
         self.sizes = sizes
         self.max_positions = config.max_positions
-        self.register_buffer("logits_bias", None)
+        self.register_buffer("logits_bias", torch.zeros(sizes.target) if has_logits_bias(config) else None)
         shape = layer_shape(config)
         scaled = config.scale_embeddings
         self.target_embedding = TokenTable(sizes.target, config.width, scaled=scaled)

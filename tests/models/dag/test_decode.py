@@ -19,7 +19,6 @@ from fewstep.search.dag_paths import DagViterbiOptions, dag_follow, dag_viterbi
 from fewstep.vocabulary import BOS, EOS, RESERVED, UNK
 from kernels import dense_transitions
 from models.common.buffers import Size
-from models.common.layers.linear import TokenTable
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
 from models.dag.run import GraphRunner, TorchDecoder, finds_best_path
@@ -132,10 +131,11 @@ def test_greedy_search_ranks_tokens_on_its_paths_alone():
 def test_words_of_a_list_are_ranked_as_if_there_were_no_others():
     """Each sentence has its own shortlist."""
     torch.manual_seed(3)
-    table, states, lengths = TokenTable(40, 8), torch.randn(3, 6, 8), torch.tensor([6, 2, 4])
+    network = DagModel(dataclasses.replace(SMALL, width=8, heads=2), Sizes(40, 40, True))
+    table, states, lengths = network.target_embedding, torch.randn(3, 6, 8), torch.tensor([6, 2, 4])
     allowed = torch.rand(3, 40) < 0.3
     allowed[:, : UNK + 1] = True
-    found = top_k_tokens(states, lengths, table, 3, allow_unknown=False, allowed=allowed)
+    found = top_k_tokens(states, lengths, network, 3, allow_unknown=False, allowed=allowed)
     log_probs = (states @ table.weight.t()).masked_fill(~allowed[:, None], -torch.inf).log_softmax(2)
     for row, length in enumerate(lengths.tolist()):
         assert found.scores[row, 0, 0] == pytest.approx(log_probs[row, 0, BOS].item(), abs=1e-5)
@@ -215,7 +215,7 @@ def test_reserved_tokens_are_not_written(strategy, unknown):
 def test_the_ends_write_their_own_tokens_alone():
     one = decoder()
     states, lengths = torch.randn(2, 5, 16), torch.tensor([5, 3])
-    words = top_k_tokens(states, lengths, one.model.target_embedding, 4, allow_unknown=False)
+    words = top_k_tokens(states, lengths, one.model, 4, allow_unknown=False)
     words, log_probs = VertexTokens(*(part.detach() for part in words)), one.model.logits(states).log_softmax(2).detach()
     for row, last in enumerate((4, 2)):
         assert words.ids[row, 0, 0] == BOS

@@ -51,15 +51,19 @@ std::vector<std::size_t> vertices_of(const DagNetwork& network, const Sources& s
     return vertices;
 }
 
-void embed_vertices(const Transformer& model, const DagRules& rules, const std::vector<std::size_t>& vertices, float* x) {
+void embed_vertices(const DagNetwork& network, const DagRules& rules, const std::vector<std::size_t>& vertices, float* x) {
+    const Transformer& model = network.network;
     const std::size_t width = model.shape.width;
-    const float scale = model.shape.embedding_scale();
+    const std::int64_t tokens[] = {rules.bos, rules.mask, rules.token_rules.eos};
+    const bool own = !network.vertex_inputs.empty();
+    const float scale = own ? 1.0F : model.shape.embedding_scale();
     for (const std::size_t size : vertices)
         for (std::size_t vertex = 0; vertex < size; ++vertex, x += width) {
-            const std::int64_t token = vertex == 0 ? rules.bos : vertex + 1 == size ? rules.token_rules.eos : rules.mask;
-            const float* embedding = model.target_embedding.data() + static_cast<std::size_t>(token) * width;
+            const std::size_t kind = vertex == 0 ? 0 : vertex + 1 == size ? 2 : 1;
+            const float* input = own ? network.vertex_inputs.data() + kind * width
+                                     : model.target_embedding.data() + static_cast<std::size_t>(tokens[kind]) * width;
             const float* position_code = model.slot_codes.data() + vertex * width;
-            for (std::size_t unit = 0; unit < width; ++unit) x[unit] = embedding[unit] * scale + position_code[unit];
+            for (std::size_t unit = 0; unit < width; ++unit) x[unit] = input[unit] * scale + position_code[unit];
         }
 }
 
@@ -71,7 +75,7 @@ void build_group(const DagNetwork& network, const Sources& sources, const std::v
     const CrossCache cross_cache = model.cross_cache(sources, encoder_states.data(), team);
     const std::vector<std::size_t> vertices = vertices_of(network, sources, sizes, rules.length_rank, encoder_states.data());
     SequencePass pass(model, vertices, team);
-    embed_vertices(model, rules, vertices, pass.x());
+    embed_vertices(network, rules, vertices, pass.x());
     for (std::size_t layer = 0; layer < model.decoder.size(); ++layer)
         pass.decode(model.decoder[layer], model.quantized_decoder[layer], cross_cache.layers[layer]);
     if (model.shape.pre_norm) model.decoder_norm.apply(pass.x(), pass.rows(), pass.x());
@@ -94,11 +98,12 @@ void build_group(const DagNetwork& network, const Sources& sources, const std::v
 }  // namespace
 
 DagNetwork::DagNetwork(Transformer transformer, Precision precision, PackedMatrix links, std::vector<float> link_codes,
-                       std::vector<float> lengths)
+                       std::vector<float> lengths, std::vector<float> vertex_inputs)
     : network(std::move(transformer)),
       links(std::move(links)),
       link_codes(std::move(link_codes)),
       lengths(std::move(lengths)),
+      vertex_inputs(std::move(vertex_inputs)),
       quantized_links(this->links, precision == Precision::INT8 ? precision : Precision::FLOAT32) {
     network.quantize(precision);
 }

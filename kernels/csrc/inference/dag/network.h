@@ -13,7 +13,8 @@
 
 namespace fewstep {
 
-// The decoder reads BOS, MASK, ..., MASK, EOS with position codes (`network.slot_codes`) and full self-attention. With the state
+// The decoder reads BOS, MASK, ..., MASK, EOS, or `vertex_inputs` in their place, with position codes (`network.slot_codes`) and
+// full self-attention. With the state
 // s_i of vertex i, and queries, keys and gates of each head h that are linear in state and position (Huang et al. 2022, section
 // 3.2),
 //     p_h(j | i)    = softmax over j of q_ih k_jh / sqrt(d), for i < j <= i + max_transition_length
@@ -21,12 +22,13 @@ namespace fewstep {
 //     log P(w | i)  = log softmax of s_i over the target vocabulary
 struct DagNetwork {
     DagNetwork(Transformer transformer, Precision precision, PackedMatrix links, std::vector<float> link_codes,
-               std::vector<float> lengths);
+               std::vector<float> lengths, std::vector<float> vertex_inputs);
 
     Transformer network;
     PackedMatrix links;             // [2D+H,D] projection of states to queries, keys and gates
     std::vector<float> link_codes;  // [slots,2D+H] contribution of the positions
     std::vector<float> lengths;  // [classes,D] logits of the target length from the mean source state; empty if lengths are given
+    std::vector<float> vertex_inputs;  // [3,D] inputs of the first, of empty, and of the last vertices; empty: those of tokens
     QuantizedMatrix quantized_links;                                                  // empty in float32
     std::size_t max_transition_length = std::numeric_limits<std::size_t>::max() / 2;  // next vertices that may follow a vertex
 
