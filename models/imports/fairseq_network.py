@@ -25,12 +25,12 @@ KINDS = {"stepwise": TRANSFORMER, "dag": DAG, "aggressive": BLOCK}
 
 @dataclass(frozen=True)
 class CheckpointNetwork:
-    """A network of a checkpoint in the terms of this program."""
+    """A network of a checkpoint in the terms of fewstep."""
 
     network: NetworkConfig
     sizes: Sizes
     weights: dict[str, Tensor]
-    """Weights by the names of this program, float32."""
+    """Weights by the names of fewstep, float32."""
 
 
 def read_network(checkpoint: Path, family: str, sizes: tuple[int, int], max_positions: int) -> CheckpointNetwork:
