@@ -146,7 +146,6 @@ def _check_search(system: fewstep.System, search: SearchConfig, text: str) -> No
 def _loaded(directory: Path, device: str, verify: bool) -> fewstep.System:
     import torch
 
-    from fewstep.system.format import BundleError
     from models.bundle.directory import load_system
 
     if device == "auto":
