@@ -14,6 +14,7 @@ import durable
 from fewstep.access import access_problem
 from fewstep.system.format import BundleError
 from pipeline.errors import ArtifactError, DataError, StageError
+from stages.vocabulary.words import word_model
 
 FAMILIES = ("stepwise", "dag", "aggressive")
 
@@ -76,7 +77,7 @@ def write_checkpoint(
         raise DataError(f"convert: expected a new directory, got {output}, which exists; remove it or name another")
     fresh = output.with_name(f"{output.name}.{os.getpid()}.tmp")
     try:
-        write_converted(checkpoint, fresh, dictionaries, family, languages, companions, max_positions)
+        write_converted(checkpoint, fresh, dictionaries, family, languages, companions, max_positions, word_model)
         durable.rename(fresh, output)
     except ForeignModelError as error:
         raise DataError(f"convert {checkpoint}: {error}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from models.imports.fairseq_network import read_network
 from models.imports.files import ForeignModelError
 from stages.errors import DataError
 from stages.shared.dictionary import symbols
-from stages.vocabulary.words import word_model
 
 __all__ = ["ForeignModelError", "write_converted"]
 
@@ -30,8 +29,10 @@ def write_converted(
     languages: tuple[str, str],
     companions: Mapping[str, Path],
     max_positions: int,
+    word_model: Callable[[Sequence[str]], bytes],
 ) -> None:
-    """Write the system to a new directory; `companions` are systems by their role.
+    """Write the system to a new directory; `companions` are systems by their role, and `word_model` returns the model of the
+    pieces of a dictionary's symbols.
 
     Raises DataError and ForeignModelError for files that hold no such network, BundleError for a companion that does not fit,
     OSError.
