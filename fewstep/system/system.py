@@ -18,7 +18,7 @@ from fewstep.system.format import BundleError
 from fewstep.system.masks import MaskIds
 from fewstep.text.glossary import Glossary, GlossaryError
 from fewstep.text.languages import WITHOUT_SPACES, base_code
-from fewstep.text.masks import Masked, complete, mask, restored
+from fewstep.text.masks import Masked, complete, mask, restored, settle
 from fewstep.text.sentences import Sentences, split, unsplit
 from fewstep.translation import Hypothesis, SourceTooLongError, Translation, join
 from fewstep.vocabulary import REPLACEMENT, clean, unknown_pieces
@@ -286,9 +286,15 @@ class System:
         """Return target ids as text, and how many masks of the source, whose text is `line`, were put back."""
         # One by one, as in `_source`.
         text, put_back = str(self.target_pieces.decode(list(ids))), 0
-        if source.values:
-            text, put_back = complete(source.text, text, base_code(self.target_language) not in WITHOUT_SPACES)
-        return restored(text, source.values, _is_capital(line)), put_back
+        if not self.masks:
+            return text, put_back
+        spaced = base_code(self.target_language) not in WITHOUT_SPACES
+        text, put_back = complete(source.text, text, spaced)
+        kinds = [kind for kind in self.masks if kind not in ("number", "term")]
+        text, changed = settle(
+            restored(source.text, source.values), restored(text, source.values, _is_capital(line)), kinds, spaced
+        )
+        return text, put_back + changed
 
     def encode(self, lines: Sequence[str], *, first_line: int = 1) -> list[list[int]]:
         """Return the source ids of each line without EOS, cut to `max_source_tokens`. Invalid characters are replaced, with a

@@ -20,7 +20,7 @@ from fewstep.text.terms import Term, shared_words, words
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
 
-__all__ = ["KINDS", "Kind", "Masked", "complete", "counts", "kinds_of", "mask", "mask_pair", "restored", "symbols"]
+__all__ = ["KINDS", "Kind", "Masked", "complete", "counts", "kinds_of", "mask", "mask_pair", "restored", "settle", "symbols"]
 
 Kind = Literal["code", "url", "tag", "reference", "role", "directive", "entity", "number", "term"]
 """Kinds of placeholders (`fewstep.text.placeholders`), numbers in digits, and terms of a glossary."""
@@ -168,18 +168,69 @@ def complete(source: str, output: str, spaced: bool) -> tuple[str, int]:
 
 
 def _put(text: str, missing: re.Match[str], source: str, spaced: bool) -> str:
-    """Return a text with a mask of its source at its likely place."""
-    quoted = _QUOTED.match(source, missing.end()) if missing[0].startswith("⟦role") else None
-    if quoted and (found := re.search(rf"(?<!⟧){re.escape(quoted[0])}", text)):
+    """Return a text with a mask or placeholder of its source at its likely place."""
+    is_role = missing[0].startswith(("⟦role", ":")) and missing[0].endswith((":", "⟧"))
+    quoted = _QUOTED.match(source, missing.end()) if is_role else None
+    if quoted and (found := re.search(rf"(?<![⟧:]){re.escape(quoted[0])}", text)):
         return text[: found.start()] + missing[0] + text[found.start() :]
-    place, name = round(missing.start() / len(source) * len(text)), missing[0] + (quoted[0] if quoted else "")
-    inside = {at for one in _SYMBOL.finditer(text) for at in range(one.start() + 1, one.end())}
+    place = round(missing.start() / len(source) * len(text))
+    name = missing[0] + (quoted[0] if quoted else "")
+    kept = [one.span() for pattern in (_SYMBOL, PLACEHOLDER, _QUOTED) for one in pattern.finditer(text)]
+    inside = {at for start, stop in kept for at in range(start + 1, stop)}
     end = len(text.rstrip(_CLOSING))
     free = (one for one in range(place, end) if one not in inside and (not spaced or not one or text[one].isspace()))
     at = next(free, end)
-    before = " " if spaced and at and not text[at - 1].isspace() else ""
-    after = " " if spaced and not at and text[:1].strip(_CLOSING) else ""
+    before = " " if at and (spaced or _touches(text[at - 1], name)) and not text[at - 1].isspace() else ""
+    after = " " if (spaced and not at and text[:1].strip(_CLOSING)) or (text[at:] and _touches(text[at], name)) else ""
     return text[:at] + before + name + after + text[at:]
+
+
+def _touches(neighbour: str, name: str) -> bool:
+    """Return whether a placeholder would not be one beside a character."""
+    return name[0] in ":`⟦" and (neighbour.isalnum() or neighbour in ":`_")
+
+
+def settle(source: str, text: str, kinds: Collection[str], spaced: bool) -> tuple[str, int]:
+    """Return a translation with exactly the placeholders of its source, of some kinds, and how many were changed.
+
+    The marks of a placeholder that the source does not have are taken off, and one that is missing is put where it is likely to
+    stand. What stands directly beside a word, so that it is no placeholder there, is set apart from it.
+    """
+    wanted = [one for one in PLACEHOLDER.finditer(source) if one.lastgroup in kinds]
+    limit = 4 * len(wanted) + text.count("`") + 8
+    for changed in range(limit):
+        rest = Counter(one[0] for one in wanted)
+        surplus = None
+        for one in PLACEHOLDER.finditer(text):
+            if one.lastgroup not in kinds:
+                continue
+            if rest[one[0]] < 1:
+                surplus = surplus or one
+            rest[one[0]] -= 1
+        missing = next((one for one in reversed(wanted) if rest[one[0]] > 0), None)
+        if surplus:
+            text = _without_marks(text, surplus)
+        elif missing is None:
+            return text, changed
+        elif (apart := _apart(text, missing[0])) != text:
+            text = apart
+        else:
+            text = _put(text, missing, source, spaced)
+    return text, limit
+
+
+def _without_marks(text: str, surplus: re.Match[str]) -> str:
+    """Return a text in which a placeholder is a word, or left out if it has none."""
+    parts = surplus[0].split("`")
+    word = surplus[0].strip("`") if surplus.lastgroup == "code" else parts[1] if surplus.lastgroup == "reference" else ""
+    return " ".join((text[: surplus.start()] + word + text[surplus.end() :]).split(" "))
+
+
+def _apart(text: str, placeholder: str) -> str:
+    """Return a text with spaces between a placeholder and the words that it touches, where it touches some."""
+    before = rf"(?<=[\w:])(?={re.escape(placeholder)})" if placeholder[0] in ":`" else r"(?!)"
+    behind = rf"(?<={re.escape(placeholder)})(?=[\w`])" if placeholder[-1] == "`" else r"(?!)"
+    return re.sub(rf"{before}|{behind}", " ", text)
 
 
 def restored(text: str, values: Mapping[str, str], capital: bool = False) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -22,7 +23,8 @@ from fewstep.serve.app import create_app
 from fewstep.serve.settings import Settings
 from fewstep.system import system as of_systems
 from fewstep.text.glossary import Glossary, GlossaryError, read_glossary
-from fewstep.text.masks import complete, counts, kinds_of, mask, mask_pair, restored
+from fewstep.text.masks import complete, counts, kinds_of, mask, mask_pair, restored, settle
+from fewstep.text.placeholders import placeholders
 from fewstep.text.terms import shared_words
 from pipeline.__main__ import main as pipeline_main
 from pipeline.config.load import load_config
@@ -343,3 +345,33 @@ def test_a_plan_decodes_default_searches_with_the_glossary_as_well(tmp_path: Pat
     ]
     masked = {step.name: step.config.mask_terms for step in plan.steps if step.stage.name == "encode"}
     assert masked == {"encode:raw": True, "encode:validation": False}
+
+
+MARKED = ["``x``", "`y`", ":mod:`os`", ":term:`a b`", "<b>", "%s", "`", "``", " ", " ", "word", "語", ":", "."]
+
+
+@given(st.lists(st.sampled_from(MARKED), max_size=7), st.lists(st.sampled_from(MARKED), max_size=9), st.booleans())
+def test_settled_texts_have_the_placeholders_of_their_source(source: list[str], output: list[str], spaced: bool) -> None:
+    kinds = ["code", "reference", "role", "tag", "directive"]
+    text, _ = settle(" ".join(source), "".join(output), kinds, spaced)
+    assert occurring(text) == occurring(" ".join(source))
+
+
+def occurring(text: str) -> Counter[str]:
+    return Counter(one[0] for one in placeholders(text))
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "text", "changed"),
+    [
+        ("a ``x``", "un ``x``", "un ``x``", 0),
+        ("See :mod:`os`.", "Voir:mod:`os`.", "Voir :mod:`os`.", 1),
+        ("a ``x``", "un ``y`` ``x``", "un y ``x``", 1),
+        ("a :mod:`os`", "un :mod:`sys` :mod:`os`", "un sys :mod:`os`", 1),
+        ("no %s", "pas", "pas %s", 1),
+        ("no <b>", "<b> pas <i>", "<b> pas", 1),
+    ],
+)
+def test_placeholders_beside_masks_are_settled(source: str, output: str, text: str, changed: int) -> None:
+    found = settle(source, output, ["code", "reference", "tag", "directive"], spaced=True)
+    assert (found[0].rstrip(), found[1]) == (text, changed)

@@ -20,7 +20,19 @@ from pipeline.store.artifacts import Store
 from pipeline.store.downloads import RemoteFile
 from stages.workers import Resources
 from tests.recipes import page
-from tests.recipes.twins import KINDS, PAPERS, RECIPES, RESULTS, VARIANTS, Twin, run_twin, twin, write_text
+from tests.recipes.twins import (
+    KINDS,
+    LOCALISATIONS,
+    PAPERS,
+    RECIPES,
+    RESULTS,
+    VARIANTS,
+    Twin,
+    run_localisation,
+    run_twin,
+    twin,
+    write_text,
+)
 from tests.shared import rest_exhaustive
 from tests.synthetic_text import LETTERS
 
@@ -49,6 +61,21 @@ def test_a_tiny_twin_of_the_recipe_ends_in_a_report(name: str, folder: Path, tmp
     if script := SCRIPTS.get(found.config.languages.target):
         html = (done["report:run"] / "records/report.html").read_text(encoding="utf-8")
         assert any(letter in html for letter in script)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", rest_exhaustive(LOCALISATIONS, LOCALISATIONS[:1]))
+def test_a_tiny_twin_of_a_localisation_keeps_placeholders_and_terms(name: str, folder: Path) -> None:
+    found = run_localisation(name, folder, folder / "store")
+    assert found.report.failed == {}
+    plan = build_plan(found.config, Store(folder / "store"))
+    scores = {step.name.partition(":")[2]: step.directory for step in plan.steps if step.stage.name == "score"}
+    kept = {entry: json.loads((directory / "placeholders.json").read_text()) for entry, directory in scores.items()}
+    terms = {entry: json.loads((directory / "terms.json").read_text()) for entry, directory in scores.items()}
+    assert all(one["kept"] == one["sentences"] > one["searched"] for one in kept.values()), "barely trained networks lose masks"
+    assert {entry for entry in terms if entry.endswith(":glossary")} >= {"shallow/greedy:documents:glossary"}
+    assert all(one["honoured"] == one["terms"] > 0 for entry, one in terms.items() if entry.endswith(":glossary"))
+    assert all(one["honoured"] == 0 for entry, one in terms.items() if not entry.endswith(":glossary"))
 
 
 SPLIT = ["wmt14-en-fr-interleaved", "wmt14-en-de-double-token", "wmt14-en-de-lattice", "wmt14-en-de-aggressive", "wmt14-en-de-dag"]

@@ -35,6 +35,11 @@ from tests.synthetic_text import LETTERS, translated
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPERS = ROOT / "configs/papers"
+LOCALISATION = ROOT / "configs/localisation"
+LOCALISATIONS = sorted(path.stem for path in LOCALISATION.glob("*.yaml"))
+GLOSSARY = "Python\tSerpent\n"
+MESSAGES = ("the %s of `x`", ":mod:`os` by Python", "%d in `y` or :term:`words here`", "<b>Python</b>")
+"""Ends of messages with placeholders and terms."""
 RECIPES = sorted(path.stem for path in PAPERS.glob("*.yaml"))
 VARIANTS = sorted(f"verifiers/{path.stem}" for path in PAPERS.glob("verifiers/*.yaml"))
 """Recipes with an imported network in place of one that they train."""
@@ -73,7 +78,23 @@ def run_twin(name: str, folder: Path, store: Path, *, is_split: bool = False) ->
     write_text(values)
     if is_split:
         split_text(values)
-    path = folder / f"{PurePath(name).name}.yaml"
+    return run_values(values, folder / f"{PurePath(name).name}.yaml", store, began)
+
+
+def run_localisation(name: str, folder: Path, store: Path) -> Twin:
+    """Run the twin of a config for localisation, with its messages in `folder`, which becomes the current directory."""
+    began = time.process_time()
+    os.chdir(folder)
+    values = twin(name, LOCALISATION)
+    values["evaluation"]["glossary"] = "terms.tsv"
+    values["teacher"]["training"]["updates"] = 200  # before, it writes little but masks
+    Path("terms.tsv").write_text(GLOSSARY, encoding="utf-8")
+    write_messages(values)
+    return run_values(values, folder / f"{name}.yaml", store, began)
+
+
+def run_values(values: dict[str, Any], path: Path, store: Path, began: float) -> Twin:
+    """Run a config, which is written to a path, since the CPU time `began`."""
     path.write_text(yaml.safe_dump({**values, "store": {"path": str(store)}}, sort_keys=False), encoding="utf-8")
     config = load_config(path)
     place = Store(config.store.path)
@@ -82,9 +103,9 @@ def run_twin(name: str, folder: Path, store: Path, *, is_split: bool = False) ->
     return Twin(config, report, len(plan.steps), time.process_time() - began)
 
 
-def twin(name: str) -> dict[str, Any]:
-    """Return the values of a recipe with those of the overlay on top."""
-    root, problems = read_config(PAPERS / f"{name}.yaml", ())
+def twin(name: str, folder: Path = PAPERS) -> dict[str, Any]:
+    """Return the values of a recipe in a folder with those of the overlay on top."""
+    root, problems = read_config(folder / f"{name}.yaml", ())
     assert not problems, problems
     values = in_full_precision(merged(root.plain(), OVERLAY["config"]))
     values["cluster"] = {"cpus": 1, "resources": {"train": {"cpus": 1}}}  # several twins run at a time
@@ -193,6 +214,21 @@ def write_text(values: dict[str, Any]) -> None:
                 Path(file).write_text("".join(f"{row[side]}\n" for row in rows), encoding="utf-8")
             for ending, (file,) in enumerate(text.get("references", [])):
                 Path(file).write_text("".join(f"{row[1]} {ending}\n" for row in rows), encoding="utf-8")
+
+
+def write_messages(values: dict[str, Any]) -> None:
+    """Write messages with placeholders and terms to the PO files of a config, those of training to one file."""
+    corpus, languages = values["corpus"], (values["languages"]["source"], values["languages"]["target"])
+    parts = [("train", [corpus["train"]["po"].replace("**/*", "train/one")]), ("validation", corpus["validation"]["po"])]
+    parts += [("test", text["po"]) for text in corpus["test"].values()]
+    for part, files in parts:
+        rows = synthetic("translation", languages, part, 0)
+        for number, file in enumerate(files):
+            ends = ((row, MESSAGES[at % len(MESSAGES)]) for at, row in enumerate(rows[number :: len(files)]))
+            messages = (f'msgid "{source} {end}"\nmsgstr "{target} {end}"\n' for (source, target), end in ends)
+            Path(file).parent.mkdir(parents=True, exist_ok=True)
+            head = f'msgid ""\nmsgstr "Language: {languages[1]}\\nContent-Type: text/plain; charset=UTF-8\\n"\n'
+            Path(file).write_text("\n".join([head, *messages]), encoding="utf-8")
 
 
 def contrastive_pairs() -> Iterator[dict[str, Any]]:

@@ -83,7 +83,7 @@ def content_key(rows: pa.Table, job: DecodeJob) -> str:
         "search": [type(job.search).__name__, job.search.values()],
         "batch_tokens": job.batch_tokens,
         "rows": list(zip(rows["id"].to_pylist(), rows["source"].to_pylist(), strict=True)),
-        **({"keep_masks": True} if job.keep_masks else {}),
+        **({"placeholders": "settled"} if job.keep_masks else {}),
         **({"glossary": job.glossary} if job.glossary else {}),
     }
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
