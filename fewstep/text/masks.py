@@ -29,6 +29,9 @@ COUNT = 8
 """Different placeholders of a kind in a text that have masks; further ones stay."""
 _SYMBOL = re.compile(rf"⟦(?:{'|'.join(KINDS)})[1-{COUNT}]⟧")
 _QUOTED = re.compile(r"`[^`\n]+`")
+ROUNDS = 4
+"""Times that a text is settled, since marks that are taken off may leave others."""
+_ROLE = re.compile(r":[\w:.+-]+:")
 _CLOSING = " .!?…:;。！？：；"
 """Characters behind the last word of a sentence."""
 _NUMBER = r"(?P<number>(?<![\w⟦.,])\d+(?:[.,]\d+)*(?!\w))"
@@ -168,69 +171,107 @@ def complete(source: str, output: str, spaced: bool) -> tuple[str, int]:
 
 
 def _put(text: str, missing: re.Match[str], source: str, spaced: bool) -> str:
-    """Return a text with a mask or placeholder of its source at its likely place."""
-    is_role = missing[0].startswith(("⟦role", ":")) and missing[0].endswith((":", "⟧"))
-    quoted = _QUOTED.match(source, missing.end()) if is_role else None
-    if quoted and (found := re.search(rf"(?<![⟧:]){re.escape(quoted[0])}", text)):
+    """Return a text with a mask of its source at its likely place."""
+    quoted = _QUOTED.match(source, missing.end()) if missing[0].startswith("⟦role") else None
+    if quoted and (found := re.search(rf"(?<!⟧){re.escape(quoted[0])}", text)):
         return text[: found.start()] + missing[0] + text[found.start() :]
-    place = round(missing.start() / len(source) * len(text))
-    name = missing[0] + (quoted[0] if quoted else "")
-    kept = [one.span() for pattern in (_SYMBOL, PLACEHOLDER, _QUOTED) for one in pattern.finditer(text)]
-    inside = {at for start, stop in kept for at in range(start + 1, stop)}
-    end = len(text.rstrip(_CLOSING))
-    free = (one for one in range(place, end) if one not in inside and (not spaced or not one or text[one].isspace()))
+    units = [one.span() for one in _SYMBOL.finditer(text)]
+    return _inserted(text, missing[0] + (quoted[0] if quoted else ""), missing.start() / len(source), units, spaced)
+
+
+def _inserted(text: str, name: str, share: float, units: Sequence[tuple[int, int]], spaced: bool) -> str:
+    """Return a text with `name` behind a share of it: outside of units, and between words if the language is spaced."""
+    inside = {at for start, stop in units for at in range(start + 1, stop)}
+    end = max([len(text.rstrip(_CLOSING)), *(stop for _, stop in units)])
+    free = (at for at in range(round(share * len(text)), end) if at not in inside and (not spaced or not at or text[at].isspace()))
     at = next(free, end)
-    before = " " if at and (spaced or _touches(text[at - 1], name)) and not text[at - 1].isspace() else ""
-    after = " " if (spaced and not at and text[:1].strip(_CLOSING)) or (text[at:] and _touches(text[at], name)) else ""
+    before = " " if at and (spaced or _joins(text[at - 1])) and not text[at - 1].isspace() else ""
+    after = " " if text[at:] and ((spaced and not at and text[0] not in _CLOSING) or _joins(text[at])) else ""
     return text[:at] + before + name + after + text[at:]
 
 
-def _touches(neighbour: str, name: str) -> bool:
-    """Return whether a placeholder would not be one beside a character."""
-    return name[0] in ":`⟦" and (neighbour.isalnum() or neighbour in ":`_")
+def _joins(neighbour: str) -> bool:
+    """Return whether a placeholder beside a character would be a part of a word."""
+    return neighbour.isalnum() or neighbour in "_:`"
 
 
 def settle(source: str, text: str, kinds: Collection[str], spaced: bool) -> tuple[str, int]:
-    """Return a translation with exactly the placeholders of its source, of some kinds, and how many were changed.
+    """Return a translation with exactly the placeholders of its source, of some kinds, and how many were not as they should be.
 
     The marks of a placeholder that the source does not have are taken off, and one that is missing is put where it is likely to
-    stand. What stands directly beside a word, so that it is no placeholder there, is set apart from it.
+    stand, a role with its text. A placeholder is set apart from a word that it touches, of which it would be a part.
     """
     wanted = [one for one in PLACEHOLDER.finditer(source) if one.lastgroup in kinds]
-    limit = 4 * len(wanted) + text.count("`") + 8
-    for changed in range(limit):
-        rest = Counter(one[0] for one in wanted)
-        surplus = None
-        for one in PLACEHOLDER.finditer(text):
-            if one.lastgroup not in kinds:
-                continue
-            if rest[one[0]] < 1:
-                surplus = surplus or one
-            rest[one[0]] -= 1
-        missing = next((one for one in reversed(wanted) if rest[one[0]] > 0), None)
-        if surplus:
-            text = _without_marks(text, surplus)
-        elif missing is None:
-            return text, changed
-        elif (apart := _apart(text, missing[0])) != text:
-            text = apart
-        else:
-            text = _put(text, missing, source, spaced)
-    return text, limit
+    rest, wrong = Counter(one[0] for one in wanted), 0
+    for _ in range(ROUNDS):
+        written = Counter(one[0] for one in PLACEHOLDER.finditer(text) if one.lastgroup in kinds)
+        if rest == written:
+            break
+        wrong = wrong or max(1, (rest - written).total() + (written - rest).total())
+        text = _settled(source, text, wanted, kinds, spaced)
+    return text, wrong
 
 
-def _without_marks(text: str, surplus: re.Match[str]) -> str:
-    """Return a text in which a placeholder is a word, or left out if it has none."""
-    parts = surplus[0].split("`")
-    word = surplus[0].strip("`") if surplus.lastgroup == "code" else parts[1] if surplus.lastgroup == "reference" else ""
-    return " ".join((text[: surplus.start()] + word + text[surplus.end() :]).split(" "))
+def _settled(source: str, text: str, wanted: Sequence[re.Match[str]], kinds: Collection[str], spaced: bool) -> str:
+    names = Counter(one[0] for one in wanted)
+    parts = list[str]()
+    position = 0
+    for unit in _units(text, names):
+        parts += [_without_marks(text[position : unit.start()], kinds), unit[0]]
+        position = unit.end()
+    settled = _apart([*parts, _without_marks(text[position:], kinds)])
+    missing = names - Counter(map(_name, parts[1::2]))
+    for one in reversed(wanted):
+        if missing[one[0]] > 0:
+            missing[one[0]] -= 1
+            quoted = _QUOTED.match(source, one.end()) if one.lastgroup == "role" else None
+            spans = [unit.span() for unit in _units(settled, names)]
+            settled = _inserted(settled, one[0] + (quoted[0] if quoted else ""), one.start() / len(source), spans, spaced)
+    return settled
 
 
-def _apart(text: str, placeholder: str) -> str:
-    """Return a text with spaces between a placeholder and the words that it touches, where it touches some."""
-    before = rf"(?<=[\w:])(?={re.escape(placeholder)})" if placeholder[0] in ":`" else r"(?!)"
-    behind = rf"(?<={re.escape(placeholder)})(?=[\w`])" if placeholder[-1] == "`" else r"(?!)"
-    return re.sub(rf"{before}|{behind}", " ", text)
+def _units(text: str, wanted: Mapping[str, int]) -> list[re.Match[str]]:
+    """Return the placeholders of a text, each at most as often as it is wanted, roles with their text."""
+    names = sorted(wanted, key=len, reverse=True)
+    pattern = "|".join(re.escape(name) + (r"`[^`\n]+`" if _ROLE.fullmatch(name) else "") for name in names)
+    rest, units = Counter(wanted), list[re.Match[str]]()
+    for one in re.finditer(pattern, text) if names else ():
+        name = _name(one[0])
+        if rest[name] > 0:
+            rest[name] -= 1
+            units.append(one)
+    return units
+
+
+def _name(unit: str) -> str:
+    """Return the placeholder of a unit: all of it, or a role without its text."""
+    found = PLACEHOLDER.match(unit)
+    return found[0] if found else unit
+
+
+def _without_marks(text: str, kinds: Collection[str]) -> str:
+    """Return a text in which placeholders of some kinds are words, or left out if they have none."""
+
+    def word(one: re.Match[str]) -> str:
+        if one.lastgroup not in kinds:
+            return one[0]
+        return one[0].rpartition(":")[2].strip("`") if one.lastgroup in ("code", "reference") else ""
+
+    marked = not {"code", "reference", "role"}.isdisjoint(kinds)
+    while (plain := PLACEHOLDER.sub(word, text)) != text or (marked and "`" in text):
+        text = plain.replace("`", "") if marked else plain
+    return text
+
+
+def _apart(parts: Sequence[str]) -> str:
+    """Return the text of parts, of which every second one is a placeholder, with spaces where one would touch a word."""
+    text = ""
+    for number, part in enumerate(parts):
+        end, begin = text[-1:], part[:1]
+        joined = _joins(end) or (begin == ":" and end in ".+-")
+        touches = bool(end and begin) and joined and _joins(begin) and (number % 2 == 1 or begin != ":")
+        text += (" " if touches else "") + part
+    return text
 
 
 def restored(text: str, values: Mapping[str, str], capital: bool = False) -> str:
