@@ -158,7 +158,7 @@ def _links(tensors: ForeignTensors, options: Options, config: DagConfig) -> dict
     for name, foreign in LINKS.items():
         rows = config.heads if name == "gates" else width
         matrix = tensors.take(f"decoder.{foreign}.weight", (rows, width * (has_states + has_codes)))
-        parts = iter(matrix.split(width, 1))
+        parts = iter(matrix.reshape(rows, -1, width).unbind(1))
         whole = [next(parts) if has else torch.zeros(rows, width) for has in (has_states, has_codes)]
         found[f"links.{name}.weight"] = torch.cat(whole, 1)
         found[f"links.{name}.bias"] = tensors.take(f"decoder.{foreign}.bias", (rows,))

@@ -51,8 +51,9 @@ def read_network(checkpoint: Path, family: str, sizes: tuple[int, int], max_posi
         raise options.error("share_all_embeddings", "vocabularies of one size", f"{sizes[0]} and {sizes[1]} tokens")
     if family == "dag":
         graphs = dag_network(options)
-        network: NetworkConfig = replace(graphs, max_positions=min(graphs.max_positions, max_positions))
-        weights = dag_weights(tensors, options, network, orders)
+        graphs = replace(graphs, max_positions=min(graphs.max_positions, max_positions))
+        network: NetworkConfig = graphs
+        weights = dag_weights(tensors, options, graphs, orders)
     elif family == "aggressive":
         drafter = block_network(options)
         network = replace(drafter, max_positions=min(drafter.max_positions, max_positions))
