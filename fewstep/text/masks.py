@@ -220,33 +220,37 @@ def _settled(source: str, text: str, wanted: Sequence[re.Match[str]], kinds: Col
         parts += [_without_marks(text[position : unit.start()], kinds), unit[0]]
         position = unit.end()
     settled = _apart([*parts, _without_marks(text[position:], kinds)])
-    missing = names - Counter(map(_name, parts[1::2]))
-    for one in reversed(wanted):
+    missing = names - sum(map(_inside, parts[1::2]), Counter[str]())
+    for one in sorted(
+        wanted, key=lambda found: (found.lastgroup != "role", -found.start())
+    ):  # roles first: their texts have others
         if missing[one[0]] > 0:
-            missing[one[0]] -= 1
             quoted = _QUOTED.match(source, one.end()) if one.lastgroup == "role" else None
+            name = one[0] + (quoted[0] if quoted else "")
+            missing -= _inside(name)
             spans = [unit.span() for unit in _units(settled, names)]
-            settled = _inserted(settled, one[0] + (quoted[0] if quoted else ""), one.start() / len(source), spans, spaced)
+            settled = _inserted(settled, name, one.start() / len(source), spans, spaced)
     return settled
 
 
 def _units(text: str, wanted: Mapping[str, int]) -> list[re.Match[str]]:
-    """Return the placeholders of a text, each at most as often as it is wanted, roles with their text."""
-    names = sorted(wanted, key=len, reverse=True)
-    pattern = "|".join(re.escape(name) + (r"`[^`\n]+`" if _ROLE.fullmatch(name) else "") for name in names)
+    """Return the placeholders of a text, each at most as often as it is wanted, roles with their text and those in it."""
+    roles = [name for name in wanted if _ROLE.fullmatch(name)]
+    others = sorted(wanted.keys() - set(roles), key=len, reverse=True)
+    patterns = ([rf"{re.escape(name)}`[^`\n]+`" for name in roles], [re.escape(name) for name in others])
     rest, units = Counter(wanted), list[re.Match[str]]()
-    for one in re.finditer(pattern, text) if names else ():
-        name = _name(one[0])
-        if rest[name] > 0:
-            rest[name] -= 1
-            units.append(one)
-    return units
+    for names in patterns:
+        for one in re.finditer("|".join(names), text) if names else ():
+            inside = _inside(one[0])
+            if inside <= rest and not any(unit.start() < one.end() and one.start() < unit.end() for unit in units):
+                rest -= inside
+                units.append(one)
+    return sorted(units, key=lambda unit: unit.start())
 
 
-def _name(unit: str) -> str:
-    """Return the placeholder of a unit: all of it, or a role without its text."""
-    found = PLACEHOLDER.match(unit)
-    return found[0] if found else unit
+def _inside(unit: str) -> Counter[str]:
+    """Return the placeholders of a unit: itself, or a role and those in its text."""
+    return Counter(one[0] for one in PLACEHOLDER.finditer(unit)) or Counter([unit])
 
 
 def _without_marks(text: str, kinds: Collection[str]) -> str:

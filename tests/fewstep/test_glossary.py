@@ -347,7 +347,24 @@ def test_a_plan_decodes_default_searches_with_the_glossary_as_well(tmp_path: Pat
     assert masked == {"encode:raw": True, "encode:validation": False}
 
 
-MARKED = ["``x``", "`y`", ":mod:`os`", ":term:`a b`", "<b>", "%s", "`", "``", " ", " ", "word", "語", ":", "."]
+MARKED = [
+    ":ref:`a <l>`",
+    "<l>",
+    "``x``",
+    "`y`",
+    ":mod:`os`",
+    ":term:`a b`",
+    "<b>",
+    "%s",
+    "`",
+    "``",
+    " ",
+    " ",
+    "word",
+    "語",
+    ":",
+    ".",
+]
 
 
 @given(st.lists(st.sampled_from(MARKED), max_size=7), st.lists(st.sampled_from(MARKED), max_size=9), st.booleans())
@@ -370,8 +387,9 @@ def occurring(text: str) -> Counter[str]:
         ("a :mod:`os`", "un :mod:`sys` :mod:`os`", "un sys :mod:`os`", 1),
         ("no %s", "pas", "pas %s", 1),
         ("no <b>", "<b> pas <i>", "<b> pas", 1),
+        ("a :ref:`b <l>`", "un <l>", "un :ref:`b <l>`", 1),
     ],
 )
 def test_placeholders_beside_masks_are_settled(source: str, output: str, text: str, changed: int) -> None:
-    found = settle(source, output, ["code", "reference", "tag", "directive"], spaced=True)
+    found = settle(source, output, ["code", "reference", "role", "tag", "directive"], spaced=True)
     assert (found[0].rstrip(), found[1]) == (text, changed)
