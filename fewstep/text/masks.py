@@ -274,6 +274,7 @@ def _apart(parts: Sequence[str]) -> str:
         end, begin = text[-1:], part[:1]
         joined = _joins(end) or (begin == ":" and end in ".+-")
         touches = bool(end and begin) and joined and _joins(begin) and (number % 2 == 1 or begin != ":")
+        touches |= number % 2 == 0 and text.endswith(">`") and bool(begin.strip())  # code does not begin at a space
         text += (" " if touches else "") + part
     return text
 

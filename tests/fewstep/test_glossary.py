@@ -387,6 +387,7 @@ def occurring(text: str) -> Counter[str]:
         ("a :mod:`os`", "un :mod:`sys` :mod:`os`", "un sys :mod:`os`", 1),
         ("no %s", "pas", "pas %s", 1),
         ("no <b>", "<b> pas <i>", "<b> pas", 1),
+        ("a :ref:`b <l>`, :mod:`os`", "un :ref:`c <l>`, ``y`` ou :mod:`os`", "un :ref:`c <l>` , y ou :mod:`os`", 1),
         ("a :ref:`b <l>`", "un <l>", "un :ref:`b <l>`", 1),
     ],
 )
