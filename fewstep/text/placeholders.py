@@ -2,7 +2,7 @@
 
 | kind | examples |
 |---|---|
-| `code` | `` ``x`` ``, `` `x` `` unless a role stands in front |
+| `code` | `` ``x`` ``, `` `x` `` unless a role or `>` stands in front |
 | `url` | `https://example.org/a`, `mailto:a@b.org` |
 | `tag` | `<b>`, `</b>`, `<br/>` |
 | `reference` | `` :func:`len` ``, `` :ref:`label` ``: a role with one word that is no text |
@@ -23,7 +23,7 @@ __all__ = ["PLACEHOLDER", "changes", "placeholders"]
 
 PLACEHOLDER = re.compile(
     r"""
-      (?P<code>``(?=\S)(?:[^`]|`(?!`))+?(?<=\S)``(?!`)|(?<![`:\w])`(?=\S)[^`\n]+(?<=\S)`(?![`_]))
+      (?P<code>``(?=\S)(?:[^`]|`(?!`))+?(?<=\S)``(?!`)|(?<![`:>\w])`(?=\S)[^`\n]+(?<=\S)`(?![`_]))
     | (?P<url>(?:https?|ftp)://[^\s<>"'`]*[^\s<>"'`.,;:!?)\]}]|mailto:[^\s<>"'`]*[\w])
     | (?P<tag></?[A-Za-z][\w:.-]*(?:\s[^<>]*|)/?>)
     | (?P<reference>(?<![\w:]):(?:[a-zA-Z][\w+.-]*:)*
