@@ -185,7 +185,7 @@ def _inserted(text: str, name: str, share: float, units: Sequence[tuple[int, int
     end = max([len(text.rstrip(_CLOSING)), *(stop for _, stop in units)])
     free = (at for at in range(round(share * len(text)), end) if at not in inside and (not spaced or not at or text[at].isspace()))
     at = next(free, end)
-    before = " " if at and (spaced or _joins(text[at - 1])) and not text[at - 1].isspace() else ""
+    before = " " if at and (spaced or _joins(text[at - 1]) or text[at - 1] == ">") and not text[at - 1].isspace() else ""
     after = " " if text[at:] and ((spaced and not at and text[0] not in _CLOSING) or _joins(text[at])) else ""
     return text[:at] + before + name + after + text[at:]
 
@@ -272,7 +272,7 @@ def _apart(parts: Sequence[str]) -> str:
     text = ""
     for number, part in enumerate(parts):
         end, begin = text[-1:], part[:1]
-        joined = _joins(end) or (begin == ":" and end in ".+-")
+        joined = _joins(end) or (begin == ":" and end in ".+-") or (begin == "`" and end == ">")
         touches = bool(end and begin) and joined and _joins(begin) and (number % 2 == 1 or begin != ":")
         touches |= number % 2 == 0 and text.endswith(">`") and bool(begin.strip())  # code does not begin at a space
         text += (" " if touches else "") + part

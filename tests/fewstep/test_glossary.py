@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -280,7 +281,17 @@ def test_the_command_takes_a_glossary(masked: dict[str, Path], tmp_path: Path, c
         assert f"--glossary: {terms}, line 1: expected a term, a tab and its translation, got 1 columns" in capsys.readouterr().err
 
 
-def test_requests_have_a_glossary_of_their_own(masked: dict[str, Path]) -> None:
+@pytest.fixture
+def levels() -> Iterator[None]:
+    """Restore the levels of logs, which a server raises."""
+    logs = [logging.getLogger(name) for name in ("fewstep", "fewstep.serve")]
+    before = [log.level for log in logs]
+    yield
+    for log, level in zip(logs, before, strict=True):
+        log.setLevel(level)
+
+
+def test_requests_have_a_glossary_of_their_own(masked: dict[str, Path], levels: None) -> None:
     systems = {name: fewstep.load(masked[name]) for name in ("interleaved", "dag")}
     asked = {"sentences": ["ein hund läuft"], "systems": ["dag", "interleaved"]}
     with TestClient(create_app(systems, Settings()), base_url="http://127.0.0.1:8080") as client:
