@@ -15,8 +15,12 @@ CPP := $(shell find kernels tests -name '*.cc' -o -name '*.h')
 PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal
 ASAN := build/asan
 CONFIG ?= configs/benchmarks/demo.yaml
+PROOF ?= configs/proof/multi30k.yaml
+# Packages that a machine with torch and CUDA, but without a network, may lack; of CTranslate2 only its rows need it.
+WHEELS ?= pydantic pydantic-core annotated-types typing-inspection sentencex ctranslate2
+GPU_PYTHON ?= 3.12
 
-.PHONY: build demo test test-slow test-exhaustive test-asan lint bench bench-gpu results docs site pin-images clean
+.PHONY: build demo test test-slow test-exhaustive test-asan lint bench bench-gpu proof proof-pack results docs site pin-images clean
 .DELETE_ON_ERROR:
 
 build: $(READY)         ## the environment .venv with the compiled package; the target of `make` alone
@@ -80,6 +84,26 @@ bench-gpu:              ## kernels, engines, decoding and training on a GPU; nee
 	cmake -S kernels -B build/gpu -DFEWSTEP_LEVELS=native -DPython_EXECUTABLE="$$(command -v $(PYTHON))"
 	cmake --build build/gpu --parallel
 	PYTHONPATH=build/gpu:. $(PYTHON) -m benchmarks.gpu --json build/gpu.json
+
+proof-pack: $(READY)    ## what `make proof` needs, in build/proof: text, vocabulary, alignments and tables (PROOF=...), and wheels
+	mkdir -p build/proof/wheels
+	rm -f build/proof/wheels/*
+	$(BIN)/pip download --quiet --disable-pip-version-check -c constraints.txt --no-deps --only-binary=:all: --implementation cp \
+		--python-version $(GPU_PYTHON) $(foreach level,28 27 17,--platform manylinux_2_$(level)_x86_64) --platform manylinux2014_x86_64 \
+		-d build/proof/wheels $(WHEELS)
+	$(BIN)/python -m benchmarks.proof prepare $(PROOF)
+
+proof:                  ## a comparison on real text on a GPU, in nine minutes from where the last one ended; OUT=... for its files
+	began=$$(date +%s); set -e; \
+	cmake -S kernels -B build/gpu -DFEWSTEP_LEVELS=native -DPython_EXECUTABLE="$$(command -v $(PYTHON))"; \
+	cmake --build build/gpu --parallel; \
+	mkdir -p build/proof-site build/proof-lib; \
+	for wheel in build/proof/wheels/*.whl; do \
+		$(PYTHON) -m pip install --quiet --no-index --no-deps --no-compile --upgrade --target build/proof-site $$wheel; done; \
+	blas=$$($(PYTHON) -c 'import torch, glob; print(*glob.glob(torch.__path__[0] + "/../nvidia/**/libcublas.so.1[23]", recursive=True)[:1])'); \
+	test -z "$$blas" || ln -sf $$blas build/proof-lib/libcublas.so.12; \
+	LD_LIBRARY_PATH=$(CURDIR)/build/proof-lib:$$LD_LIBRARY_PATH PYTHONPATH=build/gpu:build/proof-site:. \
+		$(PYTHON) -m benchmarks.proof run --seconds $$((540 + began - $$(date +%s))) $(if $(OUT),--out $(OUT))
 
 results: $(READY)       ## docs/results.md from benchmarks/results/*.json
 	$(BIN)/python -m benchmarks.page

@@ -12,7 +12,7 @@ from models.family import Loss
 from models.training.batch import Batch, Position, Share
 from models.training.config import TrainingConfig
 from models.training.memory import Passes, within_memory
-from models.training.optimizer import Optimizer, learning_rate
+from models.training.optimizer import Optimizer
 from models.training.parallel import all_reduce
 from models.training.precision import TYPES, arithmetic
 from models.training.seeds import noise_seed, seed_of
@@ -69,7 +69,7 @@ def updates(
         slices = [batch for share in own for batch in share.slices]
         real = sum(int(batch.source_lengths.sum()) + int(batch.target_lengths.sum()) for batch in slices)
         padded = sum(batch.source.numel() + batch.target.numel() for batch in slices)
-        yield Report(update, own[0].position, sums, norm, learning_rate(config, update), real, padded)
+        yield Report(update, own[0].position, sums, norm, optimizer.learning_rate(update), real, padded)
 
 
 def accumulate_shares(

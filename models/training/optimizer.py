@@ -59,6 +59,8 @@ class Optimizer:
                 "training.precision: expected float32 or bfloat16 on a CPU, got float16; choose bfloat16, or train on a GPU"
             )
         self.config = config
+        self.moments_since = 0
+        """The update after which Adam's moments were zero: 0, or that of a checkpoint that was left without them."""
         starts = [0]
         for parameter in parameters:
             starts.append(starts[-1] + parameter.numel() + -parameter.numel() % ALIGNMENT)
@@ -95,6 +97,12 @@ class Optimizer:
         """Set the gradient to zero."""
         self.gradient.zero_()
 
+    def learning_rate(self, update: int) -> float:
+        """Return the learning rate of an update. After the loss of the moments it rises to that of the schedule over
+        `warmup_updates` updates again, since the first steps of new moments are as long as the learning rate allows."""
+        rate, warmup = learning_rate(self.config, update), self.config.warmup_updates
+        return rate * min(1.0, (update - self.moments_since) / max(warmup, 1)) if self.moments_since else rate
+
     def step(self, update: int, count: Tensor) -> Tensor:
         """Make one update with the gradient of `scale` x a sum over `count` tokens.
 
@@ -105,7 +113,7 @@ class Optimizer:
         factor = (self.config.clip_norm / (norm + 1e-6)).clamp(max=1.0) if self.config.clip_norm else torch.ones_like(norm)
         self.gradient.mul_(factor / divisor)
         finite = torch.isfinite(norm)
-        self._adam.param_groups[0]["lr"] = learning_rate(self.config, update)
+        self._adam.param_groups[0]["lr"] = self.learning_rate(update)
         self._adam.found_inf = (~finite).float()  # type: ignore[attr-defined]  # the fused kernel leaves everything as it is
         self._adam.step()
         self._note(finite)
@@ -118,7 +126,7 @@ class Optimizer:
         if not_finite({"weights": self.weights}):
             raise NotFiniteError(
                 f"update {update}: weights: expected finite values, got inf or NaN after a step with learning rate "
-                f"{learning_rate(self.config, update):g}; {REMEDY}"
+                f"{self.learning_rate(update):g}; {REMEDY}"
             )
         limit = MAX_SKIPPED_FLOAT16 if self.config.precision == "float16" else MAX_SKIPPED
         if int(self.skipped_in_row) >= limit:

@@ -29,6 +29,8 @@ from stages.errors import ArtifactError, unwritable
 from stages.train import TrainConfig
 
 START = Position()
+MOMENTS_SINCE = "moments_since"
+"""Key of a checkpoint's state with `Progress.moments_since`, if it is not 0."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Progress:
     validations: tuple[Validation, ...] = ()
     num_shares: int = 1
     """Number of shares of each batch, which stays that of the first attempt, whatever the number of workers."""
+    moments_since: int = 0
+    """The update of the checkpoint that was left without the moments of the optimiser; 0 if none was."""
 
 
 class TrainingFiles:
@@ -73,6 +77,7 @@ class TrainingFiles:
             "num_shares": progress.num_shares,
             "position": list(progress.position),
             "validations": [list(validation) for validation in progress.validations],
+            **({MOMENTS_SINCE: progress.moments_since} if progress.moments_since else {}),
         }
         try:
             checkpoint.save(self.directory, Checkpoint(model.state_dict(), optimizer.state(), state), self._context.attempt)
@@ -116,8 +121,11 @@ class TrainingFiles:
             )
         model.load_state_dict(found.model)
         optimizer.load(found.optimizer)
+        optimizer.moments_since = int(found.state.get(MOMENTS_SINCE, 0))
         validations = tuple(Validation(*values) for values in found.state["validations"])
-        return Progress(update, Position(*found.state["position"]), validations, int(found.state["num_shares"]))
+        return Progress(
+            update, Position(*found.state["position"]), validations, int(found.state["num_shares"]), optimizer.moments_since
+        )
 
     def finish(self, progress: Progress, config: TrainConfig, sizes: Sizes, facts: dict[str, Any]) -> None:
         """Average the candidates and write the results of the stage.
