@@ -98,7 +98,7 @@ proof:                  ## a comparison on real text on a GPU, in nine minutes f
 	cmake -S kernels -B build/gpu -DFEWSTEP_LEVELS=native -DPython_EXECUTABLE="$$(command -v $(PYTHON))"; \
 	cmake --build build/gpu --parallel; \
 	mkdir -p build/proof-site build/proof-lib; \
-	for wheel in build/proof/wheels/*.whl; do \
+	for wheel in build/proof/wheels/*.whl; do [ ! -e $$wheel ] || \
 		$(PYTHON) -m pip install --quiet --no-index --no-deps --no-compile --upgrade --target build/proof-site $$wheel; done; \
 	blas=$$($(PYTHON) -c 'import torch, glob; print(*glob.glob(torch.__path__[0] + "/../nvidia/**/libcublas.so.1[23]", recursive=True)[:1])'); \
 	test -z "$$blas" || ln -sf $$blas build/proof-lib/libcublas.so.12; \

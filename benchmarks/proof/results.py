@@ -13,7 +13,8 @@ from stages.report.findings.results import gather, results_json
 from stages.report.page.markdown import table
 
 Results = dict[str, Any]
-COLUMNS = ("system", "BLEU", "chrF++", "to the baseline", "95 % interval", "ms, batch 1", "to the baseline", "to CTranslate2")
+COLUMNS = ("system", "BLEU", "chrF++", "gap", "95 % interval", "ms, batch 1", "to the baseline", "to CTranslate2")
+"""Columns of the table, which those of batches follow. The gap is that to the baseline in BLEU."""
 
 
 def results(proof: Proof) -> Results:
@@ -44,10 +45,12 @@ def markdown(found: Results) -> str:
     for record in found["timings"].values():
         against = rivals if "ctranslate2" in record["protocol"]["baseline"] else timed
         against.update({entry: figures for entry, figures in record["entries"].items() if entry not in against})
-    return table(list(COLUMNS), [list(_cells(row, timed, rivals)) for row in found.get("rows", ())], 1)
+    sizes = list(dict.fromkeys(size for figures in (*timed.values(), *rivals.values()) for size in figures["batches"]))
+    rows = [list(_cells(row, timed, rivals, sizes)) for row in found.get("rows", ())]
+    return table([*COLUMNS, *(f"sentences/s, batch {size}" for size in sizes)], rows, 1)
 
 
-def _cells(row: Results, timed: dict[str, Results], rivals: dict[str, Results]) -> Iterator[str]:
+def _cells(row: Results, timed: dict[str, Results], rivals: dict[str, Results], sizes: list[str]) -> Iterator[str]:
     entry = f"{row['system']}/{row['search']}"
     compared = row["comparisons"].get("bleu", {})
     yield entry
@@ -60,6 +63,8 @@ def _cells(row: Results, timed: dict[str, Results], rivals: dict[str, Results]) 
     yield _number(figures.get("latency_ms", {}).get("median"))
     for ratios in (timed, rivals):
         yield _number(ratios.get(entry, {}).get("latency_ratio", {}).get("median"), ".2f", "x")
+    for size in sizes:
+        yield _number(figures.get("batches", {}).get(size, {}).get("sentences_per_second", {}).get("median"), ",.0f")
 
 
 def _number(value: float | None, form: str = ".2f", unit: str = "") -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import multiprocessing
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,6 +25,8 @@ from pipeline.store.files import read_json
 FORK = multiprocessing.get_context("fork")
 """Children begin with all that was imported. This process never touches the GPU: one that broke, or was left hanging, ends with the
 piece."""
+PARENT_DEATH_SIGNAL = 1
+"""The option of prctl(2) that names the signal of a process whose parent has died."""
 PIECE_SHARE = 0.4
 """Share of the time after which a piece is stopped."""
 STOP_SECONDS = 20.0
@@ -33,7 +37,7 @@ TRAINING_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a piece."""
+    """The outcome of a piece."""
 
     piece: str
     outcome: Literal["done", "stopped", "failed", "left out"]
@@ -73,6 +77,7 @@ def attempt(function: Callable[[], str | None], end: float) -> str | None:
 
 
 def _answer(function: Callable[[], str | None], sender: Connection) -> None:
+    ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGTERM)  # a session that is killed leaves nobody on the GPU
     with suppress(KeyboardInterrupt):  # SIGTERM, once the state is saved
         try:
             sender.send(function())
@@ -153,8 +158,10 @@ def _executed(proof: Proof, step: Step) -> str | None:
 def card() -> str:
     """Return the GPU, its memory and whether it has bfloat16, as JSON text. Raises RuntimeError without one."""
     found = torch.cuda.get_device_properties(0)
-    return json.dumps({"name": found.name, "memory_gib": round(found.total_memory / 2**30, 1), "bfloat16": has_bfloat16()})
-
-
-def has_bfloat16() -> bool:
-    return torch.cuda.is_bf16_supported(including_emulation=False)
+    return json.dumps(
+        {
+            "name": found.name,
+            "memory_gib": round(found.total_memory / 2**30, 1),
+            "bfloat16": bool(torch.cuda.is_bf16_supported(including_emulation=False)),
+        }
+    )

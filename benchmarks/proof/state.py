@@ -102,7 +102,8 @@ def _left(path: Path) -> bytes:
         state = json.loads(data)
         return json.dumps({**state, "validations": [], MOMENTS_SINCE: state["update"]}).encode()
     if path.name == "optimizer.safetensors":
-        return save({name: np.zeros_like(value) if name in MOMENTS else value for name, value in load(data).items()})
+        left: bytes = save({name: np.zeros_like(value) if name in MOMENTS else value for name, value in load(data).items()})
+        return left
     return data if (half := halved(data)) is None else restored(half)
 
 
@@ -146,7 +147,7 @@ def _cut(folder: Path, stream: Any, left_out: list[str]) -> dict[str, Any]:
     stream.seek(0)
     digest = hashlib.file_digest(stream, "sha256").hexdigest()
     stream.seek(0)
-    names = []
+    names: list[str] = []
     while data := stream.read(PIECE_BYTES):
         names.append(f"state-{digest[:8]}-{len(names):02}")
         (folder / names[-1]).write_bytes(data)

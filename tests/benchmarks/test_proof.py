@@ -3,9 +3,12 @@
 import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -146,3 +149,135 @@ def test_a_piece_that_hangs_is_stopped(hang: object, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(session, "STOP_SECONDS", 0.5)
     with pytest.raises(StoppedError):
         attempt(hang, time.monotonic() + 0.5)  # type: ignore[arg-type]
+
+
+PROGRAM = """
+import runpy, sys
+absent = "ray mlflow kenlm py3langid rouge_score sacremoses fastapi uvicorn prometheus_client".split()
+sys.modules.update(dict.fromkeys(absent))
+sys.argv[0] = "proof"
+runpy.run_module("benchmarks.proof", run_name="__main__")
+"""
+"""The program in a process that lacks what a machine with a GPU lacks, or may lack."""
+SMALLER = {
+    r"float16": "float32",
+    r"engine: torch, ": "",
+    r"(updates|validate_every): \d+": r"\1: 8",
+    r"warmup_updates: \d+": "warmup_updates: 4",
+    r"batch_tokens: \d+": "batch_tokens: 768",
+    r"learning_rate: 0.0015": "learning_rate: 0.005",
+    r"dropout: 0.\d": "dropout: 0",
+    r"width: 256": "width: 64",
+    r"feed_forward: 1024": "feed_forward: 128",
+    r"coder_layers: 6": "coder_layers: 2",
+    r"validation_sentences: \d+": "validation_sentences: 10",
+    r"sentences: 128": "sentences: 6",
+    r"batch_sizes: .*?\]": "batch_sizes: [3, 6]",
+}
+"""Changes that make minutes of a GPU seconds of a CPU."""
+TINY = """
+base: families.yaml
+name: tiny
+languages: {source: en, target: de}
+corpus: {train: {embedded: 400}, validation: {embedded: 30}, test: {demo: {embedded: 12}}}
+vocabulary: {size: 400}
+teacher: {training: {updates: 260, warmup_updates: 40, validate_every: 50}}
+evaluation: {metrics: [bleu, chrf]}
+systems:
+  too-large: {width: 512, decoder_layers: 6, search: greedy}
+  shallow: null
+  glat: null
+  mask-predict: null
+"""
+
+
+def command(folder: Path, *words: str) -> list[str]:
+    return [sys.executable, "-c", PROGRAM, *words, "--to", str(folder)]
+
+
+def run(folder: Path, *words: str) -> str:
+    """Return the output of a session that ends by itself, and expect a piece to have failed."""
+    found = subprocess.run(command(folder, "run", *words), capture_output=True, text=True, check=False, cwd=ROOT)
+    assert found.returncode in (0, 1), found.stdout + found.stderr
+    return found.stdout
+
+
+def interrupted(folder: Path, moment: Callable[[], bool], number: signal.Signals) -> str:
+    """Return the output of a session that gets a signal when a moment has come."""
+    with subprocess.Popen(
+        command(folder, "run", "--seconds", str(LONG)), stdout=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True
+    ) as process:
+        while not moment() and process.poll() is None:
+            time.sleep(0.05)
+        assert process.poll() is None, "the session ended before the moment came"
+        os.killpg(process.pid, number) if number == signal.SIGKILL else process.send_signal(number)
+        assert process.stdout is not None
+        return process.stdout.read()
+
+
+def moved(folder: Path, to: Path) -> Path:
+    """Take the files of a state to another machine."""
+    shutil.copytree(folder, to)
+    return to
+
+
+def outcomes(output: str) -> dict[str, tuple[str, str]]:
+    """Return the outcome and the reason of each piece of an output."""
+    found = re.finditer(r"^(done|stopped|failed|left out) +[\d.]+ s  (\S+)  (.*)$", output, re.MULTILINE)
+    return {line[2]: (line[1], line[3]) for line in found}
+
+
+def validating(folder: Path) -> Callable[[], bool]:
+    """Return whether a training has made its first validation."""
+    store = folder.with_name(f"{folder.name}-work") / "store/train"
+    return lambda: any(store.glob("*.partial-*/checkpoints/candidates/*"))
+
+
+@pytest.mark.slow
+def test_a_comparison_is_made_in_sessions_that_end_anyhow(tmp_path: Path) -> None:
+    """Prepared, taken away without a word, taken away with notice, out of time, and gone on elsewhere each time."""
+    text = (ROOT / "configs/proof/settings/families.yaml").read_text(encoding="utf-8")
+    for pattern, smaller in SMALLER.items():
+        text, changes = re.subn(pattern, smaller, text)
+        assert changes, pattern
+    (tmp_path / "families.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
+
+    first = tmp_path / "first"
+    prepared = subprocess.run(
+        command(first, "prepare", str(tmp_path / "tiny.yaml")), capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert prepared.returncode == 0, prepared.stdout + prepared.stderr
+    assert not outcomes(interrupted(first, validating(first), signal.SIGKILL))
+
+    second = moved(first, tmp_path / "second")
+    stopped = outcomes(interrupted(second, validating(second), signal.SIGTERM))
+    assert not stopped
+
+    third = moved(second, tmp_path / "third")
+    idle = outcomes(run(third, "--seconds", "1"))
+    assert idle
+    assert {outcome for outcome, _ in idle.values()} == {"left out"}
+    assert idle["train:teacher"][1].startswith("0 s were left")
+    assert idle["system:teacher"][1] == "needs train:teacher"
+
+    fourth = moved(third, tmp_path / "fourth")
+    output = run(fourth, "--seconds", str(LONG))
+    found = outcomes(output)
+    logs = [path.read_text() for path in tmp_path.glob("fourth-work/store/runs/tiny-*/logs/train-teacher*")]
+    assert [int(update) >= 50 for update in re.findall(r"training from update (\d+) of 260", "".join(logs))] == [True]
+    assert found["train:too-large"][0] == "failed"
+    assert "expected a text of" in found["train:too-large"][1]
+    spoiled = {piece for piece in found if "too-large" in piece}
+    assert {piece: found[piece][0] for piece in spoiled} == {**dict.fromkeys(spoiled, "left out"), "train:too-large": "failed"}
+    assert {outcome for piece, (outcome, _) in found.items() if piece not in spoiled} == {"done"}, output
+    results = json.loads((fourth / "results.json").read_text(encoding="utf-8"))
+    systems = {"autoregressive", "interleaved", "graph", "lattice", "aggressive", "ctc", "one-shot"}
+    assert {row["system"] for row in results["rows"]} == systems
+    assert set(results["timings"]) == {f"{name}{rival}:demo" for name in systems for rival in ("", "/ctranslate2")}
+    assert set(results["missing"]) == spoiled
+    assert len(results["sessions"]) == 3  # the one that was taken away left its state, and no word of its end
+    hypotheses = {(row["system"], row["search"]): row["metrics"]["bleu"]["score"] for row in results["rows"]}
+    assert hypotheses["aggressive", "gad"] == hypotheses["autoregressive", "greedy"]
+    written = [path.stat().st_size for path in fourth.glob("state-*")]
+    assert max(written) <= 16 << 20

@@ -56,6 +56,13 @@ def test_schedules_work_without_warm_up():
     assert learning_rate(recipe, 4) == 0.005
 
 
+def test_the_learning_rate_rises_again_after_the_moments_were_lost():
+    optimizer = Optimizer(nn.Linear(2, 2), config(schedule="constant"))
+    assert [optimizer.learning_rate(update) for update in (5, 50, 55)] == pytest.approx([0.005, 0.01, 0.01])
+    optimizer.moments_since = 50
+    assert [optimizer.learning_rate(update) for update in (51, 55, 60, 70)] == pytest.approx([0.001, 0.005, 0.01, 0.01])
+
+
 class Tied(nn.Module):
     """A model with a shared weight, a bias and an odd size."""
 
