@@ -274,7 +274,7 @@ def test_a_comparison_is_made_in_sessions_that_end_anyhow(tmp_path: Path) -> Non
     results = json.loads((fourth / "results.json").read_text(encoding="utf-8"))
     systems = {"autoregressive", "interleaved", "graph", "lattice", "aggressive", "ctc", "one-shot"}
     assert {row["system"] for row in results["rows"]} == systems
-    assert set(results["timings"]) == {f"{name}{rival}:demo" for name in systems for rival in ("", "/ctranslate2")}
+    assert set(results["timings"]) == {f"benchmark:{name}{rival}:demo" for name in systems for rival in ("", "/ctranslate2")}
     assert set(results["missing"]) == spoiled
     assert len(results["sessions"]) == 3  # the one that was taken away left its state, and no word of its end
     hypotheses = {(row["system"], row["search"]): row["metrics"]["bleu"]["score"] for row in results["rows"]}
