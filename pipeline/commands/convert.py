@@ -30,7 +30,10 @@ def convert(
     ] = None,
     family: Annotated[
         str,
-        typer.Option(metavar="FAMILY", help="stepwise (Transformer), dag (DA-Transformer) or aggressive (SpecDec's drafter)."),
+        typer.Option(
+            metavar="FAMILY",
+            help="Family of the network: stepwise (Transformer), dag (DA-Transformer) or aggressive (SpecDec's drafter).",
+        ),
     ] = "stepwise",
     verifier: Annotated[
         Path | None, typer.Option(metavar="DIRECTORY", help="System that verifies the drafts of a drafter.", show_default=False)

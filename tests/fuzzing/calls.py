@@ -136,7 +136,7 @@ def _aggressive_calls() -> Iterator[Call]:
     kinds: dict[str, dict[str, Any]] = {
         "block": {},
         "copy": {"mask": -1, "copy_queries": numbers(3, SLOTS * WIDTH), "sight": "prefix"},
-        "features": {"features": numbers(3, WIDTH * WIDTH), "shares_encoder": True, "shares_words": True},
+        "features": {"sight": "causal", "features": numbers(3, WIDTH * WIDTH), "shares_encoder": True, "shares_words": True},
         "heads": {"heads": numbers(3, 3 * WIDTH * WIDTH), "heads_bias": numbers(4, 3 * WIDTH), "shares_encoder": True},
         "none": {"drafter": {}, "drafter_shape": {}},
     }

@@ -151,7 +151,7 @@ def test_names_are_free_where_a_token_guards_and_where_everyone_is_served():
         (None, 415),
         (b"", 415),
         (b"text/plain", 415),
-        (b"multipart/form-data; x=application/json", 415),
+        (b"multipart/mixed; x=application/json", 415),
         (b"application/json", 200),
         (b"Application/JSON; charset=utf-8", 200),
     ],

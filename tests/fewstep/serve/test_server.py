@@ -129,12 +129,13 @@ def test_blank_sentences_have_empty_translations(server):
 def test_the_document_is_valid_and_complete(server):
     document = json.loads(server.request("GET", "/openapi.json")[2])
     validate(document)
-    others = {"/detect", "/languages", "/health", "/v2/translate"}
+    others = {"/detect", "/languages", "/health", "/v2/translate", "/v2/languages"}
     assert set(document["paths"]) == {"/translate", "/explain", "/systems", "/healthz", "/metrics"} | others
     for path in ("/translate", "/detect", "/v2/translate"):
         assert set(document["paths"][path]["post"]["requestBody"]["content"]) == {
             "application/json",
             "application/x-www-form-urlencoded",
+            "multipart/form-data",
         }
     assert {"200", "400", "401", "413", "422", "429"} <= set(document["paths"]["/translate"]["post"]["responses"])
     assert document["components"]["securitySchemes"]

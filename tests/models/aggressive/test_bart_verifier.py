@@ -105,7 +105,7 @@ def test_outputs_are_those_of_transformers_whatever_is_drafted(bart):
     verifier = system.decoder.model
     texts = [one.ids for one in greedy]
     for oracle, mode in ((texts, "exact"), (texts, "fast"), ([row[::-1] for row in texts], "exact")):
-        decoder = AggressiveDecoder(drafter_of(verifier), verifier, (Oracle(oracle), None))
+        decoder = AggressiveDecoder(drafter_of(verifier), verifier, (Oracle(oracle), None, 1_000))
         for width, drafter in itertools.product(WIDTHS, ("network", "lookup", "system")):
             found = written(decoder, rows, search(draft_width=width, drafter=drafter, ngram=LIMIT, mode=mode))
             assert [one.ids for one in found] == expected
@@ -119,7 +119,7 @@ def test_drafts_leave_scores_and_margins_as_they_are_to_the_last_bit(bart, threa
     """In the mode `exact`, whichever sentences have ended, and with the wide matrices of a larger network as well."""
     _, _, system, rows, greedy = bart
     verifier = system.decoder.model
-    decoder = AggressiveDecoder(drafter_of(verifier), verifier, (Oracle([one.ids for one in greedy]), None), frozen=True)
+    decoder = AggressiveDecoder(drafter_of(verifier), verifier, (Oracle([one.ids for one in greedy]), None, 1_000), frozen=True)
     ways = [*itertools.product(WIDTHS, ("network", "lookup", "system"))] if threads == 1 else [(2, "network")]
     count = len(rows) if threads == 1 else 5
     before = torch.get_num_threads()

@@ -27,7 +27,7 @@ from fewstep.config.problems import Problem
 from fewstep.config.search import SystemParts
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.serve.systems import Place
-from fewstep.translation import SourceTooLongError
+from fewstep.translation import SourceTooLongError, Translation
 from pipeline.__main__ import main
 from pipeline.commands import serve, translate
 from pipeline.errors import ArtifactError, ConfigError, DataError
@@ -50,6 +50,12 @@ class Shouter:
     def translate(self, lines: Sequence[str], search: Any = None, *, first_line: int = 1, **_: Any) -> list[str]:
         self.searches.append(search)
         return self.upper(lines, first_line)
+
+    def wider_searches(self, search: Any) -> Iterator[Any]:
+        return iter(())
+
+    def hypotheses(self, lines: Sequence[str], *_: Any, **__: Any) -> list[list[Translation]]:
+        return [[Translation(line.upper(), 0.0, 1, {})] for line in lines]
 
     def upper(self, lines: Sequence[str], first_line: int) -> list[str]:
         self.calls.append((first_line, list(lines)))
