@@ -214,9 +214,12 @@ def settle(source: str, text: str, kinds: Collection[str], spaced: bool) -> tupl
 
 def _settled(source: str, text: str, wanted: Sequence[re.Match[str]], kinds: Collection[str], spaced: bool) -> str:
     names = Counter(one[0] for one in wanted)
+    quoted = {one.start(): _QUOTED.match(source, one.end()) for one in wanted if one.lastgroup == "role"}
+    whole = {one.start(): one[0] + (text_of[0] if (text_of := quoted.get(one.start())) else "") for one in wanted}
+    roles = [_inside(whole[start]) for start in quoted]
     parts = list[str]()
     position = 0
-    for unit in _units(text, names):
+    for unit in _units(text, names, roles):
         parts += [_without_marks(text[position : unit.start()], kinds), unit[0]]
         position = unit.end()
     settled = _apart([*parts, _without_marks(text[position:], kinds)])
@@ -225,16 +228,15 @@ def _settled(source: str, text: str, wanted: Sequence[re.Match[str]], kinds: Col
         wanted, key=lambda found: (found.lastgroup != "role", -found.start())
     ):  # roles first: their texts have others
         if missing[one[0]] > 0:
-            quoted = _QUOTED.match(source, one.end()) if one.lastgroup == "role" else None
-            name = one[0] + (quoted[0] if quoted else "")
-            missing -= _inside(name)
-            spans = [unit.span() for unit in _units(settled, names)]
-            settled = _inserted(settled, name, one.start() / len(source), spans, spaced)
+            missing -= _inside(whole[one.start()])
+            spans = [unit.span() for unit in _units(settled, names, roles)]
+            settled = _inserted(settled, whole[one.start()], one.start() / len(source), spans, spaced)
     return settled
 
 
-def _units(text: str, wanted: Mapping[str, int]) -> list[re.Match[str]]:
-    """Return the placeholders of a text, each at most as often as it is wanted, roles with their text and those in it."""
+def _units(text: str, wanted: Mapping[str, int], texts: Sequence[Counter[str]]) -> list[re.Match[str]]:
+    """Return the placeholders of a text, each at most as often as it is wanted, roles with their text and those in it, which have
+    to be among those of one of `texts`."""
     roles = [name for name in wanted if _ROLE.fullmatch(name)]
     others = sorted(wanted.keys() - set(roles), key=len, reverse=True)
     patterns = ([rf"{re.escape(name)}`[^`\n]+`" for name in roles], [re.escape(name) for name in others])
@@ -242,7 +244,8 @@ def _units(text: str, wanted: Mapping[str, int]) -> list[re.Match[str]]:
     for names in patterns:
         for one in re.finditer("|".join(names), text) if names else ():
             inside = _inside(one[0])
-            if inside <= rest and not any(unit.start() < one.end() and one.start() < unit.end() for unit in units):
+            fits = inside <= rest and (names is patterns[1] or any(inside <= own for own in texts))
+            if fits and not any(unit.start() < one.end() and one.start() < unit.end() for unit in units):
                 rest -= inside
                 units.append(one)
     return sorted(units, key=lambda unit: unit.start())
@@ -263,7 +266,7 @@ def _without_marks(text: str, kinds: Collection[str]) -> str:
 
     marked = not {"code", "reference", "role"}.isdisjoint(kinds)
     while (plain := PLACEHOLDER.sub(word, text)) != text or (marked and "`" in text):
-        text = plain.replace("`", "") if marked else plain
+        text = re.sub(" {2,}", " ", plain.replace("`", "") if marked else plain)
     return text
 
 

@@ -399,6 +399,7 @@ def occurring(text: str) -> Counter[str]:
         ("no %s", "pas", "pas %s", 1),
         ("no <b>", "<b> pas <i>", "<b> pas", 1),
         ("a :ref:`b <l>`, :mod:`os`", "un :ref:`c <l>`, ``y`` ou :mod:`os`", "un :ref:`c <l>` , y ou :mod:`os`", 1),
+        ("a :term:`b` :ref:`c <l>`", "un :term:`b <l>` un", "un :term:`b` b :ref:`c <l>` un", 1),
         ("a :ref:`b <l>`", "un <l>", "un :ref:`b <l>`", 1),
     ],
 )

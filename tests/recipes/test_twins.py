@@ -72,10 +72,14 @@ def test_a_tiny_twin_of_a_localisation_keeps_placeholders_and_terms(name: str, f
     scores = {step.name.partition(":")[2]: step.directory for step in plan.steps if step.stage.name == "score"}
     kept = {entry: json.loads((directory / "placeholders.json").read_text()) for entry, directory in scores.items()}
     terms = {entry: json.loads((directory / "terms.json").read_text()) for entry, directory in scores.items()}
-    assert all(one["kept"] == one["sentences"] > one["searched"] for one in kept.values()), "barely trained networks lose masks"
+    assert {entry: one["sentences"] - one["kept"] for entry, one in kept.items()} == dict.fromkeys(kept, 0)
+    assert min(one["searched"] for one in kept.values()) < next(iter(kept.values()))["sentences"], (
+        "barely trained networks lose masks"
+    )
     assert {entry for entry in terms if entry.endswith(":glossary")} >= {"shallow/greedy:documents:glossary"}
-    assert all(one["honoured"] == one["terms"] > 0 for entry, one in terms.items() if entry.endswith(":glossary"))
-    assert all(one["honoured"] == 0 for entry, one in terms.items() if not entry.endswith(":glossary"))
+    for entry, one in terms.items():
+        if entry.endswith(":glossary"):
+            assert one["honoured"] > terms[entry.removesuffix(":glossary")]["honoured"], entry
 
 
 SPLIT = ["wmt14-en-fr-interleaved", "wmt14-en-de-double-token", "wmt14-en-de-lattice", "wmt14-en-de-aggressive", "wmt14-en-de-dag"]
