@@ -29,7 +29,7 @@ struct DagNetwork {
     std::vector<float> link_codes;  // [slots,2D+H] contribution of the positions
     std::vector<float> lengths;  // [classes,D] logits of the target length from the mean source state; empty if lengths are given
     std::vector<float> vertex_inputs;  // [3,D] inputs of the first, of empty, and of the last vertices; empty: those of tokens
-    QuantizedMatrix quantized_links;                                                  // empty in float32
+    QuantizedMatrix quantized_links;   // empty in float32
     std::size_t max_transition_length = std::numeric_limits<std::size_t>::max() / 2;  // next vertices that may follow a vertex
 
     std::size_t link_width() const { return 2 * network.shape.width + network.shape.heads; }
