@@ -273,8 +273,8 @@ def test_the_recipes_of_summarization_have_a_variant_with_a_bart(name: str) -> N
     assert isinstance(own, AggressiveSystem)
     assert isinstance(other, AggressiveSystem)
     assert (own.search, own.training, own.data, own.draft_width) == (other.search, other.training, other.data, other.draft_width)
-    assert (own.verifier, own.encoder, own.max_positions) == ("autoregressive", "separate", 1023)
-    assert list(variant.systems) == ["autoregressive", "aggressive"]
+    assert (own.verifier, own.encoder, own.max_positions) == ("verifier", "separate", 1023)
+    assert list(variant.systems) == ["autoregressive", "verifier", "aggressive", "aggressive-teacher"]
 
 
 def test_the_drafter_of_the_paper_among_others_on_multi30k_is_trained_as_the_papers() -> None:
