@@ -224,7 +224,7 @@ def write_messages(values: dict[str, Any]) -> None:
     for part, files in parts:
         rows = synthetic("translation", languages, part, 0)
         for number, file in enumerate(files):
-            ends = ((row, MESSAGES[at % len(MESSAGES)]) for at, row in enumerate(rows[number :: len(files)]))
+            ends = ((row, MESSAGES[(number + at) % len(MESSAGES)]) for at, row in enumerate(rows[number :: len(files)]))
             messages = (f'msgid "{source} {end}"\nmsgstr "{target} {end}"\n' for (source, target), end in ends)
             Path(file).parent.mkdir(parents=True, exist_ok=True)
             head = f'msgid ""\nmsgstr "Language: {languages[1]}\\nContent-Type: text/plain; charset=UTF-8\\n"\n'
