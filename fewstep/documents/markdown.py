@@ -15,6 +15,8 @@ from fewstep.documents.document import DocumentError, Edit, Languages, Segment
 __all__ = ["segments"]
 
 PACKAGE = "markdown-it-py"
+MAX_BYTES = 512 << 10
+"""Bytes of a document, for which the package holds up to 700 bytes each: a line of `|-|` is a table."""
 MAX_MARKS = 2000
 """Brackets in a paragraph or in a row of a table."""
 _FRONT_MATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*\r?$", re.S | re.M)
@@ -24,9 +26,12 @@ _BLOCK_START = re.compile(r"(?=[#>+*=-]|```|~~~|\|)|\d{1,9}(?=[.)](?:\s|$))")
 
 
 def segments(data: bytes, name: str, languages: Languages) -> list[Segment]:
-    """Return the texts of a document in UTF-8. Raises DocumentError if the package that reads Markdown is not installed."""
+    """Return the texts of a document in UTF-8. Raises DocumentError for one of more than `MAX_BYTES`, and if the package that reads
+    Markdown is not installed."""
     if find_spec("markdown_it") is None:
         raise DocumentError(f"{name}: expected the package {PACKAGE}, which reads Markdown, got none; run: pip install {PACKAGE}")
+    if len(data) > MAX_BYTES:
+        raise DocumentError(f"{name}: expected at most {MAX_BYTES:,} bytes of Markdown, got {len(data):,}; divide the document")
     text = data.decode("utf-8")
     _check_marks(text, name)
     lines = text.splitlines(keepends=True) if "\r" not in text else re.findall(r"[^\n]*\n|[^\n]+", text)

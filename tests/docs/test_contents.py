@@ -19,6 +19,7 @@ import pytest
 
 from fewstep import bounded_files, streams
 from fewstep.config.network import Sizes
+from fewstep.documents import markdown
 from fewstep.documents.document import MAX_UNIT_BYTES
 from fewstep.documents.elements import MAX_DEPTH
 from fewstep.families.stepwise.config import StepwiseConfig
@@ -263,7 +264,7 @@ def test_the_limits_are_those_of_the_source() -> None:
         f"{of_configs.MAX_BYTES // mib} MiB; {of_configs.MAX_VALUES:,}; {of_configs.MAX_DEPTH}; {of_configs.MAX_BASES}",
         f"{of_configs.MAX_TEXT:,}; {MAX_NAME}",
         f"{streams.MAX_LINE_BYTES // mib} MiB",
-        f"{MAX_UNIT_BYTES // mib} MiB; {MAX_DEPTH}; {streams.MAX_DOCUMENT_BYTES // mib} MiB",
+        f"{MAX_UNIT_BYTES // mib} MiB; {MAX_DEPTH}; {streams.MAX_DOCUMENT_BYTES // mib} MiB; {markdown.MAX_BYTES >> 10} KiB",
         f"{expansion.MAX_RATIO}",
         f"{members.MAX_MEMBERS:,}; {tar.MAX_NAME_BYTES:,}; {tar.MAX_HEADER_BYTES // mib} MiB; {tar.MAX_HEADERS:,}; "
         f"{members.MAX_ZIP_READ_BYTES // mib} MiB",

@@ -30,7 +30,14 @@ def test_html_with_a_few_mistakes_is_read() -> None:
 @pytest.mark.parametrize("part", ["[", "![", "<![", "[\n", "<a\n"])
 def test_markdown_of_brackets_without_end_is_refused(part: str) -> None:
     with pytest.raises(DocumentError, match=r"x, line \d+: expected at most 2,000 brackets in a paragraph"):
-        markdown.segments((part * (MEGABYTE // len(part))).encode(), "x", LANGUAGES)
+        markdown.segments((part * (markdown.MAX_BYTES // len(part))).encode(), "x", LANGUAGES)
+
+
+def test_markdown_is_bounded_since_each_line_may_be_a_table() -> None:
+    whole = b"x" * markdown.MAX_BYTES
+    assert len(markdown.segments(whole, "x", LANGUAGES)) == 1
+    with pytest.raises(DocumentError, match=r"x: expected at most 524,288 bytes of Markdown, got 524,289"):
+        markdown.segments(whole + b"x", "x", LANGUAGES)
 
 
 def test_a_table_of_many_links_is_read() -> None:
