@@ -97,7 +97,7 @@ def keep(proof: Proof, folder: Path, limit: int, *, stamp: bool) -> None:
     if stamp:
         Path(STAMP).write_text(found["sha256"], encoding="utf-8")
     for name in found["left_out"]:
-        print(f"the state has no room for {name}: it will be made again", file=sys.stderr)
+        print(f"the state has no room for {name}: it will be recomputed", file=sys.stderr)
 
 
 def run(proof: Proof, folder: Path, out: Path, end: float, limit: int) -> int:

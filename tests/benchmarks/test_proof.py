@@ -130,11 +130,15 @@ def test_an_error_of_a_piece_is_its_answer() -> None:
     assert attempt(broken, time.monotonic() + LONG) == "RuntimeError: CUDA error: out of memory"
 
 
+def killed() -> None:
+    os.kill(os.getpid(), 9)
+
+
 def test_a_piece_that_ends_without_an_answer_says_how() -> None:
     with pytest.raises(ChildProcessError, match="code 3"):
         attempt(lambda: os._exit(3), time.monotonic() + LONG)
     with pytest.raises(ChildProcessError, match="code -9"):
-        attempt(lambda: os.kill(os.getpid(), 9), time.monotonic() + LONG)  # type: ignore[arg-type, func-returns-value]
+        attempt(killed, time.monotonic() + LONG)
 
 
 def deaf() -> None:
@@ -145,10 +149,10 @@ def deaf() -> None:
 
 
 @pytest.mark.parametrize("hang", [lambda: time.sleep(LONG), deaf], ids=["asked", "killed"])
-def test_a_piece_that_hangs_is_stopped(hang: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_piece_that_hangs_is_stopped(hang: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "STOP_SECONDS", 0.5)
     with pytest.raises(StoppedError):
-        attempt(hang, time.monotonic() + 0.5)  # type: ignore[arg-type]
+        attempt(hang, time.monotonic() + 0.5)
 
 
 PROGRAM = """

@@ -18,6 +18,7 @@ from sentencepiece import SentencePieceProcessor
 
 import fewstep
 from fewstep.__main__ import main
+from fewstep.config.search import SearchConfig
 from fewstep.families.dag.config import DagSearch
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.serve.app import create_app
@@ -176,13 +177,15 @@ def masking(systems: dict[str, Path]) -> fewstep.System:
     return replace(system, source_pieces=pieces, target_pieces=pieces, masks=kinds_of(pieces), max_source_tokens=99)
 
 
-def as_written(monkeypatch: pytest.MonkeyPatch, system: fewstep.System, *outputs: str) -> list[object]:
+def as_written(monkeypatch: pytest.MonkeyPatch, system: fewstep.System, *outputs: str) -> list[SearchConfig]:
     """Let each sentence have these outputs, the first alone unless several are asked for; return the searches."""
-    searches = list[object]()
+    searches = list[SearchConfig]()
 
-    def decode(_: object, sources: Sequence[object], search: object, *__: object, **___: object) -> list[list[fewstep.Hypothesis]]:
+    def decode(
+        _: object, sources: Sequence[object], search: SearchConfig, *__: object, **___: object
+    ) -> list[list[fewstep.Hypothesis]]:
         searches.append(search)
-        found = outputs if getattr(search, "n_best") > 1 else outputs[:1]  # noqa: B009
+        found = outputs if search.n_best > 1 else outputs[:1]
         return [[fewstep.Hypothesis(system.source_pieces.encode(text), 0.0, 1) for text in found] for _ in sources]
 
     monkeypatch.setattr(of_systems, "decode_sentences", decode)
@@ -211,7 +214,7 @@ def test_an_output_that_loses_a_mask_gives_way_to_one_that_does_not(
     searches = as_written(monkeypatch, masking, "some words", "some ⟦code1⟧", "words ⟦code1⟧")
     found = masking.hypotheses(["some `x`", "some words"])
     assert [[(one.text, one.put_back) for one in ranked] for ranked in found] == [[("some `x`", 0)], [("some words", 0)]]
-    assert [getattr(search, "n_best") for search in searches] == [1, 8]  # noqa: B009
+    assert [search.n_best for search in searches] == [1, 8]
 
 
 @pytest.mark.parametrize(

@@ -318,7 +318,7 @@ def test_a_system_goes_on_from_a_finished_one(tmp_path: Path, finished: Path) ->
 
 def test_back_translations_are_training_pairs_with_their_sides_exchanged(tmp_path: Path, finished: Path) -> None:
     (tmp_path / "news.de").write_text("Ein Haus.\nEin Hund.\n")
-    corpus: dict[str, object] = {**CONFIG["corpus"], "modifiers": {"typos": 0.1}}  # type: ignore[dict-item]
+    corpus = {**CONFIG["corpus"], "modifiers": {"typos": 0.1}}
     corpus["back_translation"] = {"monolingual": str(tmp_path / "news.de"), "by": str(finished)}
     settings: dict[str, object] = {"teacher": None, "lattice": None, "ngram": None, "evaluation": {}, "systems": {"plain": {}}}
     with pytest.raises(DataError, match=r"back_translation.by: expected a system from de to en, got one from en to de"):
@@ -370,7 +370,7 @@ def test_pinned_distilled_text_must_belong_to_the_runs_training_text(tmp_path: P
     pin = {"from": str(made(tmp_path, "distill", text=text))}
     plan = planned(tmp_path, distillation=pin)
     assert "distill:train" not in [step.name for step in plan.steps]
-    more = {**CONFIG["corpus"], "test": {"toy": {"embedded": 5}, "more": {"embedded": 9}}}  # type: ignore[dict-item]
+    more = {**CONFIG["corpus"], "test": {"toy": {"embedded": 5}, "more": {"embedded": 9}}}
     with pytest.raises(DataError, match=r"distillation\.from: expected outputs for this run's training text"):
         planned(tmp_path, distillation=pin, corpus=more, benchmark={"test": "toy"})
 

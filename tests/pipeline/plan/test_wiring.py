@@ -18,9 +18,9 @@ WITHOUT_STUDENTS = {"autoregressive": {"use": "teacher"}, "graph": {"family": "d
 
 
 def test_step_names_are_unique_and_steps_follow_their_inputs(tmp_path: Path) -> None:
-    systems = {**CONFIG["systems"], "lattice": {"family": "lattice"}, "slots": {"family": "parallel"}}  # type: ignore[dict-item]
+    systems = {**CONFIG["systems"], "lattice": {"family": "lattice"}, "slots": {"family": "parallel"}}
     asked = {"lattice_analysis": 2, "parallel_analysis": True}
-    plan = planned(tmp_path, systems=systems, evaluation={**CONFIG["evaluation"], **asked})  # type: ignore[dict-item]
+    plan = planned(tmp_path, systems=systems, evaluation={**CONFIG["evaluation"], **asked})
     names = [step.name for step in plan.steps]
     assert len(set(names)) == len(names)
     for index, step in enumerate(plan.steps):

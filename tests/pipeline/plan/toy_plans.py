@@ -1,6 +1,7 @@
 """Plans of a small config with changes."""
 
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -9,7 +10,7 @@ from pipeline.plan.step import Plan
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
 
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "name": "toy",
     "corpus": {"train": {"embedded": 20}, "validation": {"embedded": 5}, "test": {"toy": {"embedded": 5}}},
     "vocabulary": {"size": 100},
