@@ -13,8 +13,8 @@ import shutil
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -33,6 +33,7 @@ from urllib.request import (
 )
 
 from fewstep.access import FULL
+from fewstep.patience import MIN_JSON_RATE, MIN_RATE, WAIT_SECONDS, Patience, SlowError, flowing, waited_for
 from fewstep.system.description import SYSTEM_FORMAT, SYSTEM_KEYS, read_versioned
 from fewstep.system.format import MAX_JSON_BYTES, BundleError
 from fewstep.system.integrity import CHECKSUM, SEAL
@@ -42,9 +43,6 @@ __all__ = ["CACHE", "is_remote", "local_directory"]
 CACHE = "FEWSTEP_CACHE"
 """Environment variable with the folder of copies; without it, `fewstep` in `XDG_CACHE_HOME` or in `~/.cache`."""
 ENDPOINT = "https://huggingface.co"
-TIMEOUT_SECONDS, DESCRIPTION_SECONDS, MIN_BYTES_PER_SECOND = 60.0, 300.0, 10_000
-"""Time without a byte, and for a description, after which a copy fails; other files have a second more for each
-`MIN_BYTES_PER_SECOND` bytes."""
 TRIES, PAUSE_SECONDS = 3, 0.5
 """Tries, and the pause before the second one; the next is four times as long."""
 TRANSIENT_ANSWERS = (408, 425, 429, 500, 502, 503, 504)
@@ -120,19 +118,16 @@ def _has(path: Path, size: int) -> bool:
 
 
 def _description(location: str, opened: Open) -> bytes:
-    deadline = time.monotonic() + DESCRIPTION_SECONDS
-    with opened(DESCRIPTION) as read:
-        return b"".join(_blocks(f"{location}/{DESCRIPTION}", read, MAX_JSON_BYTES, deadline))
+    return b"".join(_blocks(f"{location}/{DESCRIPTION}", _read(opened, DESCRIPTION), MAX_JSON_BYTES, MIN_JSON_RATE))
 
 
 def _copy_part(location: str, opened: Open, name: str, part: Mapping[str, Any], directory: Path) -> None:
     """Copy one file. It gets its name when its size and its checksum are those of the description."""
     place, size, value = f"{location}/{name}", 0, 0
-    deadline = time.monotonic() + DESCRIPTION_SECONDS + part["bytes"] / MIN_BYTES_PER_SECOND
     number, temporary = tempfile.mkstemp(dir=(directory / name).parent, prefix=".new.")
     try:
-        with os.fdopen(number, "wb") as file, opened(name) as read:
-            for block in _blocks(place, read, part["bytes"], deadline):
+        with os.fdopen(number, "wb") as file:
+            for block in _blocks(place, _read(opened, name), part["bytes"], MIN_RATE):
                 file.write(block)
                 size, value = size + len(block), zlib.crc32(block, value)
         if size < part["bytes"]:
@@ -147,16 +142,21 @@ def _copy_part(location: str, opened: Open, name: str, part: Mapping[str, Any], 
         Path(temporary).unlink(missing_ok=True)
 
 
-def _blocks(place: str, read: Callable[[int], bytes], most: int, deadline: float) -> Iterator[bytes]:
-    """Yield what `read` returns until its end. Raises BundleError beyond `most` bytes, OSError after the deadline."""
-    size = 0
-    while block := read(BLOCK):
-        size += len(block)
-        if size > most:
-            raise BundleError(f"{place}: expected at most {most} bytes, got more; publish the directory again")
-        if time.monotonic() > deadline:
-            raise OSError(f"{place}: expected the file in less time, got {size} bytes so far; repeat the command")
-        yield block
+def _read(opened: Open, name: str) -> Generator[bytes, None, None]:
+    with opened(name) as read:
+        while block := read(BLOCK):
+            yield block
+
+
+def _blocks(place: str, blocks: Generator[bytes, None, None], most: int, rate: int) -> Iterator[bytes]:
+    """Yield the same blocks. Raises BundleError beyond `most` bytes, SlowError for a server that is slower than `rate`."""
+    size, patience = 0, Patience(WAIT_SECONDS)
+    with closing(waited_for(blocks, patience)) as items:
+        for block in flowing(items, patience, rate):
+            size += len(block)
+            if size > most:
+                raise BundleError(f"{place}: expected at most {most} bytes, got more; publish the directory again")
+            yield block
 
 
 def _require_space(location: str, folder: Path, size: int) -> None:
@@ -165,12 +165,12 @@ def _require_space(location: str, folder: Path, size: int) -> None:
 
 
 def _retried(location: str, action: Callable[[], T]) -> T:
-    """Return the result of `action`, which is repeated after an OSError other than that of a full disk."""
+    """Return the result of `action`, which is repeated after an OSError other than that of a full disk or a slow server."""
     for number in range(1, TRIES + 1):
         try:
             return action()
         except (OSError, http.client.HTTPException) as error:
-            if number == TRIES or getattr(error, "errno", None) in FULL:
+            if number == TRIES or isinstance(error, SlowError) or getattr(error, "errno", None) in FULL:
                 reason = str(error) or type(error).__name__
                 place = "" if reason.startswith(location) else f"{location}: could not be read: "
                 raise OSError(f"{place}{reason:.500}; check the network, and repeat the command") from error
@@ -232,7 +232,7 @@ def _director() -> OpenerDirector:
 def _answer(url: str, headers: Mapping[str, str]) -> Iterator[Callable[[int], bytes]]:
     request = Request(url, headers={"Accept-Encoding": "identity", "User-Agent": "fewstep", **headers})
     try:
-        with _director().open(request, timeout=TIMEOUT_SECONDS) as answer:
+        with _director().open(request, timeout=WAIT_SECONDS) as answer:
             yield answer.read1
             if answer.length:
                 raise OSError(f"{answer.length} bytes are missing: the connection broke off")

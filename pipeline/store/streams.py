@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from queue import Empty, Queue
 from typing import Any, TypeVar
 
 import durable
+from fewstep.patience import SlowError
 from pipeline.credentials import masked
 from stages.errors import FULL
 
 BLOCK_BYTES = 1 << 20
 TRIES = 3
-MIN_RATE = 1000
-"""Bytes per second below which a transfer is given up: those of a block, on average."""
 PAUSE_SECONDS = 0.5
 """Pause before the second try. Each further pause is four times as long."""
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
@@ -30,74 +25,6 @@ T = TypeVar("T")
 
 class DamagedError(OSError):
     """The bytes that were read differ from the bytes that were written."""
-
-
-class SlowError(OSError):
-    """The other side lets this one wait for too long."""
-
-
-@dataclass
-class Patience:
-    """The seconds for which the other side may still let this one wait."""
-
-    seconds: float
-
-
-def waited_for(items: Generator[T, None, None], patience: Patience) -> Generator[T, None, None]:
-    """Yield the same items, which another thread takes from `items`. Raises SlowError once there is no patience left.
-
-    (A server that sends a byte a minute keeps every call of a library waiting. The thread is left to itself then, and ends with the
-    call.)
-    """
-    found: Queue[tuple[list[T], BaseException | None]] = Queue(1)
-    over = threading.Event()
-
-    def take() -> None:
-        end: BaseException | None = None
-        try:
-            with closing(items):
-                for item in items:
-                    if over.is_set():
-                        return
-                    found.put(([item], None))
-        except BaseException as error:
-            end = error
-        if not over.is_set():
-            found.put(([], end))
-
-    threading.Thread(target=take, name="transfer", daemon=True).start()
-    try:
-        while True:
-            started = time.monotonic()
-            try:
-                taken, error = found.get(timeout=max(0.0, patience.seconds))
-            except Empty:
-                raise SlowError("the other side lets this one wait") from None
-            patience.seconds -= time.monotonic() - started
-            if error is not None:
-                raise error
-            if not taken:
-                return
-            yield taken[0]
-    finally:
-        over.set()
-        with suppress(Empty):
-            found.get_nowait()  # so that the other thread waits for nobody
-
-
-def flowing(blocks: Iterator[bytes], patience: Patience, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
-    """Yield the same blocks, for which `patience` is renewed after each `block_bytes`. Raises SlowError for fewer than MIN_RATE
-    bytes a second."""
-    size, limit = 0, block_bytes / MIN_RATE
-    patience.seconds = limit
-    try:
-        for block in blocks:
-            size += len(block)
-            if size >= block_bytes:
-                size, patience.seconds = 0, limit
-            yield block
-    except SlowError as error:
-        raise SlowError(f"expected at least {MIN_RATE:,} bytes a second, got {size:,} bytes in {limit:.0f} s") from error
 
 
 class Digest:
@@ -121,13 +48,14 @@ class Digest:
 
 
 def retried(action: Callable[[], T]) -> T:
-    """Return the result of `action`, which is repeated after an OSError, except for a full disk or a missing file."""
+    """Return the result of `action`, which is repeated after an OSError, except for a full disk, a missing file and a slow server,
+    which each try would wait for as long."""
     for number in range(TRIES):
         if number:
             time.sleep(PAUSE_SECONDS * 4 ** (number - 1))
         try:
             return action()
-        except FileNotFoundError:
+        except (FileNotFoundError, SlowError):
             raise
         except OSError as error:
             if error.errno in FULL or number == TRIES - 1:

@@ -15,17 +15,14 @@ from urllib.parse import urljoin, urlsplit
 
 import durable
 from fewstep.bounded_files import json_value
+from fewstep.patience import MIN_JSON_RATE, WAIT_SECONDS, Patience, SlowError, flowing, waited_for
 from pipeline.store.partial_file import PartialFile
 from pipeline.store.streams import (
     BLOCK_BYTES,
     DamagedError,
     Digest,
-    Patience,
-    SlowError,
     brief_reason,
-    flowing,
     retried,
-    waited_for,
     write_blocks,
 )
 from stages.errors import FULL, DataError, StageError, unwritable
@@ -35,10 +32,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 60.0
 """Time without a byte from a web server after which a download fails."""
-HEAD_SECONDS = 120.0
-"""Time for the head of an answer and the redirections before it."""
 WEB_BLOCK_BYTES = 1 << 16
-"""Bytes of a download after which its rate is compared."""
 MAX_UNSTATED_BYTES = 16 << 30
 """Bytes of a download whose server sends it in chunks and states no length, so that it might never end."""
 TRANSIENT_ANSWERS = (408, 425, 429, 500, 502, 503, 504)
@@ -49,8 +43,6 @@ MAX_JSON_BYTES = 32 << 20
 """Bytes of JSON that are held in memory for one name."""
 MAX_PAGES = 1000
 """Pages of JSON for one name."""
-JSON_SECONDS = 300.0
-"""Time that a server may take for all of them."""
 OK = 200
 
 OTHER_RANGE = (206, 416)
@@ -95,7 +87,7 @@ def _copy_from_web(url: str, partial: PartialFile) -> dict[str, Any]:
     if partial.offset:
         # With `If-Range` a server whose file has changed sends the whole new one (RFC 9110, section 13.1.5).
         headers |= {"Range": f"bytes={partial.offset}-", "If-Range": partial.validator}
-    patience = Patience(HEAD_SECONDS)
+    patience, begun = Patience(WAIT_SECONDS), partial.offset
     with closing(waited_for(_answer_and_blocks(url, headers), patience)) as items:
         answer = _head(items)
         if answer.status_code in TRANSIENT_ANSWERS:
@@ -110,9 +102,14 @@ def _copy_from_web(url: str, partial: PartialFile) -> dict[str, Any]:
         length = _stated_length(url, answer)
         total = None if length is None else partial.offset + length
         _require_space(url, partial.path, length or 0)
-        blocks = flowing(items, patience, WEB_BLOCK_BYTES)
+        blocks = flowing(items, patience)
         unstated = "from a server that states no length"
-        partial.append(blocks if length is not None else _bounded(url, blocks, MAX_UNSTATED_BYTES, unstated))
+        try:
+            partial.append(blocks if length is not None else _bounded(url, blocks, MAX_UNSTATED_BYTES, unstated))
+        except SlowError as error:
+            if partial.offset - begun < BLOCK_BYTES:
+                raise
+            raise DamagedError(str(error)) from error  # the next try goes on from here
     if total is not None and total != partial.offset:
         raise DamagedError(f"expected {total} bytes, got {partial.offset}: the connection broke off")
     return partial.entry
@@ -125,7 +122,9 @@ def _answer_and_blocks(url: str, headers: Mapping[str, str]) -> Generator[Any, N
     with answer_of(url, headers) as answer:
         yield answer
         try:
-            yield from answer.raw.stream(WEB_BLOCK_BYTES, decode_content=False)
+            # Whatever has arrived; `stream` waits for a whole block.
+            while block := answer.raw.read1(WEB_BLOCK_BYTES, decode_content=False):
+                yield block
         except HTTPError as error:  # `requests` translates the errors of its own iterators only
             raise DamagedError(f"the connection broke off: {error}") from error
 
@@ -134,7 +133,7 @@ def _head(items: Iterator[Any]) -> requests.Response:
     try:
         answer: requests.Response = next(items)
     except SlowError as error:
-        raise SlowError(f"expected the head of an answer within {HEAD_SECONDS:g} s, got none") from error
+        raise SlowError(f"expected the head of an answer within {WAIT_SECONDS:g} s, got none") from error
     return answer
 
 
@@ -186,72 +185,54 @@ def read_json_pages(url: str) -> list[Any]:
     """Return the JSON at a URL, followed by that of further pages to which its answers link.
 
     Raises DataError if the server refuses or answers with something else, more than MAX_PAGES pages or MAX_JSON_BYTES bytes;
-    StageError if it cannot be reached or takes longer than JSON_SECONDS.
+    StageError if it cannot be reached, or lets this process wait for more than WAIT_SECONDS in all beside a second for each
+    MIN_JSON_RATE bytes.
     """
-    try:
-        return list(waited_for(_read_pages(url), Patience(JSON_SECONDS)))
-    except SlowError as error:
-        raise _late(url) from error
-
-
-def _read_pages(url: str) -> Generator[Any, None, None]:
+    pages = list[Any]()
     following: str | None = url
-    left = MAX_JSON_BYTES
-    deadline = time.monotonic() + JSON_SECONDS
-    pages = 0
+    size, started = 0, time.monotonic()
     while following:
-        if pages == MAX_PAGES:
+        if len(pages) == MAX_PAGES:
             raise DataError(
                 f"{url}: expected at most {MAX_PAGES:,} pages of JSON, got a link to another; check the name in the config"
             )
-        content, links = _read_page(following, left, deadline)
-        left -= len(content)
+        patience = Patience(WAIT_SECONDS + size / MIN_JSON_RATE - (time.monotonic() - started))
+        content, links = _read_page(following, MAX_JSON_BYTES - size, patience)
+        size += len(content)
         try:
-            page = json_value(content)
+            pages.append(json_value(content))
         except (ValueError, RecursionError) as error:
             raise DataError(f"{following}: expected JSON, got something else: {content[:100]!r}") from error
-        yield page
-        pages += 1
         following = links.get("next", {}).get("url")
         if following and urlsplit(following)[:2] != urlsplit(url)[:2]:
             raise DataError(f"{url}: expected links to further pages of this server, got one to {following[:200]!r}")
+    return pages
 
 
-def _read_page(url: str, limit: int, deadline: float) -> tuple[bytes, dict[str, Any]]:
+def _read_page(url: str, limit: int, patience: Patience) -> tuple[bytes, dict[str, Any]]:
     """Return the content of a page and its links."""
 
     def read() -> tuple[bytes, dict[str, Any]]:
-        with answer_of(url, {}) as answer:
+        with closing(waited_for(_answer_and_blocks(url, {}), patience)) as items:
+            answer: requests.Response = next(items)
             if answer.status_code in TRANSIENT_ANSWERS:
                 raise OSError(f"the server answered {_status(answer)}")
             if answer.status_code != OK:
                 raise DataError(f"{url}: expected JSON, got the answer {_status(answer)}; check the name in the config")
             if (coding := answer.headers.get("Content-Encoding", "identity")) != "identity":
                 raise DataError(f"{url}: expected JSON that is not compressed, as it was asked for, got {coding[:100]!r}")
-            try:
-                blocks = answer.raw.stream(WEB_BLOCK_BYTES, decode_content=False)
-                content = b"".join(_before(url, deadline, _bounded(url, blocks, limit, "of JSON")))
-            except HTTPError as error:
-                raise DamagedError(f"the connection broke off: {error}") from error
+            content = b"".join(flowing(_bounded(url, items, limit, "of JSON"), patience, MIN_JSON_RATE))
             return content, answer.links
-
-    from urllib3.exceptions import HTTPError
 
     try:
         return retried(read)
+    except SlowError as error:
+        raise StageError(
+            f"{url}: expected JSON within {WAIT_SECONDS:g} s and a second more for each {MIN_JSON_RATE:,} bytes, got an answer "
+            "that takes longer; repeat the command"
+        ) from error
     except OSError as error:
         raise StageError(f"{url}: could not be read: {brief_reason(error)}; check the network and repeat the command") from error
-
-
-def _late(url: str) -> StageError:
-    return StageError(f"{url}: expected JSON within {JSON_SECONDS:g} s, got an answer that takes longer; repeat the command")
-
-
-def _before(url: str, deadline: float, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    for block in blocks:
-        if time.monotonic() > deadline:
-            raise _late(url)
-        yield block
 
 
 def _stated_length(url: str, answer: requests.Response) -> int | None:

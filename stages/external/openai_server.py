@@ -11,7 +11,8 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ import requests
 from requests.exceptions import InvalidSchema, InvalidURL, MissingSchema
 from urllib3.exceptions import HTTPError
 
+from fewstep.patience import Patience, SlowError, waited_for
 from stages.errors import DataError, TransientError
 from stages.external import ExternalConfig
 from stages.external.prompts import estimate, options_of, prompt
@@ -122,11 +124,18 @@ class Server:
         return json.dumps(body).encode()
 
     def _post(self, body: bytes) -> tuple[int, bytes]:
-        """Return the status and the content of an answer. Raises _RepeatError for one that does not arrive whole."""
-        deadline = time.monotonic() + self._options.timeout_seconds
+        """Return the status and the content of an answer. Raises _RepeatError for one that does not arrive whole in time."""
+        with closing(waited_for(self._asked(self._session(), body), Patience(self._options.timeout_seconds))) as answers:
+            try:
+                return next(answers)
+            except SlowError:
+                del self._local.session  # the other thread may wait with it
+                raise _RepeatError(f"an answer that is not complete after {self._options.timeout_seconds:g} s") from None
+
+    def _asked(self, session: requests.Session, body: bytes) -> Generator[tuple[int, bytes], None, None]:
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
         try:
-            with self._session().post(
+            with session.post(
                 self._url,
                 data=body,
                 headers=headers,
@@ -137,21 +146,19 @@ class Server:
             ) as response:
                 if response.status_code in AGAIN or response.status_code >= 500:
                     raise _RepeatError(f"status {response.status_code}", _told(response.headers.get("Retry-After")))
-                return response.status_code, self._content(response, deadline)
+                yield response.status_code, self._content(response)
         except (InvalidURL, InvalidSchema, MissingSchema):
             raise DataError(f"teacher.openai.url: expected an http or https address, got {self._options.url}") from None
         except (requests.RequestException, HTTPError, OSError) as error:
             raise _RepeatError(f"{type(error).__name__}: {error}") from None
 
-    def _content(self, response: requests.Response, deadline: float) -> bytes:
+    def _content(self, response: requests.Response) -> bytes:
         limit = MIN_ANSWER_BYTES + BYTES_OF_A_TOKEN * self._options.max_tokens * self._config.n_best
         content = bytearray()
         while block := response.raw.read1(BLOCK):
             content += block
             if len(content) > limit:
                 raise _RepeatError(f"an answer of more than {limit} bytes")
-            if time.monotonic() > deadline:
-                raise _RepeatError(f"an answer that is not complete after {self._options.timeout_seconds:g} s")
         return bytes(content)
 
     def _answer(self, status: int, content: bytes, text: str) -> Answer:

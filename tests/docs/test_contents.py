@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
-from fewstep import bounded_files, streams
+from fewstep import bounded_files, patience, streams
 from fewstep.config.network import Sizes
 from fewstep.documents import markdown
 from fewstep.documents.document import MAX_UNIT_BYTES
@@ -40,7 +40,6 @@ from pipeline.config.docs import schema
 from pipeline.config.files import limits as of_configs
 from pipeline.config.schema import MAX_NAME
 from pipeline.store import url_copy
-from pipeline.store.streams import MIN_RATE
 from stages.artifacts import Tokens
 from stages.corpus import limits as of_text
 from stages.corpus.readers import parquet_check
@@ -278,7 +277,7 @@ def test_the_limits_are_those_of_the_source() -> None:
         f"{connections.HEAD_SECONDS:g} s; {SERVER.body_seconds:g} s, {body.MIN_BYTES_PER_SECOND:,} bytes/s; "
         f"{connections.MAX_PARTS:,} and one for each {connections.PART_BYTES} bytes",
         f"{url_copy.MAX_UNSTATED_BYTES // gib} GiB; the free space",
-        f"{url_copy.HEAD_SECONDS:g} s; {MIN_RATE:,} bytes/s",
+        f"{patience.WAIT_SECONDS:g} s; a second for each {patience.MIN_RATE:,} bytes; for each {patience.MIN_JSON_RATE:,}",
         "; ".join(f"{count:,}" for count in MAX_ENTRIES.values()),
         f"{pickles.MAX_BYTES // mib} MiB, {pickles.MAX_OPERATIONS:,}; {pickles.MAX_VALUES:,}; {pickles.MAX_DEPTH}",
         "[beside each option](docs/reference/config.md)",

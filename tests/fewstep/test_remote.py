@@ -7,6 +7,7 @@ import json
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,7 +34,10 @@ class Server:
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     faults: dict[str, list[str]] = field(default_factory=dict)
+    drips: dict[str, bytes] = field(default_factory=dict)
+    """Beginnings of answers by path, after which a byte follows now and then."""
     requests: list[tuple[str, str | None]] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
 
     def publish(self, directory: Path, base: str) -> None:
         self.files |= {
@@ -49,6 +53,9 @@ def handler(server: Server) -> type[http.server.BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             server.requests.append((self.path, self.headers.get("Authorization")))
             fault = server.faults[self.path].pop(0) if server.faults.get(self.path) else ""
+            if begun := server.drips.get(self.path):
+                self.drip(begun)
+                return
             content = server.files.get(self.path)
             if "://" in fault:
                 self.answer(302, b"", Location=fault)
@@ -65,6 +72,12 @@ def handler(server: Server) -> type[http.server.BaseHTTPRequestHandler]:
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(content[: len(content) - cut])
+
+        def drip(self, begun: bytes) -> None:
+            with suppress(OSError):
+                self.wfile.write(begun)
+                while not server.over.wait(0.05):
+                    self.wfile.write(b" ")
 
         def log_message(self, format: str, *args: object) -> None:
             pass
@@ -84,6 +97,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
     thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield found
+    found.over.set()
     running.shutdown()
     thread.join()
     running.server_close()
@@ -144,6 +158,20 @@ def test_transient_faults_are_tried_again(server: Server, system: Path) -> None:
     server.faults = {"/m/system.json": ["503"] * 3}
     with pytest.raises(OSError, match=r"could not be read: the server answered 503 .*; check the network"):
         fewstep.load(f"{server.url}/m")
+
+
+@pytest.mark.parametrize("path", ["system.json", "model.safetensors"])
+@pytest.mark.parametrize("sent", [b"HTTP/1.0 200 OK\r\nX: ", b"HTTP/1.0 200 OK\r\nContent-Length: 100000\r\n\r\n{"])
+def test_a_server_that_drips_is_given_up(
+    server: Server, system: Path, monkeypatch: pytest.MonkeyPatch, path: str, sent: bytes
+) -> None:
+    """Each byte renews the time that a call waits for the next one. Another try would take as long."""
+    monkeypatch.setattr(remote, "WAIT_SECONDS", 0.5)
+    server.publish(system, "/models/small")
+    server.drips[f"/models/small/{path}"] = sent
+    with pytest.raises(OSError, match=r"expected at least [0-9,]+ bytes a second"):
+        fewstep.load(f"{server.url}/models/small")
+    assert server.paths().count(f"/models/small/{path}") == 1
 
 
 def test_what_differs_from_its_description_is_refused_and_not_kept(server: Server, system: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Each function has a call that it answers. All changes of one argument are tried 
 
 from __future__ import annotations
 
+import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator
@@ -508,7 +509,9 @@ class CallTarget:
     refusals: tuple[type[BaseException], ...] = (ValueError, TypeError, MemoryError, OSError, IndexError, OverflowError)
 
     def __init__(self, scratch: Path | None = None) -> None:
-        self.calls = calls(scratch or Path(tempfile.mkdtemp()))
+        scratch = scratch or Path(tempfile.mkdtemp())
+        os.chdir(scratch)  # functions write where a changed name leads
+        self.calls = calls(scratch)
         self.single = [
             (call, path, number)
             for call in self.calls

@@ -193,6 +193,15 @@ def drip(handler):
         threading.Event().wait(0.1)
 
 
+def drip_head(handler):
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+    for _ in range(20):
+        handler.wfile.write(b"x")
+        handler.wfile.flush()
+        threading.Event().wait(0.1)
+    handler.close_connection = True
+
+
 def cut_off(handler):
     handler.send_response(200)
     handler.send_header("content-length", "10000")
@@ -210,6 +219,7 @@ FAULTS = {
     "status 500": 500,
     "status 503": 503,
     "an answer that is not complete after 0.5 s": drip,
+    "not complete after 0.5 s": drip_head,
     "IncompleteRead": cut_off,
     "ConnectionError": hang_up,
     "no JSON of the protocol": whole("half")[:-20],
@@ -222,7 +232,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("reason", FAULTS)
 def test_a_fault_is_tried_again(model, reason):
-    timeout = 0.5 if FAULTS[reason] is drip else 60
+    timeout = 0.5 if FAULTS[reason] in (drip, drip_head) else 60
     model.faults["one"] = [FAULTS[reason]]
     assert asker(model, timeout_seconds=timeout).ask("one").outputs == ["ONE"]
     assert model.asked["one"] == 2

@@ -354,7 +354,7 @@ def test_answers_that_lead_nowhere_are_named(answer: Answer, problem: str, serve
 
 
 def test_an_answer_that_takes_too_long_is_given_up(serve: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(url_copy, "JSON_SECONDS", -1.0)
+    monkeypatch.setattr(url_copy, "WAIT_SECONDS", -1.0)
     with pytest.raises(StageError, match="expected JSON within"):
         read_json_pages(serve(lambda handler: send(handler, b"[]")))
 
@@ -362,7 +362,7 @@ def test_an_answer_that_takes_too_long_is_given_up(serve: Callable[[Answer], str
 @pytest.mark.parametrize("sent", [b"HTTP/1.0 200 OK\r\nX: ", b"HTTP/1.0 200 OK\r\nContent-Length: 100000\r\n\r\n["])
 def test_an_answer_that_drips_is_given_up(serve: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     """Each byte renews the time that a call waits for the next one, in the head of an answer as in its content."""
-    monkeypatch.setattr(url_copy, "JSON_SECONDS", 0.5)
+    monkeypatch.setattr(url_copy, "WAIT_SECONDS", 0.5)
     over = threading.Event()
 
     def answer(handler: http.server.BaseHTTPRequestHandler) -> None:

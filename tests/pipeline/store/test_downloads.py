@@ -14,6 +14,7 @@ from unittest import mock
 
 import pytest
 
+from fewstep import patience
 from pipeline.__main__ import main
 from pipeline.config.load import load_config
 from pipeline.credentials import masked
@@ -90,6 +91,7 @@ class Web(http.server.BaseHTTPRequestHandler):
 
 DRIPS = {
     "head": (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
+    "halt": (b"HTTP/1.1 200 OK\r\nContent-Length: 50000\r\n\r\n" + TEXT[: len(TEXT) // 2], b""),
     "content": (b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", b"x"),
     "chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
     "sizes": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;", b"x"),
@@ -166,24 +168,35 @@ def test_incomplete_downloads_are_discarded(
 
 @pytest.mark.parametrize("slow", DRIPS)
 def test_a_download_that_drips_is_given_up(web: str, store: Store, slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(url_copy, "HEAD_SECONDS", 0.2 if slow == "head" else 120.0)
-    monkeypatch.setattr(streams, "MIN_RATE", 300_000)
-    Web.faults = [slow] * 3
-    message = "the head of an answer within 0.2 s" if slow == "head" else "at least 300,000 bytes a second, got [0-9]+ bytes in"
+    """At once: another try would take as long."""
+    monkeypatch.setattr(url_copy, "WAIT_SECONDS", 0.2)
+    Web.faults = [slow]
+    message = (
+        "the head of an answer within 0.2 s" if slow == "head" else "at least 1,000 bytes a second, got [0-9,]+ bytes and then"
+    )
     with pytest.raises(StageError, match=f"could not be downloaded: expected {message}.* was discarded"):
         download(RemoteFile(url=web), store)
-    assert (left(store), Web.faults) == ([], [])
+    assert (left(store), Web.asked) == ([], 1)
     monkeypatch.undo()
     assert download(RemoteFile(url=web), store).digest == SHA
 
 
-def test_each_block_of_a_download_renews_the_time_for_the_next() -> None:
-    patience = streams.Patience(0.0)
+def test_a_download_that_comes_to_a_halt_after_a_mebibyte_goes_on(web: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(url_copy, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(patience, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(url_copy, "BLOCK_BYTES", len(TEXT) // 2)
+    Web.faults = ["halt"]
+    assert download(RemoteFile(url=web), store).digest == SHA
+    assert Web.asked == 2
+
+
+def test_each_block_of_a_download_gives_time_for_the_next() -> None:
+    given = patience.Patience(1.0)
     seen = []
-    for block in streams.flowing(iter([b"x" * 600, b"x" * 400, b"x"]), patience, 1000):
-        seen.append((len(block), patience.seconds))
-        patience.seconds = 0.25
-    assert seen == [(600, 1.0), (400, 1.0), (1, 0.25)]
+    for _ in patience.flowing(iter([b"x" * 500, b"x" * 100_000, b"x"]), given):
+        seen.append(given.seconds)
+        given.seconds = 0.25
+    assert seen == [1.5, patience.WAIT_SECONDS, 0.251]
 
 
 def test_what_another_thread_takes_arrives_in_order_with_its_error() -> None:
@@ -191,7 +204,7 @@ def test_what_another_thread_takes_arrives_in_order_with_its_error() -> None:
         yield from range(100)
         raise DataError("that is all")
 
-    taken = streams.waited_for(items(), streams.Patience(60.0))
+    taken = patience.waited_for(items(), patience.Patience(60.0))
     assert [next(taken) for _ in range(100)] == list(range(100))
     with pytest.raises(DataError, match="that is all"):
         next(taken)
