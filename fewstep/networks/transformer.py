@@ -27,11 +27,14 @@ class SlotRules:
     mask: Literal["block", "causal", "same-direction"] = "block"
     """The slots that a slot attends to: all of its own and of earlier steps, those up to itself, or those of its direction."""
     directions: int = 1
-    """Slots that are equal modulo this number belong to one direction ("same-direction" only)."""
+    """Slots that are equal modulo this number belong to one direction."""
     banned: tuple[int, ...] = (0,)
     """Ids that are never written; the padding id must be among them."""
     min_tokens: int = 1
     """EOS is banned in slots before this one."""
+    no_repeat_ngram: int = 0
+    """Size of the n-grams of tokens in slots that are equal modulo `directions` that do not occur twice in an output; 0: all may. A
+    step may have one slot of each direction."""
     shortlist_tokens: int = 0
     """Choose, and normalise, among this many frequent tokens of the network's lexicon; 0: among all tokens."""
     shortlist_links: int = 0
@@ -176,6 +179,7 @@ def _common(options: BeamOptions, rules: SlotRules) -> dict[str, Any]:
         "directions": rules.directions,
         "banned": rules.banned,
         "min_tokens": rules.min_tokens,
+        "no_repeat_ngram": rules.no_repeat_ngram,
         "shortlist_tokens": rules.shortlist_tokens,
         "shortlist_links": rules.shortlist_links,
     }

@@ -66,7 +66,7 @@ class Reference:
         written: list[int] = []
         ended = False
         while not ended and len(flat) < limit:
-            table = self.allowed(self.log_probs(encoded, flat, rules, options.step_size), len(flat), options, rules)
+            table = self.allowed(self.log_probs(encoded, flat, rules, options.step_size), flat, options, rules)
             steps += 1
             before = len(flat)
             for slot, row in enumerate(table):
@@ -93,7 +93,8 @@ class Reference:
         self.unranked_gap = math.inf
         while prefixes:
             tables = [self.log_probs(encoded, prefix, rules, options.step_size) for prefix in prefixes]
-            tables = [self.allowed(table, len(prefixes[0]), options, rules) for table in tables]
+            pairs = zip(tables, prefixes, strict=True)
+            tables = [self.allowed(table, prefix, options, rules) for table, prefix in pairs]
             stacked = np.stack(tables)
             eos = stacked[..., options.eos].copy()
             if options.separate_eos:
@@ -104,15 +105,21 @@ class Reference:
                 self.unranked_gap = min(self.unranked_gap, _gap(ranked, width))
             ids = np.ascontiguousarray(order[..., :width])
             advance = beam.advance(ranked[..., :width].astype(np.float32), ids, eos.astype(np.float32))
-            pairs = zip(advance.rows.tolist(), advance.tokens.tolist(), strict=True)
-            prefixes = [[*prefixes[row], *tokens] for row, tokens in pairs]
+            continued = zip(advance.rows.tolist(), advance.tokens.tolist(), strict=True)
+            prefixes = [[*prefixes[row], *tokens] for row, tokens in continued]
         return beam.outcomes()[0]
 
     @staticmethod
-    def allowed(table: Array, slot: int, options: BeamOptions, rules: SlotRules) -> Array:
-        """Return a table [z,V] of the step from `slot` on without banned tokens, and without EOS in the first slots of all."""
+    def allowed(table: Array, flat: Sequence[int], options: BeamOptions, rules: SlotRules) -> Array:
+        """Return a table [z,V] of the step behind the tokens `flat` without banned tokens, without EOS in the first slots of all,
+        and without tokens that would repeat an n-gram of their direction."""
         table[:, list(rules.banned)] = -np.inf
-        table[: max(0, rules.min_tokens - slot), options.eos] = -np.inf
+        table[: max(0, rules.min_tokens - len(flat)), options.eos] = -np.inf
+        n = rules.no_repeat_ngram
+        for slot, row in enumerate(table) if n else ():
+            own = tuple(flat[(len(flat) + slot) % rules.directions :: rules.directions])
+            ngrams = {own[start : start + n] for start in range(len(own) - n + 1)}
+            row[[token for token in range(len(row)) if (*own, token)[-n:] in ngrams and len(own) >= n]] = -np.inf
         return table
 
     @staticmethod

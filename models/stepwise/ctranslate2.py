@@ -128,6 +128,7 @@ class CTranslate2Search:
             length_penalty=search.length_penalty,
             max_decoding_length=limit,
             min_decoding_length=search.output_limits.min_tokens,
+            no_repeat_ngram_size=search.no_repeat_ngram,
             max_input_length=0,
             suppress_sequences=[[RESERVED[token]] for token in banned(search)],
             return_scores=beam or not search.rescore,

@@ -84,7 +84,8 @@ ESTIMATION: dict[str, Any] = {
 }  # fmt: skip
 STEPS: dict[str, Any] = {
     **BATCH, "limits": np.array([6, 4]), "step_size": 2, "per_direction": False, "eos": 2, "pad": 0, "alpha": 1.0, "gnmt": False,
-    "mask": "block", "directions": 1, "banned": [0, 1], "min_tokens": 1, "shortlist_tokens": 8, "shortlist_links": 2, "threads": 2,
+    "mask": "block", "directions": 1, "banned": [0, 1], "min_tokens": 1, "no_repeat_ngram": 0, "shortlist_tokens": 8,
+    "shortlist_links": 2, "threads": 2,
 }  # fmt: skip
 
 

@@ -142,6 +142,10 @@ class StepwiseSearch(LimitedSearch):
     end_threshold: Annotated[float, Ge(0), Lt(1)] = 0.0
     """Probability of having ended, summed over the slots of a step, at which an output ends (greedy only). 0: an output ends where
     EOS is more likely than every token."""
+    no_repeat_ngram: Annotated[int, Ge(0), Le(64)] = 0
+    """Size of the n-grams of tokens that may not occur twice in an output; 0: all may. In orders of several directions it holds
+    within each of them. Scores do not change. Not for orders that write several tokens of a direction in a step, which are chosen
+    without one another."""
     deduplicate: bool = False
     """Delete the second of two equal adjacent n-grams of up to four tokens from outputs; scores do not change."""
 
@@ -204,6 +208,9 @@ class StepwiseSearch(LimitedSearch):
         if order is not None and self.strategy == "beam":
             yield from self._size_problems(order.step_size)
         yield from self._coupling_problems(order, parts)
+        if self.no_repeat_ngram and order is not None and order.step_size > order.directions:
+            expected = "0 for an order that writes several tokens of a direction in a step"
+            yield Problem(("no_repeat_ngram",), expected, self.no_repeat_ngram)
 
     def _size_problems(self, step: int) -> Iterator[Problem]:
         """Yield the size of a beam for which a step of `step` tokens would take too much memory: coupling has a score for each pair

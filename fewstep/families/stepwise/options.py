@@ -58,6 +58,7 @@ def slot_rules(search: StepwiseSearch, order: GenerationOrder) -> SlotRules:
         directions=order.directions,
         banned=tuple(banned(search)),
         min_tokens=min_tokens(search, order),
+        no_repeat_ngram=search.no_repeat_ngram,
         **shortlist_sizes(search.shortlist),
     )
 

@@ -64,6 +64,9 @@ struct BoundTransformer {
                    slots = static_cast<std::int64_t>(shape.slots) / size * size;
         require(rules.slots.directions >= 1 && rules.token_rules.min_tokens >= 0,
                 "rules: expected directions of at least 1, min_tokens of at least 0");
+        require(rules.no_repeat_ngram == 0 || rules.slots.step_size <= rules.slots.directions,
+                "no_repeat_ngram: expected 0 for a step of several tokens of a direction, got " +
+                    std::to_string(rules.no_repeat_ngram));
         require_ids("banned", rules.token_rules.banned, shape.target_vocabulary);
         require_shortlist(model.lexicon, rules.shortlist, rules.token_rules.eos);
         require_ids("eos, pad", std::array{steps.eos, steps.pad}, shape.target_vocabulary);
@@ -91,10 +94,10 @@ struct BoundTransformer {
 
     nb::list greedy(const Table& ids, const Ids& lengths, const Ids& limits, int step_size, bool per_direction, std::int64_t eos,
                     std::int64_t pad, double alpha, bool gnmt, const std::string& mask, std::size_t directions,
-                    std::vector<std::int64_t> banned, std::int64_t min_tokens, std::size_t shortlist_tokens,
-                    std::size_t shortlist_links, int threads, const std::vector<BoundTransformer*>& others,
-                    const NgramScorer* ngram, double ngram_weight, const std::vector<bool>& right_to_left, double end_threshold,
-                    std::size_t num_candidates) const {
+                    std::vector<std::int64_t> banned, std::int64_t min_tokens, std::size_t no_repeat_ngram,
+                    std::size_t shortlist_tokens, std::size_t shortlist_links, int threads,
+                    const std::vector<BoundTransformer*>& others, const NgramScorer* ngram, double ngram_weight,
+                    const std::vector<bool>& right_to_left, double end_threshold, std::size_t num_candidates) const {
         require(ngram == nullptr || ngram->size() == model.shape.target_vocabulary,
                 "ngram: expected a model over the network's vocabulary");
         require_at_least("num_candidates", num_candidates, std::size_t{1});
@@ -105,7 +108,8 @@ struct BoundTransformer {
         const BeamOptions options = beam_options(1, step_size, per_direction, "exact", eos, pad, 1, alpha, gnmt);
         const SearchRules rules{{static_cast<std::size_t>(step_size), mask_of(mask), directions},
                                 {std::move(banned), eos, min_tokens},
-                                {shortlist_tokens, shortlist_links}};
+                                {shortlist_tokens, shortlist_links},
+                                no_repeat_ngram};
         const std::vector<const Transformer*> networks = ensemble_with(others);
         return run(ids, lengths, limits, rules, options.rules, threads,
                    [&](const Sources& sources, const std::vector<std::int64_t>& max_lengths) {
@@ -117,16 +121,18 @@ struct BoundTransformer {
     nb::list beam_search(const Table& ids, const Ids& lengths, const Ids& limits, int beams, int step_size, bool per_direction,
                          const std::string& selection, std::int64_t eos, std::int64_t pad, int n_best, double alpha, bool gnmt,
                          double beam_threshold, const std::string& mask, std::size_t directions, std::vector<std::int64_t> banned,
-                         std::int64_t min_tokens, std::size_t shortlist_tokens, std::size_t shortlist_links,
-                         std::size_t num_candidates, bool separate_eos, int threads, const std::vector<BoundTransformer*>& others,
-                         const NgramScorer* ngram, double ngram_weight, const std::vector<bool>& right_to_left) const {
+                         std::int64_t min_tokens, std::size_t no_repeat_ngram, std::size_t shortlist_tokens,
+                         std::size_t shortlist_links, std::size_t num_candidates, bool separate_eos, int threads,
+                         const std::vector<BoundTransformer*>& others, const NgramScorer* ngram, double ngram_weight,
+                         const std::vector<bool>& right_to_left) const {
         require(ngram == nullptr || ngram->size() == model.shape.target_vocabulary,
                 "ngram: expected a model over the network's vocabulary");
         const BeamOptions options = beam_options(beams, step_size, per_direction, selection, eos, pad, n_best, alpha, gnmt,
                                                  beam_threshold, coupling_of(ngram, ngram_weight, right_to_left));
         const SearchRules rules{{static_cast<std::size_t>(step_size), mask_of(mask), directions},
                                 {std::move(banned), eos, min_tokens},
-                                {shortlist_tokens, shortlist_links}};
+                                {shortlist_tokens, shortlist_links},
+                                no_repeat_ngram};
         require_at_least("num_candidates", num_candidates, std::size_t{1});
         num_candidates = std::min(num_candidates, model.shape.target_vocabulary);
         const std::vector<const Transformer*> networks = ensemble_with(others);
@@ -184,12 +190,12 @@ void bind_transformer(nb::module_& module) {
     nb::class_<BoundTransformer>(module, "Transformer")
         .def("greedy", &BoundTransformer::greedy, "sources"_a, "lengths"_a, "limits"_a, nb::kw_only(), "step_size"_a,
              "per_direction"_a, "eos"_a, "pad"_a, "alpha"_a, "gnmt"_a, "mask"_a, "directions"_a, "banned"_a, "min_tokens"_a,
-             "shortlist_tokens"_a, "shortlist_links"_a, "threads"_a, "others"_a, "ngram"_a.none(), "ngram_weight"_a,
-             "right_to_left"_a, "end_threshold"_a, "num_candidates"_a)
+             "no_repeat_ngram"_a, "shortlist_tokens"_a, "shortlist_links"_a, "threads"_a, "others"_a, "ngram"_a.none(),
+             "ngram_weight"_a, "right_to_left"_a, "end_threshold"_a, "num_candidates"_a)
         .def("beam_search", &BoundTransformer::beam_search, "sources"_a, "lengths"_a, "limits"_a, nb::kw_only(), "beams"_a,
              "step_size"_a, "per_direction"_a, "selection"_a, "eos"_a, "pad"_a, "n_best"_a, "alpha"_a, "gnmt"_a, "beam_threshold"_a,
-             "mask"_a, "directions"_a, "banned"_a, "min_tokens"_a, "shortlist_tokens"_a, "shortlist_links"_a, "num_candidates"_a,
-             "separate_eos"_a, "threads"_a, "others"_a, "ngram"_a.none(), "ngram_weight"_a, "right_to_left"_a);
+             "mask"_a, "directions"_a, "banned"_a, "min_tokens"_a, "no_repeat_ngram"_a, "shortlist_tokens"_a, "shortlist_links"_a,
+             "num_candidates"_a, "separate_eos"_a, "threads"_a, "others"_a, "ngram"_a.none(), "ngram_weight"_a, "right_to_left"_a);
     module.def("make_transformer", make, "arrays"_a, nb::kw_only(), "shape"_a, "common_tokens"_a, "linked_tokens"_a, "precision"_a);
 }
 

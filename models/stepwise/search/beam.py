@@ -120,7 +120,7 @@ class Beam:
         beam = self.search.beam_size
         z = len(self.slots)
         remaining = self.limits - self.slots[0]
-        log_probs = self.rules.apply(self.decoders.log_probs(self.previous), self.slots)
+        log_probs = self.rules.apply(self.decoders.log_probs(self.previous), self.slots, self.tokens.flatten(0, 1))
         # EOS is ranked apart from the tokens, in either direction, so K + 1 of them suffice.
         count = beam + 1 if self.exact else self.options.num_candidates
         top = slot_candidates(log_probs, count, separate_eos=self.exact)

@@ -90,7 +90,7 @@ class Greedy:
     def step(self) -> None:
         """Write the next z slots of every output that has not ended."""
         first = self.slots[:1]
-        log_probs = self.rules.apply(self.decoders.log_probs(self.previous), self.slots)
+        log_probs = self.rules.apply(self.decoders.log_probs(self.previous), self.slots, self.tokens)
         ids, scores, margins = self._choose(log_probs)
         ids = torch.where(self.alive[:, None], ids, PAD)
         scored = scored_mask(self.order, ids, self.limits - first) & self.alive[:, None]

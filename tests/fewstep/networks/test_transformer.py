@@ -46,11 +46,13 @@ def problems(draw):
     )
     step_size = draw(st.integers(1, 5))
     mask = draw(st.sampled_from(["block", "causal", "same-direction"]))
+    directions = draw(st.integers(1, 3))
     rules = SlotRules(
         mask=mask,
-        directions=draw(st.integers(1, 3)),
+        directions=directions,
         banned=draw(st.sampled_from([(0,), (0, 1, 5)])),
         min_tokens=draw(st.integers(0, 4)),
+        no_repeat_ngram=draw(st.integers(0, 3)) if step_size <= directions else 0,
     )
     beam_size = draw(st.integers(1, 4))
     options = BeamOptions(
@@ -249,6 +251,10 @@ def test_all_arrays_that_do_not_fit_are_named_at_once():
         ({"limits": [1, 1]}, "one for each row of sources"),
         ({"rules": SlotRules(banned=(0, 11))}, "banned: expected ids below 11, got 11"),
         ({"rules": SlotRules(banned=(1,))}, r"banned: expected pad \(0\) among them"),
+        (
+            {"options": BeamOptions(beam_size=1, step_size=2), "rules": SlotRules(no_repeat_ngram=3)},
+            "no_repeat_ngram: expected 0 for a step of several tokens of a direction, got 3",
+        ),
         ({"options": BeamOptions(beam_size=1, eos=12)}, "eos, pad: expected ids below 11, got 12"),
         ({"options": BeamOptions(beam_size=1, step_size=5), "limits": [16]}, "at most 15 slots"),
         ({"threads": 0}, "threads: expected at least 1, got 0"),

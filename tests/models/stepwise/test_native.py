@@ -104,6 +104,10 @@ def test_finds_what_torch_finds(name):
                 continue
             near += compare(model, inputs, search)
             compared += len(inputs)
+        if model.order.step_size <= model.order.directions:
+            for search in (GREEDY, short_beams(3, n_best=3), short_beams(3, selection="outer")):
+                near += compare(model, inputs, dataclasses.replace(search, no_repeat_ngram=index + 1))
+                compared += len(inputs)
     assert near < 0.03 * compared
 
 
@@ -192,7 +196,7 @@ def ensemble(order):
 @pytest.mark.parametrize("name", ["autoregressive", "interleaved-sa"])
 def test_words_are_chosen_among_those_that_are_listed_as_torch_chooses_them(name, search, build):
     model, inputs, near, others = build(name), mixed_sources(12, seed=4), 0, 0
-    search = dataclasses.replace(search, **LISTED)
+    search = dataclasses.replace(search, **LISTED, no_repeat_ngram=2 if name == "autoregressive" else 0)
     plain, native = StepwiseDecoder(model, lexicon=LEXICON), frozen(model, lexicon=LEXICON)
     expected, found, all_words = (
         decoder.decode(decoder.prepare(inputs), how)

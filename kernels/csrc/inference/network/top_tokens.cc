@@ -114,7 +114,7 @@ void map_to_vocabulary(const Vocabulary& vocabulary, TopTokens& result) {
 
 void top_k_tokens_of_mean(std::span<const Vocabulary> vocabularies, std::span<const float* const> states, std::size_t rows,
                           std::size_t step_size, std::size_t first, std::size_t top_k, bool separate_eos, const TokenRules& rules,
-                          TopTokens& result, ThreadTeam& team) {
+                          TopTokens& result, ThreadTeam& team, std::span<const std::vector<std::int64_t>> row_bans) {
     const std::size_t networks = vocabularies.size(), num_tokens = vocabularies[0].num_tokens(),
                       rows_per_block = std::min(rows, ROWS_PER_BLOCK);
     result.logits.reserve(networks * rows_per_block * num_tokens);
@@ -142,6 +142,8 @@ void top_k_tokens_of_mean(std::span<const Vocabulary> vocabularies, std::span<co
             sum_probabilities(ensemble, num_tokens, probabilities);
             const bool may_end = static_cast<std::int64_t>(first + row % step_size) >= rules.min_tokens;
             for (const std::int64_t token : rules.banned) probabilities[token] = MINUS_INFINITY;
+            if (!row_bans.empty())
+                for (const std::int64_t token : row_bans[row]) probabilities[token] = MINUS_INFINITY;
             if (separate_eos || !may_end) probabilities[rules.eos] = MINUS_INFINITY;
             float* scores = result.scores.data() + row * top_k;
             std::int64_t* ids = result.ids.data() + row * top_k;
@@ -162,6 +164,7 @@ struct TopKRequest {
     std::size_t top_k;
     bool separate_eos;
     const TokenRules& rules;
+    std::span<const std::vector<std::int64_t>> row_bans = {};
 };
 
 void resize_results(TopTokens& result, std::size_t rows, const TopKRequest& request, std::size_t num_tokens) {
@@ -177,22 +180,25 @@ void resize_results(TopTokens& result, std::size_t rows, const TopKRequest& requ
 // returned too (-1: no token).
 void rank_row(float* x, std::size_t num_tokens, std::int64_t slot, std::int64_t given, const TopKRequest& request, std::size_t row,
               TopTokens& result) {
-    const auto& [top_k, separate_eos, rules] = request;
+    const auto& [top_k, separate_eos, rules, row_bans] = request;
     float* scores = result.scores.data() + row * top_k;
     const bool may_end = slot >= rules.min_tokens;
     const float eos = x[rules.eos];
     float top = eos;
-    std::vector<float> banned_logits;
-    for (const std::int64_t token : rules.banned) {
-        banned_logits.push_back(x[token]);
+    std::vector<std::pair<std::int64_t, float>> banned_logits;
+    const auto ban = [&](std::int64_t token) {
+        banned_logits.emplace_back(token, x[token]);
         top = std::max(top, x[token]);
         x[token] = MINUS_INFINITY;
-    }
+    };
+    for (const std::int64_t token : rules.banned) ban(token);
+    if (!row_bans.empty())
+        for (const std::int64_t token : row_bans[row]) ban(token);
     if (separate_eos || !may_end) x[rules.eos] = MINUS_INFINITY;
     insert_top_k(x, num_tokens, top_k, scores, result.ids.data() + row * top_k);
     if (given >= 0) result.given_scores[row] = x[given];
     for (std::size_t position = banned_logits.size(); position-- > 0;)  // backwards: a token may be banned twice
-        x[rules.banned[position]] = banned_logits[position];
+        x[banned_logits[position].first] = banned_logits[position].second;
     x[rules.eos] = eos;
     top = std::max(top, scores[0]);
     const float normaliser = top + std::log(sum_of_exponentials(x, num_tokens, top));
@@ -205,9 +211,10 @@ void rank_row(float* x, std::size_t num_tokens, std::int64_t slot, std::int64_t 
 }  // namespace
 
 void top_k_tokens(const Vocabulary& vocabulary, const float* states, std::size_t rows, std::size_t step_size, std::size_t first,
-                  std::size_t top_k, bool separate_eos, const TokenRules& rules, TopTokens& result, ThreadTeam& team) {
+                  std::size_t top_k, bool separate_eos, const TokenRules& rules, TopTokens& result, ThreadTeam& team,
+                  std::span<const std::vector<std::int64_t>> row_bans) {
     const std::size_t num_tokens = vocabulary.num_tokens();
-    const TopKRequest request{top_k, separate_eos, rules};
+    const TopKRequest request{top_k, separate_eos, rules, row_bans};
     resize_results(result, rows, request, num_tokens);
     for (std::size_t start = 0; start < rows; start += ROWS_PER_BLOCK) {
         const std::size_t count = std::min(rows - start, ROWS_PER_BLOCK);

@@ -43,14 +43,16 @@ struct Vocabulary {
 };
 
 // From states [rows,D], where row r predicts slot `first + r mod z`: log p(v) = logit(v) - log sum_u e^logit(u), over all tokens,
-// banned ones included. With `separate_eos` eos is not among the top tokens. The result does not depend on the team.
+// banned ones included. With `separate_eos` eos is not among the top tokens. `row_bans` [rows] are further tokens that a row may
+// not hold, without eos (empty: none). The result does not depend on the team.
 void top_k_tokens(const Vocabulary& vocabulary, const float* states, std::size_t rows, std::size_t step_size, std::size_t first,
-                  std::size_t top_k, bool separate_eos, const TokenRules& rules, TopTokens& result, ThreadTeam& team);
+                  std::size_t top_k, bool separate_eos, const TokenRules& rules, TopTokens& result, ThreadTeam& team,
+                  std::span<const std::vector<std::int64_t>> row_bans = {});
 
 // The same for an ensemble of N networks with their own states: log p(v) = log 1/N sum_n p_n(v).
 void top_k_tokens_of_mean(std::span<const Vocabulary> vocabularies, std::span<const float* const> states, std::size_t rows,
                           std::size_t step_size, std::size_t first, std::size_t top_k, bool separate_eos, const TokenRules& rules,
-                          TopTokens& result, ThreadTeam& team);
+                          TopTokens& result, ThreadTeam& team, std::span<const std::vector<std::int64_t>> row_bans = {});
 
 // The same where row r predicts slot `slots[r]` and eos may be among the top tokens; `given_scores[r]` is the token whose score is
 // returned too (-1: no token). After row `row`, `next(row)` is the next row to rank; the results of skipped rows are undefined.

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "csrc/inference/network/batch_partition.h"
 #include "csrc/inference/network/incremental_decoder.h"
 #include "csrc/inference/network/shortlist.h"
+#include "csrc/inference/stepwise/repeats.h"
 
 namespace fewstep {
 
@@ -16,6 +18,7 @@ struct SearchRules {
     SlotRules slots;
     TokenRules token_rules;
     ShortlistOptions shortlist;
+    std::size_t no_repeat_ngram = 0;  // n: no n-gram occurs twice in a direction of an output, which has at most one slot of a step
 };
 
 // Networks over one vocabulary and one lexicon whose probabilities are averaged: p(v) = 1/N sum_n p_n(v).
@@ -45,8 +48,10 @@ class Ensemble {
         TokenRules rules;
     };
     SentenceShortlist build_shortlist(std::span<const std::int64_t> source) const;
-    void rank(std::span<const Vocabulary> vocabularies, const TokenRules& token_rules, std::size_t first, std::size_t rows,
-              const StepRequest& request, TopTokens& result);
+    void rank(std::span<const Vocabulary> vocabularies, const TokenRules& token_rules,
+              std::span<const std::vector<std::int64_t>> row_bans, std::size_t first, std::size_t rows, const StepRequest& request,
+              TopTokens& result);
+    std::span<const std::vector<std::int64_t>> bans_of(const Shortlist& shortlist, std::size_t first, std::size_t rows);
     void rank_by_sentence(const StepRequest& request);
 
     Networks networks_;
@@ -56,7 +61,10 @@ class Ensemble {
     std::vector<SentenceShortlist> shortlists_;    // by sentence; empty: no shortlists
     std::vector<std::size_t> sentences_, counts_;  // active sentences, and rows of each
     std::deque<IncrementalDecoder> decoders_;
-    std::vector<const float*> states_;  // by network: states of the step
+    std::optional<Repeats> repeats_;
+    std::span<const std::vector<std::int64_t>> row_bans_;   // [R*z] tokens that would repeat an n-gram; empty: none
+    std::vector<std::vector<std::int64_t>> sentence_bans_;  // scratch: those of a sentence, in terms of its shortlist
+    std::vector<const float*> states_;                      // by network: states of the step
     TopTokens top_tokens_, sentence_top_tokens_;
 };
 
