@@ -90,17 +90,39 @@ class Pool(NamedTuple):
     source: Ragged
     target: Ragged
 
+    def between(self, start: int, stop: int) -> Pool:
+        """Return the rows from `start` to `stop`."""
+        sides = []
+        for side in (self.source, self.target):
+            offsets = side.offsets[start : stop + 1]
+            sides.append(Ragged(side.values[offsets[0] : offsets[-1]], offsets - offsets[0]))
+        return Pool(self.ids[start:stop], *sides)
+
     def batch(self, rows: Ints) -> Batch:
         """Return these rows as one batch."""
         return Batch(torch.from_numpy(self.ids[rows]), *self.source.padded(rows), *self.target.padded(rows))
 
 
+def joined(pools: Sequence[Pool]) -> Pool:
+    """Return the pairs of several pools as one."""
+    sides = []
+    for parts in ([pool.source for pool in pools], [pool.target for pool in pools]):
+        starts = np.cumsum([0, *(len(part.values) for part in parts)])
+        offsets = [part.offsets[:-1] + start for part, start in zip(parts, starts, strict=False)]
+        values = np.concatenate([np.zeros(0, np.uint16), *(part.values for part in parts)])
+        sides.append(Ragged(values, np.concatenate([*offsets, starts[-1:]]).astype(np.int64)))
+    return Pool(np.concatenate([np.zeros(0, np.int64), *(pool.ids for pool in pools)]), *sides)
+
+
 class Position(NamedTuple):
-    """A position in the endless stream: batch `batch` of pool `pool` of pass `epoch` over the data, each from 0."""
+    """A position in the endless stream: batch `batch` of pool `pool` of pass `epoch` over the data, each from 0. With a curriculum,
+    `epoch` is the stage."""
 
     epoch: int = 0
     pool: int = 0
     batch: int = 0
+    stage_batches: int = 0
+    """Batches of the stage of a curriculum so far; 0 without one."""
 
 
 class EpochPool(NamedTuple):
@@ -113,6 +135,10 @@ class EpochPool(NamedTuple):
     pool: Pool
     rows: Ints
     """The rows that can be trained on."""
+    stage_batches: int | None = None
+    """Batches of the stage of a curriculum before this pool. None: there is no curriculum."""
+    limit: int | None = None
+    """Batches of the pool after which its stage ends. None: all of them."""
 
 
 def cut(longest: Ints, budget: int) -> list[slice]:
@@ -150,11 +176,18 @@ def batches(pools: Iterator[EpochPool], budget: int, seed: int, skip: int = 0) -
 
     Each pool is planned on its own. The first `skip` batches of the first pool are left out.
     """
-    for epoch, number, pool, rows in pools:
-        planned = plan(pool.source.lengths, pool.target.lengths, rows, budget, seed_of(seed, epoch, number, "batches"))
+    for found in pools:
+        planned = planned_batches(found, budget, seed)[: found.limit]
         for done, batch in enumerate(planned[skip:], skip + 1):
-            yield pool, batch, Position(epoch, number, done)
+            stage_batches = 0 if found.stage_batches is None else found.stage_batches + done
+            yield found.pool, batch, Position(found.epoch, found.number, done, stage_batches)
         skip = 0
+
+
+def planned_batches(found: EpochPool, budget: int, seed: int) -> list[Ints]:
+    """Return the rows of each batch of a pool."""
+    pool = found.pool
+    return plan(pool.source.lengths, pool.target.lengths, found.rows, budget, seed_of(seed, found.epoch, found.number, "batches"))
 
 
 class Share(NamedTuple):

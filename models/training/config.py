@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fewstep.config.bounds import Ge, Gt, Lt
+from fewstep.config.bounds import Ge, Gt, Lt, MinLen
 from fewstep.config.problems import Problem
 
 TrainingPrecision = Literal["float32", "bfloat16", "float16", "int8", "auto"]
 """The arithmetic of training: one that decoding has as well, or `auto`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurriculumStage:
+    """A part of a training that reads several texts in shares. All stages but the last have an end, `updates` or `epochs`."""
+
+    mix: Annotated[Mapping[str, Annotated[float, Gt(0)]], MinLen(1)]
+    """Shares of the pairs by the name of the text, in any unit: `raw`, the training text (`corpus.train`); `back_translation`;
+    `distilled`; and those of `corpus.texts`. A text that ends begins again in another order."""
+    updates: Annotated[int, Ge(1)] | None = None
+    """Updates after which the next stage begins."""
+    epochs: Annotated[int, Ge(1)] | None = None
+    """Passes over the first text of the mix after which the next stage begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +80,8 @@ class TrainingConfig:
     """Number of candidates that are kept and averaged; 1 takes the single best or last."""
     keep_first: bool = False
     """Also keep the weights of the first validation, for analyses of a network early in training."""
+    curriculum: tuple[CurriculumStage, ...] = ()
+    """Stages that the training goes through, each with shares of texts, in place of the text of `data`. Empty: none."""
 
     def problems(self) -> Iterator[Problem]:
         """Yield the options that are not a valid combination."""
@@ -75,8 +90,25 @@ class TrainingConfig:
         if self.schedule == "cosine" and self.warmup_updates >= self.updates:
             expected = f"less than updates ({self.updates}) with the cosine schedule"
             yield Problem(("warmup_updates",), expected, self.warmup_updates)
+        if self.curriculum:
+            yield from self._curriculum_problems()
         if self.validation_metric != "loss" and not self.validation_sentences:
             yield Problem(("validation_sentences",), f"at least 1 with validation_metric {self.validation_metric}", 0)
+
+    def _curriculum_problems(self) -> Iterator[Problem]:
+        """Yield the stages whose ends are not valid."""
+        *earlier, last = self.curriculum
+        for number, stage in enumerate(earlier):
+            if (stage.updates is None) == (stage.epochs is None):
+                got = "neither" if stage.updates is None else "both"
+                yield Problem(("curriculum", number), "updates or epochs, after which the next stage begins", got)
+        if last.updates is not None or last.epochs is not None:
+            expected = "no end of the last stage, which lasts until the training ends"
+            yield Problem(("curriculum", len(earlier)), expected, "updates" if last.updates is not None else "epochs")
+        if (before := sum(stage.updates or 0 for stage in earlier)) >= self.updates:
+            yield Problem(("curriculum",), f"stages that end before the last update ({self.updates})", f"{before} updates")
+        if self.patience_epochs:
+            yield Problem(("patience_epochs",), "0 with a curriculum (patience counts validations)", self.patience_epochs)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,7 +102,7 @@ def _imported_kernels() -> str:
 def _config(path: Path, settings: Any) -> Iterator[Check]:
     yield Check("config", "ok", str(path))
     corpus = settings.corpus
-    texts = {"train": corpus.train, "validation": corpus.validation, **corpus.test}
+    texts = {"train": corpus.train, "validation": corpus.validation, **corpus.texts, **corpus.test}
     for name, text in texts.items():
         files = [file for given in (*(getattr(text, name) for name in FORMATS), *text.references) for file in given]
         missing = [str(file) for file in files if isinstance(file, Path) and not os.access(file, os.R_OK)]

@@ -41,4 +41,4 @@ class Pretraining(Infilling):
         """Return the recipe of the pre-training of a system that is trained by `training`."""
         own = {key: getattr(self, key) for key in ("updates", "validate_every", "batch_tokens", "learning_rate", "warmup_updates")}
         stated = {key: value for key, value in own.items() if value is not None}
-        return replace(training, **stated, validation_metric="loss", validation_sentences=0, keep_first=False)
+        return replace(training, **stated, validation_metric="loss", validation_sentences=0, keep_first=False, curriculum=())

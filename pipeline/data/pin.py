@@ -63,6 +63,8 @@ def pinned_texts(config: RunConfig, access: DataAccess) -> dict[str, Any]:
 def _texts(config: RunConfig) -> Iterator[tuple[tuple[str, ...], PairFiles]]:
     """Yield the texts of a config with the keys that lead to them."""
     yield ("corpus", "train"), config.corpus.train
+    for name, text in config.corpus.texts.items():
+        yield ("corpus", "texts", name), text
     yield ("corpus", "validation"), config.corpus.validation
     for name, text in config.corpus.test.items():
         yield ("corpus", "test", name), text

@@ -53,6 +53,13 @@ class Encoded:
     vocabulary: Vocabulary
     training: Tokens
     validation: Tokens
+    further: dict[str, TrainingData] = field(default_factory=dict)
+    """Text beside the training text that curricula may name, by its name there."""
+
+    @property
+    def named(self) -> dict[str, TrainingData]:
+        """All text that the curriculum of a teacher may name."""
+        return {"raw": (self.training,), **self.further}
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,8 @@ def train_system(flow: Flow, name: str, settings: TrainedSystem, sources: Source
     initial = pretrained or _initial_weights(flow, name, settings, weights, sources)
     drafts = settings.training.validation_metric == "tokens_per_pass"
     verifier = companions[VERIFIER] if drafts else None
-    trained = train_network(flow, name, settings, sources.encoded, data, initial, tables, verifier)
+    texts = {**sources.encoded.named, "distilled": sources.data["distilled"]}
+    trained = train_network(flow, name, settings, sources.encoded, data, initial, tables, verifier, texts)
     inputs = system.SystemInputs(trained, sources.encoded.vocabulary, tables=tables, companions=companions)
     built = bundle_and_tune(flow, name, settings, inputs, data, sources)
     return replace(built, trained=trained, pretrained=pretrained, distilled=distilled)

@@ -98,7 +98,15 @@ def encode_texts(flow: Flow, texts: Texts, vocab: Vocabulary) -> tuple[Encoded, 
         tests = {name: encode_text(flow, f"raw:{name}", text, vocab, training=False) for name, text in texts.tests.items()}
         truncated = {"train": training, **tests}
     validation = encode_text(flow, "validation", texts.validation, vocab, training=False)
-    return Encoded(texts, vocab, training, validation), truncated
+    further = {name: (_further_text(flow, name, text, texts, vocab),) for name, text in flow.config.corpus.texts.items()}
+    return Encoded(texts, vocab, training, validation, further), truncated
+
+
+def _further_text(flow: Flow, name: str, text: TextConfig, texts: Texts, vocab: Vocabulary) -> Tokens:
+    """Read, clean and encode a text of `corpus.texts`."""
+    inputs = corpus.CorpusInputs(text_files(text, flow.access), texts.held_out)
+    config = stage_configs.corpus_config(flow.config, f"train/{name}", text, flow.config.corpus.filters)
+    return encode_text(flow, f"raw/{name}", flow.steps.add(corpus.STAGE, f"train/{name}", inputs, config), vocab)
 
 
 def encode_text(flow: Flow, name: str, text: Text, vocab: Vocabulary, *, training: bool = True, swap: bool = False) -> Tokens:

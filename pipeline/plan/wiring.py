@@ -6,6 +6,8 @@ calls plan one or a few steps each: they take artifacts and return the artifacts
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pipeline.config.pretraining import PRETRAINING
 from pipeline.config.schema import Pinned, RunConfig
 from pipeline.config.systems import Distillation
@@ -34,12 +36,14 @@ def build_plan(config: RunConfig, store: Store) -> Plan:
     imported = import_teacher(flow)
     vocab = train_vocabulary(flow, texts.training, imported)
     encoded, truncated = encode_texts(flow, texts, vocab)
+    back_translated = back_translate(flow, encoded)
+    encoded = replace(encoded, further=encoded.further | {"back_translation": back_translated})
 
     teacher_trainings = train_teacher(flow, encoded)
     teachers = (imported,) if imported else teacher_networks(flow, teacher_trainings, vocab)
     distilled = distill_texts(flow, encoded, teachers)
     learned = tuple(part.tokens for step, part in distilled.items() if step != VALIDATION)
-    data = {"raw": (encoded.training, *back_translate(flow, encoded)), "distilled": learned}
+    data = {"raw": (encoded.training, *back_translated), "distilled": learned}
 
     links, tables = align_and_count(flow, encoded, data, distilled.get(VALIDATION))
     language_model = estimate_language_model(flow, encoded)

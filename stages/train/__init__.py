@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fewstep.config.network import NetworkConfig
 from models.training.config import Infilling, TrainingConfig
@@ -24,6 +24,8 @@ class TrainInputs:
     """Candidate tables with which validation decodes, for a family that uses them."""
     verifier: System | None = None
     """The system that verifies a drafter's drafts, where validation counts tokens a pass."""
+    texts: dict[str, tuple[Tokens, ...]] = field(default_factory=dict)
+    """The texts of the curriculum by name, in place of `tokens`; empty without one."""
 
 
 @dataclass(frozen=True, kw_only=True)

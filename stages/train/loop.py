@@ -82,7 +82,7 @@ class Worker:
         self.passes = Passes()
         self.family = family_named(job.config.family).functions
         self.sizes = vocabulary_sizes(job.inputs.vocabulary)
-        self.stream, self.dropped = pool_stream(job.inputs.tokens, job.config, self.sizes)
+        self.stream, self.dropped = pool_stream(job.inputs.tokens, job.config, self.sizes, job.inputs.texts)
         # All workers start from the same weights, which depend on the seed of the recipe alone.
         torch.manual_seed(seed_of(self.recipe.seed, 0, 0, "init"))
         try:
@@ -133,6 +133,8 @@ class Worker:
             if self.passes.max_tokens != tokens:
                 tokens = self.passes.max_tokens
                 self._log_passes(report.update)
+            if self.recipe.curriculum and (report.update == 1 or report.position.epoch != self.progress.position.epoch):
+                self._log_stage(report)
             self.progress = replace(self.progress, update=report.update, position=report.position)
             self.meter.add(report)
             last = report.update == self.recipe.updates
@@ -153,6 +155,13 @@ class Worker:
         log.warning("update %d: memory ran out; from here on a microbatch has at most %d padded tokens", update, tokens)
         if self.training_worker.rank == 0:
             self.job.context.metrics(update, {"microbatch_tokens": float(tokens or 0)})
+
+    def _log_stage(self, report: Report) -> None:
+        """Log that a stage of the curriculum begins."""
+        stage = report.position.epoch
+        log.info("update %d: stage %d of the curriculum: %s", report.update, stage + 1, dict(self.recipe.curriculum[stage].mix))
+        if self.training_worker.rank == 0:
+            self.job.context.metrics(report.update, {"curriculum_stage": stage + 1.0})
 
     def _log(self, update: int) -> None:
         line = self.meter.line()

@@ -142,9 +142,10 @@ class TrainingFiles:
                 shutil.copyfile(candidate, directory / name)
             weights = averaging.mean([load_file(self.candidate(update)) for update in averaged])
             save_model(directory, config.family, config.network, sizes, weights, list(kept))
+            epoch = progress.position.epoch
             report = {
                 "updates": progress.update,
-                "epochs": progress.position.epoch,
+                **({"curriculum_stage": epoch + 1} if config.training.curriculum else {"epochs": epoch}),
                 "averaged": averaged,
                 "stopped_early": progress.update < self._config.updates,
                 "validations": [

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import count
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from fewstep.config.network import Sizes
 from fewstep.sources import Ints
 from models.family import family_named
-from models.training.batch import EpochPool, Pool, Position, Ragged
+from models.training.batch import EpochPool, Pool, Position, Ragged, joined
 from models.training.infilling import infill, infilled_lengths
 from models.training.seeds import seed_of
 from stages.artifacts import Tokens, Vocabulary
@@ -22,12 +19,8 @@ from stages.errors import DataError
 from stages.shared.shards import read_shard, shard_paths
 from stages.shared.vocabulary import vocabulary_record
 from stages.train import TrainConfig
-
-Mask = npt.NDArray[np.bool_]
-
-POOL_ROWS = 2**17
-"""Number of rows in a pool: shards are read together until they hold this many rows, which are held in memory, shuffled and
-sorted together."""
+from stages.train.curriculum import CurriculumStream, MixedText
+from stages.train.pools import Mask, PoolStream
 
 
 def vocabulary_sizes(vocabulary: Vocabulary) -> Sizes:
@@ -50,21 +43,14 @@ class TokenFiles:
 
     def pool(self, shards: Sequence[int]) -> Pool:
         """Read these shards into memory. Raises DataError for an id outside the vocabulary."""
-        tables = [read_shard(self.paths[shard]) for shard in shards]
-        ids = np.concatenate([np.zeros(0, np.int64), *(table["id"].to_numpy() for table in tables)])
-        return Pool(
-            ids, self._side("source", self._sizes.source, tables, shards), self._side("target", self._sizes.target, tables, shards)
-        )
+        return joined([self._shard(shard) for shard in shards])
 
-    def _side(self, side: str, size: int, tables: Sequence[Any], shards: Sequence[int]) -> Ragged:
-        parts = []
-        for table, shard in zip(tables, shards, strict=True):
-            parts.append(_ragged(table, side))
-            self._check(parts[-1], side, size, shard, table)
-        starts = np.cumsum([0, *(len(part.values) for part in parts)])
-        offsets = [part.offsets[:-1] + start for part, start in zip(parts, starts, strict=False)]
-        values = np.concatenate([np.zeros(0, np.uint16), *(part.values for part in parts)])
-        return Ragged(values, np.concatenate([*offsets, starts[-1:]]).astype(np.int64))
+    def _shard(self, shard: int) -> Pool:
+        table = read_shard(self.paths[shard])
+        source, target = _ragged(table, "source"), _ragged(table, "target")
+        self._check(source, "source", self._sizes.source, shard, table)
+        self._check(target, "target", self._sizes.target, shard, table)
+        return Pool(table["id"].to_numpy(), source, target)
 
     def _check(self, rows: Ragged, side: str, size: int, shard: int, table: Any) -> None:
         if len(rows.values) == 0 or int(rows.values.max()) < size:
@@ -86,89 +72,79 @@ def _ragged(table: Any, side: str) -> Ragged:
     return Ragged(column.values.to_numpy()[offsets[0] : offsets[-1]], offsets - offsets[0])
 
 
-@dataclass(frozen=True)
-class PoolStream:
-    """The endless stream of pools, a pure function of (seed, position).
-
-    Each epoch visits the shards in a random order. Consecutive shards are pooled.
-    """
-
-    shard_rows: Sequence[int]
-    """Rows of each shard."""
-    read: Callable[[Sequence[int]], Pool]
-    """A function that reads the shards of these numbers as one pool."""
-    keep: Callable[[Ints, Ints], Mask]
-    """A function from source and target lengths (without EOS) to the pairs that can be trained on."""
-    seed: int
-    pool_rows: int = POOL_ROWS
-    transform: Callable[[Pool, int], Pool] | None = None
-    """A function of a pool and its epoch that makes the pairs of the pool. None: the pairs are those of the shards."""
-
-    def plan(self, epoch: int) -> list[list[int]]:
-        """Return the shards of each pool of an epoch."""
-        order = np.random.Generator(np.random.Philox(seed_of(self.seed, epoch, "shards"))).permutation(len(self.shard_rows))
-        pools: list[list[int]] = []
-        rows = self.pool_rows
-        for shard in order.tolist():
-            if rows >= self.pool_rows:
-                pools.append([])
-                rows = 0
-            pools[-1].append(shard)
-            rows += self.shard_rows[shard]
-        return pools
+class Stream(Protocol):
+    """An endless stream of pools of training pairs."""
 
     def pools(self, start: Position) -> Iterator[EpochPool]:
         """Yield the pools from that of `start` on."""
-        first = start.pool
-        for epoch in count(start.epoch):
-            for number, shards in enumerate(self.plan(epoch)[first:], first):
-                pool = self.read(shards)
-                if self.transform is not None:
-                    pool = self.transform(pool, epoch)
-                rows = np.flatnonzero(self.keep(pool.source.lengths, pool.target.lengths))
-                yield EpochPool(epoch, number, pool, rows)
-            first = 0
+        ...
 
 
-def pool_stream(tokens: Sequence[Tokens], config: TrainConfig, sizes: Sizes) -> tuple[PoolStream, dict[str, int]]:
+def pool_stream(
+    tokens: Sequence[Tokens], config: TrainConfig, sizes: Sizes, texts: Mapping[str, Sequence[Tokens]] | None = None
+) -> tuple[Stream, dict[str, int]]:
     """Return the stream of training pairs, and the number of pairs that are left out by reason.
 
-    Raises DataError when all pairs are left out, and for text with masked spans in separate vocabularies.
+    The stream follows the curriculum of the config, if it has one, over `texts` by name. Raises DataError when all pairs are left
+    out, and for text with masked spans in separate vocabularies.
     """
-    files = TokenFiles([artifact.path for artifact in tokens], sizes)
-    fits = family_named(config.family).functions.fits
-    limit = min(config.training.max_tokens, config.training.batch_tokens - 1)
+    fitting = Fitting(config)
+    training = config.training
+    if training.curriculum:
+        files = {name: TokenFiles([artifact.path for artifact in parts], sizes) for name, parts in (texts or {}).items()}
+        mixed = {name: MixedText(found.pool, fitting.rows(found)) for name, found in files.items()}
+        return CurriculumStream(training.curriculum, mixed, fitting.keep, training.batch_tokens, training.seed), fitting.dropped
+    files_of_all = TokenFiles([artifact.path for artifact in tokens], sizes)
+    rows = fitting.rows(files_of_all)
+    stream = PoolStream(rows, files_of_all.pool, fitting.keep, training.seed, transform=masking(config, sizes))
+    return stream, fitting.dropped
 
-    def short(source: Ints, target: Ints) -> Mask:
-        return np.maximum(source, target) <= limit
 
-    def keep(source: Ints, target: Ints) -> Mask:
-        kept = short(source, target)
+class Fitting:
+    """The choice of pairs that a network can be trained on, and the number of those that are left out by reason."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        self._config = config
+        self._fits = family_named(config.family).functions.fits
+        self._limit = min(config.training.max_tokens, config.training.batch_tokens - 1)
+        self.dropped = {"too_long": 0, "unfit": 0}
+
+    def rows(self, files: TokenFiles) -> list[int]:
+        """Return the rows of each shard, and count those that are left out. Raises DataError when all are."""
+        rows = []
+        left = 0
+        dropped = {"too_long": 0, "unfit": 0}
+        for shard in range(len(files.paths)):
+            source, target = files.lengths(shard)
+            if self._config.infilling is not None:
+                source, target = infilled_lengths(source, self._config.infilling)
+            rows.append(len(source))
+            fitting, not_long = int(self.keep(source, target).sum()), int(self._short(source, target).sum())
+            dropped["too_long"] += len(source) - not_long
+            dropped["unfit"] += not_long - fitting
+            left += fitting
+        if left == 0:
+            raise DataError(
+                f"{', '.join(sorted({str(path.parent) for path in files.paths}))}: expected pairs to train on, got none of "
+                f"{sum(rows)}: {dropped['too_long']} are longer than {self._limit} tokens (training.max_tokens, "
+                f"training.batch_tokens), {dropped['unfit']} do not fit the network; increase these limits or max_positions"
+            )
+        for reason, number in dropped.items():
+            self.dropped[reason] += number
+        return rows
+
+    def keep(self, source: Ints, target: Ints) -> Mask:
+        """Return the pairs of these lengths that can be trained on."""
+        kept = self._short(source, target)
         # The family is asked once for each pair of lengths, not for each row.
-        pairs, which = np.unique(source[kept] * (limit + 1) + target[kept], return_inverse=True)
-        fitting = [bool(fits(config.network, *divmod(pair, limit + 1))) for pair in pairs.tolist()]
+        size = self._limit + 1
+        pairs, which = np.unique(source[kept] * size + target[kept], return_inverse=True)
+        fitting = [bool(self._fits(self._config.network, *divmod(pair, size))) for pair in pairs.tolist()]
         kept[kept] = np.array(fitting, dtype=bool)[which]
         return kept
 
-    rows = []
-    dropped = {"too_long": 0, "unfit": 0}
-    left = 0
-    for shard in range(len(files.paths)):
-        source, target = files.lengths(shard)
-        if config.infilling is not None:
-            source, target = infilled_lengths(source, config.infilling)
-        rows.append(len(source))
-        fitting, not_long = int(keep(source, target).sum()), int(short(source, target).sum())
-        dropped["too_long"] += len(source) - not_long
-        dropped["unfit"] += not_long - fitting
-        left += fitting
-    if left == 0:
-        raise DataError(
-            f"{', '.join(str(artifact.path) for artifact in tokens)}: expected pairs to train on, got none of {sum(rows)}: "
-            f"{dropped['too_long']} are longer than {limit} tokens (training.max_tokens, training.batch_tokens), "
-            f"{dropped['unfit']} do not fit the network; increase these limits or max_positions"
-        )
-    return PoolStream(rows, files.pool, keep, config.training.seed, transform=masking(config, sizes)), dropped
+    def _short(self, source: Ints, target: Ints) -> Mask:
+        return np.maximum(source, target) <= self._limit
 
 
 def masking(config: TrainConfig, sizes: Sizes) -> Callable[[Pool, int | str], Pool] | None:

@@ -31,6 +31,8 @@ from stages.vocabulary import VocabularyOptions
 
 RESERVED_TESTS = ("train", "validation")
 """Names of other corpus steps."""
+CURRICULUM_TEXTS = ("raw", "distilled", "back_translation", "back-translation", "monolingual", "pretraining")
+"""Names of other texts in curricula, and of other corpus steps of training texts."""
 
 
 def text_rules(config: RunConfig) -> Iterator[Rule]:
@@ -44,6 +46,7 @@ def text_rules(config: RunConfig) -> Iterator[Rule]:
 def _corpus(config: RunConfig) -> Iterator[Rule]:
     corpus = config.corpus
     texts: dict[KeyPath, TextConfig] = {("corpus", "train"): corpus.train, ("corpus", "validation"): corpus.validation}
+    texts.update({("corpus", "texts", name): text for name, text in corpus.texts.items()})
     texts.update({("corpus", "test", name): text for name, text in corpus.test.items()})
     if not any(_given(text) for text in texts.values()):
         yield broken(("corpus",), "texts: train, validation and test, or train: {embedded: 20000} for the built-in corpus", "none")
@@ -55,6 +58,9 @@ def _corpus(config: RunConfig) -> Iterator[Rule]:
     for name in RESERVED_TESTS:
         if name in corpus.test:
             yield broken(("corpus", "test", name), "a name other than 'train' and 'validation'", repr(name))
+    for name in (*RESERVED_TESTS, *CURRICULUM_TEXTS):
+        if name in corpus.texts:
+            yield broken(("corpus", "texts", name), "a name that no other text has", repr(name))
     if isinstance(config.vocabulary, VocabularyFiles | VocabularyDictionaries):
         yield from _vocabulary_files(config.vocabulary)
     yield from _single_file(("evaluation", "contrastive_pairs"), config.evaluation.contrastive_pairs)
