@@ -46,6 +46,7 @@ DOORS = {
         "stages/workers/ray_training.py",
         "stages/workers/ray_errors.py",
         "stages/workers/ray_workers.py",
+        "stages/external/ray_llm.py",
         "pipeline/commands/doctor.py",
         "pipeline/commands/submit.py",
         "fewstep/serve/on_ray.py",

@@ -25,7 +25,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     }
 }
 """Defaults that follow from a task. With `summarization` both languages are the same as well."""
-FOREIGN = {"from", "marian", "bart", "fairseq", "command", "ctranslate2", "transformers", "openai"}
+FOREIGN = {"from", "marian", "bart", "fairseq", "command", "ctranslate2", "transformers", "openai", "ray_llm"}
 """Keys of teachers that are not trained."""
 EMBEDDED_PAIRS = 500
 """Pairs of the validation text and of the test set that are added to an embedded training text."""
@@ -43,7 +43,7 @@ def expand(root: Node) -> Node:
         top["defaults"] = defaults
     if "corpus" in top:
         listed = partial(_each, monolingual=_list)
-        corpus = _each(top["corpus"], train=long_text, validation=long_text, test=_texts, back_translation=listed)
+        corpus = _each(top["corpus"], train=long_text, texts=_texts, validation=long_text, test=_texts, back_translation=listed)
         top["corpus"] = _with_embedded_texts(corpus)
     if "cluster" in top:
         top["cluster"] = _each(top["cluster"], microbatch_tokens=_zero)

@@ -30,6 +30,7 @@ from pipeline.config.systems import (
     FairseqTeacher,
     MarianTeacher,
     OpenAITeacher,
+    RayLLMTeacher,
     TeacherVocabulary,
     TransformersTeacher,
 )
@@ -90,6 +91,9 @@ class Corpus:
 
     train: TextConfig = field(default_factory=TextConfig)
     """Training text. Pairs with a side that occurs in a validation or test text are dropped."""
+    texts: dict[Name, TextConfig] = field(default_factory=dict)
+    """Further training texts by any name, which curricula mix (`training.curriculum`). They are cleaned as the training text is.
+    Vocabularies, tables, teachers' translations and n-gram models are made of `train` alone."""
     validation: TextConfig = field(default_factory=TextConfig)
     """Validation text, which checkpoints are chosen by."""
     test: Annotated[dict[Name, TextConfig], MinLen(1)] = field(default_factory=lambda: {"test": TextConfig()})
@@ -280,6 +284,7 @@ _FAIRSEQ = Annotated[FairseqTeacher, Tag("<FairseqTeacher>")]
 _CTRANSLATE2 = Annotated[CTranslate2Teacher, Tag("<CTranslate2Teacher>")]
 _TRANSFORMERS = Annotated[TransformersTeacher, Tag("<TransformersTeacher>")]
 _OPENAI = Annotated[OpenAITeacher, Tag("<OpenAITeacher>")]
+_RAY_LLM = Annotated[RayLLMTeacher, Tag("<RayLLMTeacher>")]
 _TEACHER = chosen_by(
     **{"from": Pinned},
     marian=MarianTeacher,
@@ -289,6 +294,7 @@ _TEACHER = chosen_by(
     ctranslate2=CTranslate2Teacher,
     transformers=TransformersTeacher,
     openai=OpenAITeacher,
+    ray_llm=RayLLMTeacher,
 )
 _DISTILLED = Annotated[DistilledText, Tag("<DistilledText>")]
 _DISTILLATION = chosen_by(**{"from": Pinned}, **dict.fromkeys(FORMATS, DistilledText))
@@ -327,6 +333,7 @@ class RunConfig:
             | _CTRANSLATE2
             | _TRANSFORMERS
             | _OPENAI
+            | _RAY_LLM
             | Annotated[StepwiseTeacher, Tag("<other>")],
             _TEACHER,
         ]
@@ -335,7 +342,8 @@ class RunConfig:
     """The autoregressive model that others learn from: one to be trained, `{from: DIRECTORY}` of a finished training or system,
     `{marian: DIRECTORY}` of a network of opus-mt, `{bart: DIRECTORY}` of a BART, `{fairseq: CHECKPOINT, ...}` of a Transformer of
     fairseq, `{command: [PROGRAM, ...]}` of a translator, `{ctranslate2: DIRECTORY}` or `{transformers: DIRECTORY}` of a model
-    of these, or `{openai: {url: ..., model: ...}}` of a language model behind a server. Absent: none."""
+    of these, `{openai: {url: ..., model: ...}}` of a language model behind a server, or `{ray_llm: {model: ...}}` of one on
+    GPUs of the cluster. Absent: none."""
     distillation: Annotated[_PINNED | _DISTILLED | Annotated[Distillation, Tag("<other>")], _DISTILLATION] = field(
         default_factory=Distillation
     )

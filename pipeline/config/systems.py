@@ -14,7 +14,7 @@ from fewstep.families.stepwise.config import StepwiseSearch
 from models.family import FAMILIES
 from models.stepwise.system import StepwiseTeacher, default_searches
 from models.training.recipe import TrainedSystem, part
-from stages.external import CTranslate2Options, OpenAIOptions, TransformersOptions
+from stages.external import CTranslate2Options, OpenAIOptions, RayLLMOptions, TransformersOptions
 from stages.shared.target_filters import TargetFilters
 
 TEACHER_FAMILY = StepwiseTeacher.family
@@ -124,14 +124,27 @@ class OpenAITeacher:
     """The server, and what is asked of it."""
 
 
-ExternalTeacher = CommandTeacher | CTranslate2Teacher | TransformersTeacher | OpenAITeacher
+@dataclass(frozen=True, kw_only=True)
+class RayLLMTeacher:
+    """A language model on one's own GPUs, decoded by vLLM in the workers of the cluster."""
+
+    ray_llm: RayLLMOptions
+    """The model, and what is asked of it."""
+
+
+ExternalTeacher = CommandTeacher | CTranslate2Teacher | TransformersTeacher | OpenAITeacher | RayLLMTeacher
 """Translators of text, whose networks are not systems of fewstep."""
 
 
 def kind_of(teacher: ExternalTeacher) -> str:
     """Return the key by which a teacher is chosen."""
-    kinds = {CommandTeacher: "command", CTranslate2Teacher: "ctranslate2", TransformersTeacher: "transformers"}
-    return kinds.get(type(teacher), "openai")
+    return {
+        CommandTeacher: "command",
+        CTranslate2Teacher: "ctranslate2",
+        TransformersTeacher: "transformers",
+        OpenAITeacher: "openai",
+        RayLLMTeacher: "ray_llm",
+    }[type(teacher)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,8 +190,8 @@ class Distillation(StepwiseSearch):
     max_ratio: Annotated[float, Gt(0)] | None = None
     """Longest output that is kept, in tokens per token of its source, both with EOS. Empty: only the search limits it."""
     filters: TargetFilters | None = None
-    """Filters of outputs, which are counted by reason. Empty: the defaults for `teacher: {openai: ...}`, and none for
-    other teachers."""
+    """Filters of outputs, which are counted by reason. Empty: the defaults for language models (`openai`, `ray_llm`), and
+    none for other teachers."""
     monolingual: tuple[Path, ...] = ()
     """Files of further text in the source language, one sentence per line, that the teacher translates as well. Sentences of test
     and validation texts are dropped."""

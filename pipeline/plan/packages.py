@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 
 from pipeline.config.schema import RunConfig
-from pipeline.config.systems import BartTeacher, CTranslate2Teacher, Distillation, TransformersTeacher
+from pipeline.config.systems import BartTeacher, CTranslate2Teacher, Distillation, RayLLMTeacher, TransformersTeacher
 from stages.errors import DataError
 from stages.score.comet import comet_score
 from stages.shared.scoring.kytea import KYTEA, PROGRAM
@@ -28,6 +29,8 @@ def _missing(config: RunConfig) -> Iterator[str]:
         yield "teacher.bart needs the package tokenizers, which is not installed; run: pip install tokenizers"
     if isinstance(config.teacher, TransformersTeacher) and find_spec("transformers") is None:
         yield "teacher.transformers needs the package transformers, which is not installed; run: pip install transformers"
+    if isinstance(config.teacher, RayLLMTeacher):
+        yield from _engines(config)
     if find_spec("mtdata") is None and not config.store.offline:
         for place in _with_mtdata(config):
             yield f"{place} needs the package mtdata, which is not installed; run: pip install --group data"
@@ -39,6 +42,16 @@ def _missing(config: RunConfig) -> Iterator[str]:
             )
         if isinstance(config.teacher, CTranslate2Teacher):
             yield ("teacher.ctranslate2 needs the package ctranslate2, which is not installed; run: pip install ctranslate2")
+
+
+def _engines(config: RunConfig) -> Iterator[str]:
+    """Yield the package that the engines of a language model lack, if they run on this machine. The workers of another cluster are
+    looked at when the step begins."""
+    if not (config.cluster.address or os.environ.get("RAY_ADDRESS")) and find_spec("vllm") is None:
+        yield (
+            "teacher.ray_llm needs the package vllm on the workers, here this machine, which does not have it; run: pip install "
+            "'ray[llm]' here, or set cluster.address to a cluster whose machines with GPUs have it"
+        )
 
 
 def _tokenizers(config: RunConfig) -> Iterator[str]:
@@ -72,6 +85,7 @@ def _filters(config: RunConfig) -> Iterator[str]:
 def _with_mtdata(config: RunConfig) -> Iterator[str]:
     """Yield the keys of the texts that name data sets of mtdata."""
     texts = {"train": config.corpus.train, "validation": config.corpus.validation}
+    texts |= {f"texts.{name}": text for name, text in config.corpus.texts.items()}
     texts |= {f"test.{name}": text for name, text in config.corpus.test.items()}
     yield from (f"corpus.{part}.mtdata" for part, text in texts.items() if text.mtdata)
 

@@ -21,6 +21,7 @@ from pipeline.config.systems import (
     Distillation,
     ExternalTeacher,
     OpenAITeacher,
+    RayLLMTeacher,
     TransformersTeacher,
 )
 from pipeline.config.texts import TextConfig, VocabularyDictionaries
@@ -123,17 +124,20 @@ def distill_with_references_config(config: RunConfig, settings: Distillation) ->
 
 
 def external_config(config: RunConfig, teacher: ExternalTeacher, settings: Distillation, references: bool) -> ExternalConfig:
-    """Return the program, the options of the model, or the server of a teacher. `references` says whether the text has targets that
-    may choose."""
+    """Return the program, the options of the model, or the language model of a teacher.
+
+    `references` says whether the text has targets that may choose.
+    """
     filters = settings.filters
     if isinstance(teacher, CommandTeacher):
         found = ExternalConfig(
             **{field.name: getattr(teacher, field.name) for field in fields(CommandTeacher) if field.name != "files"}
         )
-    elif isinstance(teacher, OpenAITeacher):
+    elif isinstance(teacher, OpenAITeacher | RayLLMTeacher):
         filters = filters or TargetFilters()
         found = ExternalConfig(
-            openai=teacher.openai,
+            openai=teacher.openai if isinstance(teacher, OpenAITeacher) else None,
+            ray_llm=teacher.ray_llm if isinstance(teacher, RayLLMTeacher) else None,
             source_language=config.languages.source,
             n_best=settings.n_best,
             choose="score" if settings.choose == "reference" and not references else settings.choose,
@@ -267,7 +271,22 @@ def train_network(
     initial: Trained | System | None = None,
     tables: Tables | None = None,
     verifier: System | None = None,
+    texts: Mapping[str, TrainingData] | None = None,
 ) -> Trained:
-    """Train the network of a teacher or system on `data`. It starts from `initial`, or from random weights."""
-    inputs = train.TrainInputs(data, encoded.validation, encoded.texts.validation, encoded.vocabulary, initial, tables, verifier)
+    """Train the network of a teacher or system. It starts from `initial`, or from random weights.
+
+    It learns from `data`, or from those of `texts` (None: the texts that a teacher may read) that its curriculum names.
+    """
+    names = {name for stage in settings.training.curriculum for name in stage.mix}
+    mixed = {name: text for name, text in (texts or encoded.named).items() if name in names}
+    inputs = train.TrainInputs(
+        () if names else data,
+        encoded.validation,
+        encoded.texts.validation,
+        encoded.vocabulary,
+        initial,
+        tables,
+        verifier,
+        mixed,
+    )
     return flow.steps.add(train.STAGE, name, inputs, stage_configs.train_config(flow.config, settings))

@@ -56,7 +56,9 @@ def distill_texts(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[str,
 
 
 def _uses_distilled_text(config: RunConfig) -> bool:
-    data = {settings.data for settings in config.systems.values() if isinstance(settings, TrainedSystem)}
+    trained = [settings for settings in config.systems.values() if isinstance(settings, TrainedSystem)]
+    data = {settings.data for settings in trained}
+    data |= {name for settings in trained for stage in settings.training.curriculum for name in stage.mix}
     return not data.isdisjoint({"distilled", "mixed"}) or "distilled" in texts_of_tables(config)
 
 

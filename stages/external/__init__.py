@@ -1,8 +1,9 @@
 """Translate the training source with a teacher outside this project: a program of the user, a model of CTranslate2 or transformers,
-or a language model behind a server."""
+or a language model behind a server or on the GPUs of the cluster."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -66,14 +67,11 @@ class TransformersOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenAIOptions:
-    """A server that speaks OpenAI's protocol, and what is asked of it. Each source is a request."""
+class LanguageModelOptions:
+    """A language model, and what is asked of it for each source."""
 
-    url: Annotated[str, MinLen(1)] = field(metadata=OPERATIONAL)
-    """Address in front of `/chat/completions` or `/completions`, such as `http://localhost:8000/v1`. It is not part of
-    fingerprints, so that `model` must tell models apart."""
     model: Annotated[str, MinLen(1)]
-    """Name of the model at the server."""
+    """Name of the model."""
     prompt: str = (
         "Translate the following text from {source_language} into {target_language}. "
         "Write the translation and nothing else.\n\n{text}"
@@ -82,13 +80,22 @@ class OpenAIOptions:
     protocol: Literal["chat", "completions"] = "chat"
     """`chat`: the prompt is a message of the user; `completions`: a text that is continued."""
     output: Literal["text", "json"] = "text"
-    """`text`: the answer is the translation; `json`: it is an object with the key `translation`, which the server is asked for."""
+    """`text`: the answer is the translation; `json`: it is an object with the key `translation`, which the model is asked for."""
     temperature: Annotated[float, Ge(0)] = 0.0
     """Temperature of sampling; above 0 with several answers (`distillation.n_best`)."""
     top_p: Annotated[float, Gt(0), Le(1)] = 1.0
     """Probability of the tokens that are sampled from."""
     max_tokens: Annotated[int, Ge(1)] = 512
     """Longest answer in tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenAIOptions(LanguageModelOptions):
+    """A server that speaks OpenAI's protocol. Each source is a request."""
+
+    url: Annotated[str, MinLen(1)] = field(metadata=OPERATIONAL)
+    """Address in front of `/chat/completions` or `/completions`, such as `http://localhost:8000/v1`. It is not part of
+    fingerprints, so that `model` must tell models apart."""
     key_variable: str = field(default="", metadata=OPERATIONAL)
     """Environment variable with the key of the server, on every machine that asks it. The key is not recorded. Empty: no key."""
     concurrency: Annotated[int, Ge(1)] = field(default=8, metadata=OPERATIONAL)
@@ -112,8 +119,23 @@ class OpenAIOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RayLLMOptions(LanguageModelOptions):
+    """A language model on one's own GPUs, decoded by vLLM in the processor of `ray.data.llm`.
+
+    `model` is a directory that all workers see, or a name on the Hub, which they download. Its content is not part of fingerprints.
+    `cluster.resources.external` says how many engines there are (`workers`), and over how many GPUs each is split (`gpus`).
+    """
+
+    engine: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    """Further arguments of vLLM's engine, such as `{max_model_len: 4096, quantization: fp8}`."""
+    batch_sentences: Annotated[int, Ge(1)] = field(default=64, metadata=OPERATIONAL)
+    """Sources that are sent to an engine together. It decodes several such batches at the same time."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExternalConfig:
-    """A teacher outside this project: one of `command`, `ctranslate2`, `transformers` and `openai`, and the choice of targets."""
+    """A teacher outside this project: one of `command`, `ctranslate2`, `transformers`, `openai` and `ray_llm`, and the choice of
+    targets."""
 
     command: tuple[str, ...] = ()
     """Program and arguments; empty for other teachers."""
@@ -125,6 +147,8 @@ class ExternalConfig:
     """Options of a model of transformers."""
     openai: OpenAIOptions | None = None
     """The server of a language model."""
+    ray_llm: RayLLMOptions | None = None
+    """A language model on GPUs of the cluster."""
     source_language: str = ""
     """Language of the sources, for the prompt of a language model."""
     target_language: str = ""
@@ -146,7 +170,12 @@ class ExternalConfig:
     @property
     def key(self) -> str:
         """Return the key of the config that describes the translator."""
-        kinds = {"ctranslate2": self.ctranslate2, "transformers": self.transformers, "openai": self.openai}
+        kinds = {
+            "ctranslate2": self.ctranslate2,
+            "transformers": self.transformers,
+            "openai": self.openai,
+            "ray_llm": self.ray_llm,
+        }
         return f"teacher.{next((name for name, options in kinds.items() if options is not None), 'command')}"
 
 

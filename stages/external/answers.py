@@ -11,13 +11,13 @@ from typing import IO
 
 from stages.errors import DataError
 from stages.external import ExternalConfig, OpenAIOptions
-from stages.external.openai_server import Answer, Server
-from stages.external.prompts import estimate, options_of
+from stages.external.openai_server import Server
+from stages.external.prompts import Answer, estimate, options_of
 from stages.shared.scoring.consensus import consensus
 from stages.shared.scoring.tokenizers import sentence_bleu, tokenizer_of
 from stages.shared.target_filters import TargetFilter
 
-REASONS = {"rejected": "not taken by the server", "not_json": "no JSON", "empty": "empty output"}
+REASONS = {"rejected": "not taken by the model", "not_json": "no JSON", "empty": "empty output"}
 """Reasons for a source without a target, beside those of filters, and their names in reports."""
 
 
@@ -73,6 +73,8 @@ def _digest(config: ExternalConfig, sources: Sequence[str]) -> str:
         options.top_p,
         options.max_tokens,
     ]
+    if config.ray_llm is not None:
+        asked.append(dict(config.ray_llm.engine))
     languages = [config.source_language, config.target_language]
     return hashlib.sha256(json.dumps([asked, languages, config.n_best, list(sources)]).encode()).hexdigest()
 
@@ -117,7 +119,8 @@ def ask_all(server: Server, config: ExternalConfig, texts: Mapping[int, str], bu
     Raises DataError before a request that the budget does not hold, and the error of a request, after all answers that are under
     way were yielded.
     """
-    concurrency = options_of(config).concurrency
+    assert config.openai is not None
+    concurrency = config.openai.concurrency
     waiting = iter(texts.items())
     running = dict[Future[Answer], int]()
     error: Exception | None = None
@@ -151,7 +154,7 @@ class Chooser:
 
     def __init__(self, config: ExternalConfig) -> None:
         """Raise DataError for a language whose tokeniser is not installed."""
-        self._choose = config.choose
+        self.config = config
         self._filter = filter_of(config)
         self._bleu = sentence_bleu(tokenizer_of(config.target_language)) if config.choose == "reference" else None
 
@@ -163,7 +166,7 @@ class Chooser:
         usable = [output for output, reason in zip(answer.outputs, reasons, strict=True) if output and reason is None]
         if not usable:
             return "", reasons[0] or "empty"
-        if self._choose == "mbr":
+        if self.config.choose == "mbr":
             return usable[consensus(usable)], ""
         if self._bleu is not None:
             scores = [self._bleu(output, reference) for output in usable]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import requests
 from requests.exceptions import InvalidSchema, InvalidURL, MissingSchema
@@ -24,7 +24,7 @@ from urllib3.exceptions import HTTPError
 from fewstep.patience import Patience, SlowError, waited_for
 from stages.errors import DataError, TransientError
 from stages.external import ExternalConfig
-from stages.external.prompts import estimate, options_of, prompt
+from stages.external.prompts import Answer, estimate, prompt, translation
 
 AGAIN = frozenset({408, 409, 425, 429})
 """Statuses below 500 after which a request is repeated."""
@@ -35,7 +35,7 @@ FIRST_WAIT_SECONDS = 0.5
 """Seconds in front of the first repetition; they double each time."""
 MAX_WAIT_SECONDS = 60.0
 """Most seconds in front of a repetition."""
-MAX_TOLD_SECONDS = 600.0
+MAX_RETRY_AFTER_SECONDS = 600.0
 """Most seconds that a server may ask to wait (`Retry-After`)."""
 BYTES_OF_A_TOKEN = 64
 """Bytes of an answer for each of its tokens, JSON included."""
@@ -44,17 +44,6 @@ MIN_ANSWER_BYTES = 256 << 10
 BLOCK = 64 << 10
 SHOWN = 200
 """Characters of a server's message that are shown."""
-
-
-class Answer(NamedTuple):
-    """The answer to one text."""
-
-    outputs: list[str | None]
-    """Translations, not more than asked for; None for one that is no JSON. Empty for a text that the server does not take."""
-    prompt_tokens: int
-    answer_tokens: int
-    problem: str = ""
-    """The server's reason for a text that it does not take."""
 
 
 class _RepeatError(Exception):
@@ -83,7 +72,8 @@ class Server:
     def __init__(self, config: ExternalConfig, sleep: Callable[[float], object] = time.sleep) -> None:
         """Raise DataError for an environment variable that is missing."""
         self._config = config
-        self._options = options_of(config)
+        assert config.openai is not None
+        self._options = config.openai
         self._sleep = sleep
         self._key = _key(self._options.key_variable)
         self._local = threading.local()
@@ -145,7 +135,7 @@ class Server:
                 stream=True,
             ) as response:
                 if response.status_code in AGAIN or response.status_code >= 500:
-                    raise _RepeatError(f"status {response.status_code}", _told(response.headers.get("Retry-After")))
+                    raise _RepeatError(f"status {response.status_code}", _retry_after_seconds(response.headers.get("Retry-After")))
                 yield response.status_code, self._content(response)
         except (InvalidURL, InvalidSchema, MissingSchema):
             raise DataError(f"teacher.openai.url: expected an http or https address, got {self._options.url}") from None
@@ -177,7 +167,7 @@ class Server:
         if not outputs:
             raise _RepeatError("no choices")
         if self._options.output == "json":
-            outputs = [output and _translation(output) for output in outputs]
+            outputs = [output and translation(output) for output in outputs]
         asked, answered = estimate(self._config, [text])
         usage = value.get("usage")
         return Answer(
@@ -209,7 +199,7 @@ def _key(variable: str) -> str:
     return key
 
 
-def _told(value: str | None) -> float:
+def _retry_after_seconds(value: str | None) -> float:
     """Return the seconds that a header `Retry-After` asks for, a number or a date; 0 for none."""
     if not value:
         return 0.0
@@ -220,7 +210,7 @@ def _told(value: str | None) -> float:
             seconds = (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()
         except (ValueError, TypeError):
             return 0.0
-    return min(max(seconds, 0.0), MAX_TOLD_SECONDS) if math.isfinite(seconds) else 0.0
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER_SECONDS) if math.isfinite(seconds) else 0.0
 
 
 def _text(choice: Any) -> str:
@@ -229,16 +219,6 @@ def _text(choice: Any) -> str:
     if text is not None and not isinstance(text, str):
         raise TypeError("expected text")
     return text or ""
-
-
-def _translation(output: str) -> str | None:
-    """Return the translation in an answer of JSON; None for another answer."""
-    try:
-        found = json.loads(output)
-    except (ValueError, RecursionError):
-        return None
-    text = found.get("translation") if isinstance(found, dict) else None
-    return text if isinstance(text, str) else None
 
 
 def _count(usage: Any, name: str, otherwise: int) -> int:

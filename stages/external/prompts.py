@@ -1,11 +1,13 @@
-"""Requests to a language model, and the tokens that they take by estimate."""
+"""Requests to a language model, its answers, and the tokens that both take by estimate."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from fewstep.text.languages import name_of
-from stages.external import ExternalConfig, OpenAIOptions
+from stages.external import ExternalConfig, LanguageModelOptions
 
 ESTIMATED_BYTES = 3.0
 """Bytes of a text for each of its tokens, in estimates: 4 in English, 3 in Chinese."""
@@ -15,10 +17,32 @@ ESTIMATED_EXTRA = 5
 """Further tokens of a translation, in estimates."""
 
 
-def options_of(config: ExternalConfig) -> OpenAIOptions:
-    """Return the options of the server of a language model."""
-    assert config.openai is not None
-    return config.openai
+class Answer(NamedTuple):
+    """The answer to one text."""
+
+    outputs: list[str | None]
+    """Translations, not more than asked for; None for one that is no JSON. Empty for a text that the model does not take."""
+    prompt_tokens: int
+    answer_tokens: int
+    problem: str = ""
+    """The reason for a text that the model does not take."""
+
+
+def options_of(config: ExternalConfig) -> LanguageModelOptions:
+    """Return the options of a language model."""
+    options = config.openai or config.ray_llm
+    assert options is not None
+    return options
+
+
+def translation(output: str) -> str | None:
+    """Return the translation in an answer of JSON; None for another answer."""
+    try:
+        found = json.loads(output)
+    except (ValueError, RecursionError):
+        return None
+    text = found.get("translation") if isinstance(found, dict) else None
+    return text if isinstance(text, str) else None
 
 
 def prompt(config: ExternalConfig, text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from stages.external.answers import Budget, Chooser, Journal, ask_all, filter_of
 from stages.external.ctranslate2_model import CTranslate2Lines
 from stages.external.openai_server import Server
 from stages.external.process import Translator
-from stages.external.prompts import estimate, options_of
+from stages.external.prompts import Answer, estimate
 from stages.shared.normalise import normalise
 from stages.shared.shards import read_shard, rows_of, shard_paths, write_shard, write_shards
 from stages.shared.target_filters import REASONS
@@ -51,13 +51,19 @@ def run(inputs: ExternalInputs, config: ExternalConfig, context: StepContext) ->
     missing = [index for index, path in enumerate(shards) if not _is_whole(_kept(context, index), path)]
     size = config.shards_per_process
     groups = [Group(missing[start : start + size]) for start in range(0, len(missing), size)]
-    if config.openai is not None:
+    if config.openai is not None or config.ray_llm is not None:
         durable.make_directory(context.shard_cache)
+    if config.openai is not None:
         groups = _with_budgets(groups, shards, config, context)
     done = len(shards) - len(missing)
     total = len(shards)
     context.progress(done, total, "shards")
-    for _, translated in context.workers.map(make_translator, (inputs, config, context.for_workers()), groups):
+    if config.ray_llm is not None:
+        finished = _on_engines(missing, shards, config, context)
+    else:
+        mapped = context.workers.map(make_translator, (inputs, config, context.for_workers()), groups)
+        finished = (translated for _, translated in mapped)
+    for translated in finished:
         done += translated
         context.progress(done, total, "shards")
         if context.stop_requested() and done < total:
@@ -86,7 +92,8 @@ def _with_budgets(groups: Sequence[Group], shards: Sequence[Path], config: Exter
         spent = [sum(pair) for pair in zip(spent, tokens_of(known.values()), strict=True)]
         asked[index] = estimate(config, (line for row, line in enumerate(sources) if line.strip() and row not in known))
     of_groups = [[sum(values) for values in zip(*(asked[index] for index in group.indices), strict=True)] for group in groups]
-    remaining = Budget(options_of(config), spent=(spent[0], spent[1]))
+    assert config.openai is not None
+    remaining = Budget(config.openai, spent=(spent[0], spent[1]))
     remaining.check(sum(prompt for prompt, _ in of_groups), sum(answer for _, answer in of_groups))
     total = sum(map(sum, of_groups)) or 1.0
     return [group._replace(budget=remaining.part(sum(of_it) / total)) for group, of_it in zip(groups, of_groups, strict=True)]
@@ -134,7 +141,6 @@ def _asker(inputs: ExternalInputs, config: ExternalConfig, context: WorkerContex
         for index in group.indices:
             table = read_shard(shards[index])
             sources = table["source"].to_pylist()
-            references = table["target"].to_pylist() if config.choose == "reference" else [""] * len(sources)
             journal = Journal(context.shard_cache, config, sources)
             found = journal.read()
             missing = {row: line for row, line in enumerate(sources) if line.strip() and row not in found}
@@ -142,19 +148,68 @@ def _asker(inputs: ExternalInputs, config: ExternalConfig, context: WorkerContex
                 for row, answer in ask_all(server, config, missing, group.budget):
                     write(file, row, answer)
                     found[row] = answer
-            problems = [answer.problem for answer in found.values()]
-            if problems and all(problems):
-                raise DataError(
-                    f"teacher.openai: expected translations, got for all {len(problems)} sources of a shard: {problems[0]}"
-                )
-            chosen = [
-                chooser.target(line, found[row], reference) if row in found else ("", "empty")
-                for row, (line, reference) in enumerate(zip(sources, references, strict=True))
-            ]
-            _keep(index, table.select(["id", "source"]), chosen, context)
+            _keep_chosen(index, table, found, chooser, context)
         return len(group.indices)
 
     return translate
+
+
+def _on_engines(missing: Sequence[int], shards: Sequence[Path], config: ExternalConfig, context: StepContext) -> Iterator[int]:
+    """Translate shards with engines on the cluster, and yield 1 for each that is complete.
+
+    The engines go on from shard to shard, since they take minutes to start. Each answer is kept as it comes.
+    """
+    from stages.external import ray_llm
+
+    chooser = Chooser(config)
+    waiting = dict[int, int]()
+    """Number of answers that a shard waits for."""
+
+    def journal_of(index: int, table: pa.Table) -> Journal:
+        return Journal(context.shard_cache, config, table["source"].to_pylist())
+
+    def keep(index: int) -> int:
+        table = read_shard(shards[index])
+        _keep_chosen(index, table, journal_of(index, table).read(), chooser, context)
+        return 1
+
+    journals = dict[int, Journal]()
+    sources = list[ray_llm.Sources]()
+    for index in missing:
+        table = read_shard(shards[index])
+        journal = journal_of(index, table)
+        known = journal.read()
+        texts = {row: line for row, line in enumerate(table["source"].to_pylist()) if line.strip() and row not in known}
+        if not texts:
+            yield keep(index)
+            continue
+        sources.append(ray_llm.Sources(index, texts))
+        waiting[index] = len(texts)
+        journals[index] = journal
+    for index, row, answer in ray_llm.answers(sources, config, context.resources) if sources else ():
+        with journals[index].open() as file:
+            write(file, row, answer)
+        waiting[index] -= 1
+        if waiting[index] == 0:
+            yield keep(index)
+        elif context.stop_requested():
+            raise TransientError("asked to stop: the answers so far are kept")
+
+
+def _keep_chosen(index: int, table: pa.Table, found: Mapping[int, Answer], chooser: Chooser, context: Context) -> None:
+    """Write a shard with the targets that are chosen among the answers of its sources. Raises DataError if the model takes none."""
+    problems = [answer.problem for answer in found.values()]
+    if problems and all(problems):
+        raise DataError(
+            f"{chooser.config.key}: expected translations, got for all {len(problems)} sources of a shard: {problems[0]}"
+        )
+    sources = table["source"].to_pylist()
+    references = table["target"].to_pylist() if chooser.config.choose == "reference" else [""] * len(sources)
+    chosen = [
+        chooser.target(line, found[row], reference) if row in found else ("", "empty")
+        for row, (line, reference) in enumerate(zip(sources, references, strict=True))
+    ]
+    _keep(index, table.select(["id", "source"]), chosen, context)
 
 
 def _keep(index: int, table: pa.Table, chosen: Sequence[tuple[str, str]], context: Context) -> None:

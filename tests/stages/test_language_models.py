@@ -13,7 +13,8 @@ from stages.errors import DataError, TransientError
 from stages.external import ExternalConfig, ExternalInputs, OpenAIOptions
 from stages.external import openai_server as protocol
 from stages.external.answers import Budget, Journal, ask_all
-from stages.external.openai_server import Answer, Server
+from stages.external.openai_server import Server
+from stages.external.prompts import Answer
 from stages.external.run import run
 from stages.shared.target_filters import TargetFilter, TargetFilters
 from tests.stages.steps import ShuffledWorkers, context_in, rows_of, write_text
@@ -245,11 +246,11 @@ def test_a_fault_is_tried_again(model, reason):
 
 def test_a_server_says_how_long_to_wait(model):
     waits = []
-    told = ("7", "Wed, 21 Oct 2015 07:28:00 GMT", "soon", "1e9", "-3")
-    model.faults["one"] = [lambda handler, value=value: handler.reply(429, b"", retry_after=value) for value in told]
+    stated = ("7", "Wed, 21 Oct 2015 07:28:00 GMT", "soon", "1e9", "-3")
+    model.faults["one"] = [lambda handler, value=value: handler.reply(429, b"", retry_after=value) for value in stated]
     asker(model, waits, retries=5).ask("one")
     assert waits[0] == 7
-    assert waits[3] == protocol.MAX_TOLD_SECONDS
+    assert waits[3] == protocol.MAX_RETRY_AFTER_SECONDS
     others = [waits[1], waits[2], waits[4]]
     assert all(0.25 * 2**number <= seconds <= 0.5 * 2**number for number, seconds in zip((1, 2, 4), others, strict=True))
 

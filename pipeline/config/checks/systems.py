@@ -27,13 +27,14 @@ from pipeline.config.systems import (
     ImportedTeacher,
     MarianTeacher,
     OpenAITeacher,
+    RayLLMTeacher,
     TeacherVocabulary,
     UsedSystem,
     kind_of,
 )
 from pipeline.config.texts import DistilledText
 from pipeline.credentials import masked
-from stages.external import OpenAIOptions
+from stages.external import LanguageModelOptions, OpenAIOptions, RayLLMOptions
 from stages.ngram import NgramConfig
 from stages.shared.decoding.searches import missing_engine
 from stages.shared.tasks import TASKS
@@ -58,6 +59,17 @@ def system_rules(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]
         else:
             yield from _trained(path, system, config, pruned)
         yield from _searches(path, config, pruned)
+    yield from _unread_texts(config)
+
+
+def _unread_texts(config: RunConfig) -> Iterator[Rule]:
+    """Yield the texts of `corpus.texts` that nothing reads."""
+    trained = [system for system in config.systems.values() if isinstance(system, TrainedSystem)]
+    trainings = [config.teacher.training] if isinstance(config.teacher, StepwiseTeacher) else []
+    trainings += [system.training for system in trained]
+    named = {name for training in trainings for stage in training.curriculum for name in stage.mix}
+    for name in config.corpus.texts.keys() - named:
+        yield broken(("corpus", "texts", name), "a text that a curriculum names (training.curriculum)", "none that does")
 
 
 def _teacher(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
@@ -67,6 +79,7 @@ def _teacher(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
         return
     if not _is_wrong(("teacher",), pruned):
         yield from placed(("teacher",), teacher.problems())
+    yield from _curriculum(("teacher",), teacher.training, config, distilled=False)
     yield from _lengths(("teacher",), teacher.network, teacher.training, config)
     yield from _metric(("teacher", "training"), teacher.training, TASKS[config.task].metric, config.task)
 
@@ -92,7 +105,12 @@ def _foreign_teacher(config: RunConfig) -> Iterator[Rule]:
                 yield broken(("teacher", "files", number), expected, f"{name!r} again")
     if isinstance(teacher, ExternalTeacher) and isinstance(settings, Distillation):
         if isinstance(teacher, OpenAITeacher):
-            yield from _language_model(teacher.openai, settings)
+            yield from _language_model("openai", teacher.openai, settings)
+            yield from _server(teacher.openai)
+            return
+        if isinstance(teacher, RayLLMTeacher):
+            yield from _language_model("ray_llm", teacher.ray_llm, settings)
+            yield from _engines(teacher.ray_llm, config)
             return
         if settings.n_best > 1:
             key = f"teacher.{kind_of(teacher)}"
@@ -102,21 +120,49 @@ def _foreign_teacher(config: RunConfig) -> Iterator[Rule]:
             yield broken(("distillation", "choose"), f"score with {key}", settings.choose, ("teacher",))
 
 
-def _language_model(options: OpenAIOptions, settings: Distillation) -> Iterator[Rule]:
+def _language_model(key: str, options: LanguageModelOptions, settings: Distillation) -> Iterator[Rule]:
+    path: KeyPath = ("teacher", key)
+    if options.prompt.count("{text}") != 1:
+        yield broken((*path, "prompt"), "{text} once, where the source stands", f"{options.prompt.count('{text}')} times")
+    if settings.n_best > 1 and options.temperature == 0:
+        yield broken((*path, "temperature"), "above 0 with distillation.n_best above 1, since equal answers are no choice", 0)
+
+
+def _server(options: OpenAIOptions) -> Iterator[Rule]:
     path: KeyPath = ("teacher", "openai")
     url = urlsplit(options.url)
     if url.scheme not in ("http", "https") or not url.netloc or url.query or url.fragment:
         yield broken((*path, "url"), "an http or https address such as http://localhost:8000/v1", masked(options.url))
     elif "@" in url.netloc:
         yield broken((*path, "url"), "an address without a user and a password (see key_variable)", masked(options.url))
-    if options.prompt.count("{text}") != 1:
-        yield broken((*path, "prompt"), "{text} once, where the source stands", f"{options.prompt.count('{text}')} times")
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*|", options.key_variable):
         yield broken((*path, "key_variable"), "the name of an environment variable, not the key itself", "other characters")
     if options.max_cost is not None and not (options.input_price or options.output_price):
         yield broken((*path, "max_cost"), "prices (input_price, output_price) to count with", "none")
-    if settings.n_best > 1 and options.temperature == 0:
-        yield broken((*path, "temperature"), "above 0 with distillation.n_best above 1, since equal answers are no choice", 0)
+
+
+OWN_ARGUMENTS = {
+    "model": "teacher.ray_llm.model",
+    "tensor_parallel_size": "cluster.resources.external.gpus, the GPUs of an engine",
+    "trust_remote_code": "a model without code of its own, which would run on the workers",
+}
+"""Arguments of vLLM's engine that the config does not take, and what it expects instead."""
+
+
+def _engines(options: RayLLMOptions, config: RunConfig) -> Iterator[Rule]:
+    for argument in OWN_ARGUMENTS.keys() & options.engine.keys():
+        yield broken(("teacher", "ray_llm", "engine", argument), OWN_ARGUMENTS[argument], "this argument")
+    resources = config.cluster.resources.get("external")
+    gpus = resources.gpus if resources else 0
+    if gpus < 1 or gpus % 1:
+        place: KeyPath = ("cluster", "resources", "external", "gpus")
+        yield broken(place, "the whole GPUs of each engine of teacher.ray_llm, at least 1", gpus, ("teacher",))
+    stages = options.engine.get("pipeline_parallel_size", 1)
+    if type(stages) is not int or stages < 1 or gpus % stages:
+        expected = f"a number that divides the {gpus:g} GPUs of an engine"
+        yield broken(("teacher", "ray_llm", "engine", "pipeline_parallel_size"), expected, stages)
+    if config.cluster.node_store:
+        yield broken(("cluster", "node_store"), "machines that share the store, with teacher.ray_llm", "a store of each machine")
 
 
 def _distillation(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
@@ -126,7 +172,7 @@ def _distillation(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule
         return
     if settings.choose != "score" and settings.n_best == 1:
         yield broken((*path, "n_best"), f"at least 2, to choose from, with choose: {settings.choose}", settings.n_best)
-    if isinstance(config.teacher, OpenAITeacher):
+    if isinstance(config.teacher, OpenAITeacher | RayLLMTeacher):
         return  # it has no search of fewstep
     parts = SystemParts(ngram=False, tables=False, networks=_teachers(config))
     network = None if _is_wrong(("teacher",), pruned) else teacher_network(config)
@@ -144,6 +190,7 @@ def _use(path: KeyPath, system: UsedSystem, config: RunConfig) -> Iterator[Rule]
             "ctranslate2": "a model of CTranslate2",
             "transformers": "a model of transformers",
             "openai": "a language model behind a server",
+            "ray_llm": "a language model",
         }[kind_of(config.teacher)]
         yield broken((*path, "use"), f"a teacher with a network, not {got}", got, ("teacher",))
     elif system.use == "ensemble" and _teachers(config) == 1:
@@ -158,12 +205,28 @@ def _trained(path: KeyPath, system: TrainedSystem, config: RunConfig, pruned: Se
     metric = system.training_presets.get("validation_metric", TASKS[config.task].metric)
     yield from _metric((*path, "training"), system.training, metric, config.task)
     yield from _initial_weights(path, system, config)
+    yield from _curriculum(path, system.training, config, distilled=_distils(config))
+    if system.training.curriculum and system.data not in ("raw", "distilled"):
+        expected = "raw or distilled, which shortlists are counted from, with a curriculum"
+        yield broken((*path, "data"), expected, repr(system.data), (*path, "training", "curriculum"))
     if system.data in ("distilled", "mixed") and not _distils(config):
         expected = f"a teacher (or distillation: {{from: DIRECTORY}}) for {system.data!r}"
         yield broken((*path, "data"), expected, "none", ("teacher",), ("distillation",))
     elif system.table_text == "distilled" and not _distils(config):
         expected = "raw without a teacher (or distillation: {from: DIRECTORY})"
         yield broken((*path, "tables"), expected, "distilled", ("teacher",), ("distillation",))
+
+
+def _curriculum(path: KeyPath, training: TrainingConfig, config: RunConfig, *, distilled: bool) -> Iterator[Rule]:
+    """Yield the names of texts in a curriculum that there are not."""
+    known = ["raw", *config.corpus.texts]
+    known += ["back_translation"] if config.corpus.back_translation else []
+    known += ["distilled"] if distilled else []
+    for number, stage in enumerate(training.curriculum):
+        for name in stage.mix:
+            if name not in known:
+                place = (*path, "training", "curriculum", number, "mix", name)
+                yield broken(place, f"one of {', '.join(known)}", "another name", ("corpus",))
 
 
 def _companions(path: KeyPath, system: TrainedSystem, config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:

@@ -132,6 +132,104 @@ def test_the_cost_of_a_language_model_is_estimated_before(tmp_path: Path) -> Non
     )
 
 
+ENGINES = {"cluster": {"resources": {"external": {"gpus": 2}}}}
+
+
+def test_a_language_model_on_the_cluster_is_planned(tmp_path: Path) -> None:
+    def plan(**changed: Any) -> Plan:
+        return planned(tmp_path, **STUDENT, **ENGINES, teacher={"ray_llm": {"model": "org/m", "prompt": "{text}", **changed}})
+
+    first = plan()
+    assert needs(first, "external:train") == {"corpus:train"}
+    step = next(step for step in first.steps if step.name == "external:train")
+    assert step.config.filters is not None
+    assert fingerprint(plan(batch_sentences=9), "external:train") == step.fingerprint
+    for other in ({"model": "n"}, {"engine": {"max_model_len": 9}}, {"temperature": 1.0}, {"output": "json"}):
+        assert fingerprint(plan(**other), "external:train") != step.fingerprint
+    write_text(step.inputs.text.path, [("x" * 30, "y")] * 200, 50)
+    (line,) = spending(first.steps)
+    assert line == "external:train asks org/m for 200 sentences: about 2,000 tokens of prompts and 4,000 of answers"
+
+
+@pytest.mark.parametrize(
+    ("teacher", "changes", "problem"),
+    [
+        ({}, {"cluster": {}}, r"cluster.resources.external.gpus: expected the whole GPUs of each engine .* at least 1, got 0"),
+        ({}, {"cluster": {"resources": {"external": {"gpus": 0.5}}}}, "gpus: expected the whole GPUs of each engine"),
+        ({"engine": {"trust_remote_code": True}}, {}, "engine.trust_remote_code: expected a model without code of its own"),
+        ({"engine": {"tensor_parallel_size": 2}}, {}, "tensor_parallel_size: expected cluster.resources.external.gpus"),
+        ({"engine": {"pipeline_parallel_size": 3}}, {}, "expected a number that divides the 2 GPUs of an engine, got 3"),
+        ({"prompt": "Translate."}, {}, r"teacher.ray_llm.prompt: expected {text} once"),
+        ({}, {"distillation": {"n_best": 2}}, "teacher.ray_llm.temperature: expected above 0 with distillation.n_best above 1"),
+        ({}, {"systems": {"a": {"use": "teacher"}}}, "expected a teacher with a network, not a language model"),
+    ],
+)
+def test_engines_that_cannot_start_are_named(
+    tmp_path: Path, teacher: dict[str, Any], changes: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        planned(tmp_path, **{**STUDENT, **ENGINES, "teacher": {"ray_llm": {"model": "m", **teacher}}, **changes})
+
+
+def test_engines_on_this_machine_need_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr("pipeline.plan.packages.find_spec", lambda name: None if name == "vllm" else object())
+    config = {
+        **ENGINES,
+        "teacher": {"ray_llm": {"model": "m"}},
+        "corpus": {"train": {"embedded": 50}},
+        "systems": STUDENT["systems"],
+    }
+    path = tmp_path / "engines.yaml"
+    path.write_text(yaml.safe_dump(config))
+    with pytest.raises(DataError, match=r"teacher\.ray_llm needs the package vllm on the workers.*pip install 'ray\[llm\]'"):
+        check_packages(load_config(path, []))
+    check_packages(load_config(path, ["cluster.address=ray://head:10001"]))
+
+
+CURRICULUM = [{"mix": {"web": 3, "raw": 1}, "updates": 4}, {"mix": {"distilled": 1, "raw": 1}}]
+
+
+def test_a_curriculum_reads_the_texts_that_it_names(tmp_path: Path) -> None:
+    corpus = {**CONFIG["corpus"], "texts": {"web": {"embedded": 30}}}
+    training = {"curriculum": CURRICULUM, "updates": 9}
+    plan = planned(
+        tmp_path,
+        corpus=corpus,
+        evaluation={},
+        lattice=None,
+        systems={"student": {"training": training}, "plain": {"training": {"updates": 9}}},
+    )
+    steps = {step.name: step for step in plan.steps}
+    assert {"encode:raw", "encode:raw/web", "encode:distilled"} <= needs(plan, "train:student")
+    assert needs(plan, "encode:raw/web") == {"corpus:train/web", "vocabulary:joint"}
+    assert needs(plan, "corpus:train/web") == {"corpus:validation", "corpus:toy"}, "held-out sentences are dropped"
+    inputs = steps["train:student"].inputs
+    assert (inputs.tokens, list(inputs.texts)) == ((), ["raw", "web", "distilled"])
+    assert "encode:raw/web" not in needs(plan, "train:plain")
+    other = planned(tmp_path, corpus=corpus, evaluation={}, lattice=None, systems={"student": {"training": {**training, "curriculum": CURRICULUM[::-1][:1]}},
+                    "more": {"training": training}})  # fmt: skip
+    assert fingerprint(other, "train:student") != fingerprint(plan, "train:student")
+    assert fingerprint(other, "train:more") == fingerprint(plan, "train:student")
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"systems": {"a": {}}}, "corpus.texts.web: expected a text that a curriculum names"),
+        ({"corpus": {}}, r"curriculum\[0\]\.mix\.web: expected one of raw, distilled, got another name"),
+        ({"teacher": None, "lattice": None, "ngram": None}, "mix.distilled: expected one of raw, web, got"),
+        ({"corpus": {"texts": {"raw": {"embedded": 3}}}}, "corpus.texts.raw: expected a name that no other text has"),
+        ({"systems": {"a": {"data": "mixed", "training": {"curriculum": CURRICULUM}}}}, "a.data: expected raw or distilled"),
+    ],
+)
+def test_texts_that_do_not_exist_or_are_not_read_are_named(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+    corpus = {**CONFIG["corpus"], **changes.pop("corpus", {"texts": {"web": {"embedded": 30}}})}
+    systems = {"a": {"training": {"curriculum": CURRICULUM, "updates": 9}}}
+    with pytest.raises(ConfigError, match=problem):
+        planned(tmp_path, **{"corpus": corpus, "systems": systems, **changes})
+
+
 def test_a_model_of_transformers_distils_by_its_content_and_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
