@@ -15,7 +15,7 @@ from typing import Any
 from fewstep.commands.options import Option, add_options
 from fewstep.local_ray import stay_on_loopback
 from fewstep.serve.settings import ServeError, Settings
-from fewstep.serve.systems import Load, Place, find, load_all
+from fewstep.serve.systems import Load, SystemLocation, find, load_all
 from fewstep.system.load import load
 from fewstep.text.escape import escaped
 
@@ -65,22 +65,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, load: Load = load) -> int:
     """Serve until the process is asked to end. Return the exit code: 2 for bad arguments, 0 after a graceful end."""
     try:
-        places = find(arguments.systems)
+        locations = find(arguments.systems)
     except ServeError as error:
         return _complain(error)
-    return serve(places, vars(arguments), load)
+    return serve(locations, vars(arguments), load)
 
 
-def serve(places: Sequence[Place], values: Mapping[str, Any], load: Load = load) -> int:
+def serve(locations: Sequence[SystemLocation], values: Mapping[str, Any], load: Load = load) -> int:
     """Serve systems with the values of `OPTIONS`, by their names. Return the exit code as `run` does."""
     try:
-        _serve(places, values, load)
+        _serve(locations, values, load)
     except ServeError as error:
         return _complain(error)
     return 0
 
 
-def _serve(places: Sequence[Place], values: Mapping[str, Any], load: Load) -> None:
+def _serve(locations: Sequence[SystemLocation], values: Mapping[str, Any], load: Load) -> None:
     settings = _settings(values)
     server = _part("server", "serve")
     bound = server.bind(settings)
@@ -90,9 +90,9 @@ def _serve(places: Sequence[Place], values: Mapping[str, Any], load: Load) -> No
         replicas = on_ray.Replicas(values["min_replicas"], values["max_replicas"], values["cpus"])
         port = bound.getsockname()[1]
         bound.close()  # Ray's proxy listens there
-        on_ray.serve(places, load, replace(settings, port=port), replicas, address)
+        on_ray.serve(locations, load, replace(settings, port=port), replicas, address)
         return
-    systems = load_all(places, load)
+    systems = load_all(locations, load)
     with suppress(OSError):  # a full disk under the log does not stop the server
         print(escaped(f"serving {', '.join(systems)} at {server.url(settings, bound)}"), file=sys.stderr, flush=True)
     server.serve(systems, settings, bound)

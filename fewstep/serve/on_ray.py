@@ -15,7 +15,7 @@ from ray import serve as ray_serve
 from fewstep.local_ray import check_answers
 from fewstep.serve.app import create_app
 from fewstep.serve.settings import ServeError, Settings
-from fewstep.serve.systems import Load, Place, load_all
+from fewstep.serve.systems import Load, SystemLocation, load_all
 from fewstep.text.escape import escaped
 
 NAME = "fewstep"
@@ -43,7 +43,7 @@ class Replica:
     """One copy of the systems with its server."""
 
 
-def deployment(places: Sequence[Place], load: Load, settings: Settings, replicas: Replicas, local: bool) -> Any:
+def deployment(locations: Sequence[SystemLocation], load: Load, settings: Settings, replicas: Replicas, local: bool) -> Any:
     """Return the application for `ray.serve.run`. The directories of systems must be readable on all nodes, or on this one
     (`local`).
 
@@ -54,7 +54,7 @@ def deployment(places: Sequence[Place], load: Load, settings: Settings, replicas
     def build() -> Any:
         if local:
             _keep_grpc_on_loopback()
-        return create_app(load_all(places, load), settings)
+        return create_app(load_all(locations, load), settings)
 
     deployed: Any = ray_serve.deployment(
         name=NAME,
@@ -95,9 +95,9 @@ def _connect(address: str, local: bool) -> None:
         raise ServeError(f"--ray: expected a cluster that answers at {address}, got: {error}; check RAY_ADDRESS") from error
 
 
-def serve(places: Sequence[Place], load: Load, settings: Settings, replicas: Replicas, address: str) -> None:
+def serve(locations: Sequence[SystemLocation], load: Load, settings: Settings, replicas: Replicas, address: str) -> None:
     """Serve on the cluster at `address` until SIGTERM or SIGINT; then answer the requests in flight, and return."""
-    absolute = [replace(place, directory=place.directory.absolute()) for place in places]
+    absolute = [replace(one, directory=one.directory.absolute()) for one in locations]
     names = ", ".join(load_all(absolute, load))  # a directory that cannot be loaded is reported here, and not by a replica
     ended = threading.Event()
     local = address == "local"

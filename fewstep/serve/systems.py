@@ -17,32 +17,32 @@ Load = Callable[[Path], System]
 
 
 @dataclass(frozen=True)
-class Place:
+class SystemLocation:
     """The directory of a system and the name under which it is served (None: its own)."""
 
     directory: Path
     name: str | None = None
 
 
-def find(locations: Sequence[str]) -> list[Place]:
-    """Return the places of systems: each location is `DIR` or `NAME=DIR`. DIR may be a URL or a name on the Hub, whose files are
+def find(locations: Sequence[str]) -> list[SystemLocation]:
+    """Return the locations of systems: each is `DIR` or `NAME=DIR`. DIR may be a URL or a name on the Hub, whose files are
     copied. Raises ServeError for a location without a system."""
     return [_find(location) for location in locations]
 
 
-def _find(location: str) -> Place:
+def _find(location: str) -> SystemLocation:
     name, _, named = location.partition("=")
     try:
         if is_remote(location):
-            return Place(local_directory(location))
+            return SystemLocation(local_directory(location))
         if named and is_remote(named):
-            return Place(local_directory(named), name)
+            return SystemLocation(local_directory(named), name)
     except (BundleError, OSError) as error:
         raise ServeError(str(error)) from error
     if os.path.isfile(Path(location) / "system.json"):
-        return Place(Path(location))
+        return SystemLocation(Path(location))
     if named and os.path.isfile(Path(named) / "system.json"):
-        return Place(Path(named), name)
+        return SystemLocation(Path(named), name)
     try:
         check_permission(Path(named or location) / "system.json")
     except BundleError as error:
@@ -53,17 +53,17 @@ def _find(location: str) -> Place:
     )
 
 
-def load_all(places: Sequence[Place], load: Load) -> dict[str, System]:
+def load_all(locations: Sequence[SystemLocation], load: Load) -> dict[str, System]:
     """Return the systems by name, in order. Raises ServeError for equal names and for a directory that cannot be loaded."""
     systems: dict[str, System] = {}
-    for place in places:
+    for location in locations:
         try:
-            system = load(place.directory)
+            system = load(location.directory)
         except (BundleError, OSError) as error:
             raise ServeError(str(error)) from error
-        name = place.name or system.name
+        name = location.name or system.name
         if name in systems:
-            raise ServeError(f"{place.directory}: expected different names, got {name} twice; name them with NAME=DIRECTORY")
+            raise ServeError(f"{location.directory}: expected different names, got {name} twice; name them with NAME=DIRECTORY")
         system.translate(["."])  # the first call allocates memory, which the first request should not wait for
         systems[name] = system
     return systems

@@ -78,7 +78,7 @@ def aggressive(
 
 def _row(verifier: Reference, encoded: Any, prefix: Sequence[int], options: BeamOptions, rules: SlotRules) -> Scores:
     """Return the log-probabilities [V] of the token after a prefix."""
-    row: Scores = verifier.allowed(verifier.log_probs(encoded, prefix, rules, 1), len(prefix), options, rules)[0]
+    row: Scores = verifier.allowed(verifier.log_probs(encoded, prefix, rules, 1), prefix, options, rules)[0]
     return row
 
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from fewstep.commands.serve import OPTIONS
-from fewstep.commands.serve import serve as serve_places
+from fewstep.commands.serve import serve as serve_locations
 from fewstep.serve.settings import ServeError
-from fewstep.serve.systems import Place, find
+from fewstep.serve.systems import SystemLocation, find
 from fewstep.system.remote import is_remote
 from pipeline.commands.options import STORE, StorePath, parameter
 from pipeline.commands.translate import system_directory
@@ -32,11 +32,11 @@ Locations = Annotated[
 
 def serve(systems: list[str], store: Path, **options: Any) -> None:
     """Serve systems over HTTP, with a page that shows their translations side by side."""
-    raise typer.Exit(serve_places([place for one in systems for place in located(store, one)], options))
+    raise typer.Exit(serve_locations([location for one in systems for location in located(store, one)], options))
 
 
-def located(store: Path, location: str) -> Iterator[Place]:
-    """Yield the place of a system, or those of all systems of a run. Raises DataError for an unknown run or system."""
+def located(store: Path, location: str) -> Iterator[SystemLocation]:
+    """Yield the location of a system, or those of all systems of a run. Raises DataError for an unknown run or system."""
     try:
         yield from find([location])
     except ServeError as error:
@@ -44,7 +44,7 @@ def located(store: Path, location: str) -> Iterator[Place]:
             raise DataError(str(error)) from error
         run, _, system = location.partition(":")
         for name in [system] if system else _systems(store, run):
-            yield Place(system_directory(store, run, name), name)
+            yield SystemLocation(system_directory(store, run, name), name)
 
 
 def _systems(store: Path, run: str) -> list[str]:

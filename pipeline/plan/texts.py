@@ -10,7 +10,7 @@ from pipeline.config.schema import Pinned
 from pipeline.config.systems import BartTeacher, FairseqTeacher, MarianTeacher, TeacherVocabulary
 from pipeline.config.texts import DistilledText, TextConfig, VocabularyDictionaries, VocabularyFiles
 from pipeline.plan import stage_configs
-from pipeline.plan.flow import Encoded, Flow, Texts
+from pipeline.plan.flow import Encoded, Flow, Texts, TrainingData
 from pipeline.plan.pins import pinned_vocabulary
 from pipeline.plan.text_files import directory_files, fairseq_files, monolingual_files, piece_files, text_files
 from stages import corpus, encode, import_network, vocabulary
@@ -98,7 +98,9 @@ def encode_texts(flow: Flow, texts: Texts, vocab: Vocabulary) -> tuple[Encoded, 
         tests = {name: encode_text(flow, f"raw:{name}", text, vocab, training=False) for name, text in texts.tests.items()}
         truncated = {"train": training, **tests}
     validation = encode_text(flow, "validation", texts.validation, vocab, training=False)
-    further = {name: (_further_text(flow, name, text, texts, vocab),) for name, text in flow.config.corpus.texts.items()}
+    further: dict[str, TrainingData] = {
+        name: (_further_text(flow, name, text, texts, vocab),) for name, text in flow.config.corpus.texts.items()
+    }
     return Encoded(texts, vocab, training, validation, further), truncated
 
 

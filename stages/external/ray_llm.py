@@ -158,5 +158,5 @@ def _answer(samples: Sequence[Mapping[str, Any]], config: ExternalConfig) -> Ans
     outputs: list[str | None] = [sample["answer"] for sample in taken]
     if _options(config).output == "json":
         outputs = [output and translation(output) for output in outputs]
-    tokens = [sum(int(sample[name]) for sample in taken) for name in ("num_input_tokens", "num_generated_tokens")]
-    return Answer(outputs, *tokens)
+    prompts, answered = (sum(int(sample[name]) for sample in taken) for name in ("num_input_tokens", "num_generated_tokens"))
+    return Answer(outputs, prompts, answered)

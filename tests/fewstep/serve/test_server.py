@@ -13,7 +13,7 @@ from openapi_spec_validator import validate
 
 from fewstep.__main__ import main
 from fewstep.serve.settings import ServeError
-from fewstep.serve.systems import Place, find, load_all
+from fewstep.serve.systems import SystemLocation, find, load_all
 from fewstep.system.load import load
 from fewstep.translation import SourceTooLongError
 from fewstep.vocabulary import clean
@@ -210,7 +210,7 @@ def test_long_sentences_are_not_explained(directories, monkeypatch):
 
 def test_systems_are_loaded_under_their_names(directories):
     small, graph = directories["small"], directories["graph"]
-    assert find([str(small), f"fast={graph}"]) == [Place(small), Place(graph, "fast")]
+    assert find([str(small), f"fast={graph}"]) == [SystemLocation(small), SystemLocation(graph, "fast")]
     assert list(load_all(find([f"fast={small}", str(small)]), load)) == ["fast", "small"]
     with pytest.raises(ServeError, match="expected different names, got small twice; name them with NAME=DIRECTORY"):
         load_all(find([str(small), str(small)]), load)
@@ -233,7 +233,7 @@ def test_a_damaged_system_is_named(directories, tmp_path):
     weights = damaged / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     with pytest.raises(ServeError, match=r"model\.safetensors"):
-        load_all([Place(damaged)], load)
+        load_all([SystemLocation(damaged)], load)
 
 
 @pytest.mark.parametrize(("name", "mode", "named"), [("model.safetensors", 0o600, "0600"), ("system.json", 0o640, "0640")])

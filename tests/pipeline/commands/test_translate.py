@@ -26,7 +26,7 @@ from fewstep.config.options import NucleusSampling, Shortlist
 from fewstep.config.problems import Problem
 from fewstep.config.search import SystemParts
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
-from fewstep.serve.systems import Place
+from fewstep.serve.systems import SystemLocation
 from fewstep.translation import SourceTooLongError, Translation
 from pipeline.__main__ import main
 from pipeline.commands import serve, translate
@@ -410,10 +410,10 @@ def served(tmp_path: Path) -> Path:
 def test_a_run_stands_for_its_systems(served: Path) -> None:
     made, pinned = served / "system/11", served.parent / "pinned"
     for name in ("latest", "demo-1", str(served / "runs/demo-1")):
-        assert list(serve.located(served, name)) == [Place(made, "made"), Place(pinned, "teacher")]
-        assert list(serve.located(served, f"{name}:teacher")) == [Place(pinned, "teacher")]
-    assert list(serve.located(served, str(pinned))) == [Place(pinned)]
-    assert list(serve.located(served, f"mine={pinned}")) == [Place(pinned, "mine")]
+        assert list(serve.located(served, name)) == [SystemLocation(made, "made"), SystemLocation(pinned, "teacher")]
+        assert list(serve.located(served, f"{name}:teacher")) == [SystemLocation(pinned, "teacher")]
+    assert list(serve.located(served, str(pinned))) == [SystemLocation(pinned)]
+    assert list(serve.located(served, f"mine={pinned}")) == [SystemLocation(pinned, "mine")]
 
 
 def test_unknown_runs_and_systems_are_refused(served: Path, tmp_path: Path) -> None:
@@ -428,7 +428,7 @@ def test_unknown_runs_and_systems_are_refused(served: Path, tmp_path: Path) -> N
 def test_options_reach_the_server(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
 
-    def start(places: list[Place], values: dict[str, Any]) -> int:
+    def start(places: list[SystemLocation], values: dict[str, Any]) -> int:
         given.append((places, values))
         return 2
 
@@ -436,7 +436,7 @@ def test_options_reach_the_server(served: Path, monkeypatch: pytest.MonkeyPatch)
     arguments = ["serve", "demo-1:made", f"b={served.parent / 'pinned'}", "--port", "0", "--ray", "--store", str(served)]
     assert main(arguments) == 2
     ((places, values),) = given
-    assert places == [Place(served / "system/11", "made"), Place(served.parent / "pinned", "b")]
+    assert places == [SystemLocation(served / "system/11", "made"), SystemLocation(served.parent / "pinned", "b")]
     assert set(values) == {option.name for option in serve.OPTIONS}
     assert (values["port"], values["ray"], values["max_batch"], values["token_file"]) == (0, True, 32, None)
     assert main([*arguments, "--port", "many"]) == 2
