@@ -38,8 +38,7 @@ from models.training.worker import TrainingWorker
 from stages.context import StepContext
 from stages.shared.shards import write_shards
 from stages.train.loop import Meter
-from stages.train.pools import PoolStream
-from stages.train.token_files import TokenFiles
+from stages.train.token_files import PoolStream, TokenFiles
 from stages.workers import LocalWorkers, Resources
 
 FAMILY = family_named("stepwise").functions

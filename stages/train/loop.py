@@ -32,7 +32,8 @@ from stages.context import WorkerContext
 from stages.errors import DataError, StageError, TransientError
 from stages.train import TrainConfig, TrainInputs
 from stages.train.state import TrainingFiles
-from stages.train.token_files import pool_stream, vocabulary_sizes
+from stages.train.stream import pool_stream
+from stages.train.token_files import vocabulary_sizes
 from stages.train.validation import Validator
 from stages.workers import Resources
 from stages.workers.interrupts import delayed_signals

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fewstep.config.network import Sizes
 from fewstep.sources import Ints
@@ -14,13 +17,17 @@ from models.family import family_named
 from models.training.batch import EpochPool, Pool, Position, Ragged, joined
 from models.training.infilling import infill, infilled_lengths
 from models.training.seeds import seed_of
-from stages.artifacts import Tokens, Vocabulary
+from stages.artifacts import Vocabulary
 from stages.errors import DataError
 from stages.shared.shards import read_shard, shard_paths
 from stages.shared.vocabulary import vocabulary_record
 from stages.train import TrainConfig
-from stages.train.curriculum import CurriculumStream, MixedText
-from stages.train.pools import Mask, PoolStream
+
+Mask = npt.NDArray[np.bool_]
+
+POOL_ROWS = 2**17
+"""Number of rows in a pool: shards are read together until they hold this many rows, which are held in memory, shuffled and
+sorted together."""
 
 
 def vocabulary_sizes(vocabulary: Vocabulary) -> Sizes:
@@ -72,32 +79,48 @@ def _ragged(table: Any, side: str) -> Ragged:
     return Ragged(column.values.to_numpy()[offsets[0] : offsets[-1]], offsets - offsets[0])
 
 
-class Stream(Protocol):
-    """An endless stream of pools of training pairs."""
+@dataclass(frozen=True)
+class PoolStream:
+    """The endless stream of pools, a pure function of (seed, position).
+
+    Each epoch visits the shards in a random order. Consecutive shards are pooled.
+    """
+
+    shard_rows: Sequence[int]
+    """Rows of each shard."""
+    read: Callable[[Sequence[int]], Pool]
+    """A function that reads the shards of these numbers as one pool."""
+    keep: Callable[[Ints, Ints], Mask]
+    """A function from source and target lengths (without EOS) to the pairs that can be trained on."""
+    seed: int
+    pool_rows: int = POOL_ROWS
+    transform: Callable[[Pool, int], Pool] | None = None
+    """A function of a pool and its epoch that makes the pairs of the pool. None: the pairs are those of the shards."""
+
+    def plan(self, epoch: int) -> list[list[int]]:
+        """Return the shards of each pool of an epoch."""
+        order = np.random.Generator(np.random.Philox(seed_of(self.seed, epoch, "shards"))).permutation(len(self.shard_rows))
+        pools: list[list[int]] = []
+        rows = self.pool_rows
+        for shard in order.tolist():
+            if rows >= self.pool_rows:
+                pools.append([])
+                rows = 0
+            pools[-1].append(shard)
+            rows += self.shard_rows[shard]
+        return pools
 
     def pools(self, start: Position) -> Iterator[EpochPool]:
         """Yield the pools from that of `start` on."""
-        ...
-
-
-def pool_stream(
-    tokens: Sequence[Tokens], config: TrainConfig, sizes: Sizes, texts: Mapping[str, Sequence[Tokens]] | None = None
-) -> tuple[Stream, dict[str, int]]:
-    """Return the stream of training pairs, and the number of pairs that are left out by reason.
-
-    The stream follows the curriculum of the config, if it has one, over `texts` by name. Raises DataError when all pairs are left
-    out, and for text with masked spans in separate vocabularies.
-    """
-    fitting = Fitting(config)
-    training = config.training
-    if training.curriculum:
-        files = {name: TokenFiles([artifact.path for artifact in parts], sizes) for name, parts in (texts or {}).items()}
-        mixed = {name: MixedText(found.pool, fitting.rows(found)) for name, found in files.items()}
-        return CurriculumStream(training.curriculum, mixed, fitting.keep, training.batch_tokens, training.seed), fitting.dropped
-    files_of_all = TokenFiles([artifact.path for artifact in tokens], sizes)
-    rows = fitting.rows(files_of_all)
-    stream = PoolStream(rows, files_of_all.pool, fitting.keep, training.seed, transform=masking(config, sizes))
-    return stream, fitting.dropped
+        first = start.pool
+        for epoch in count(start.epoch):
+            for number, shards in enumerate(self.plan(epoch)[first:], first):
+                pool = self.read(shards)
+                if self.transform is not None:
+                    pool = self.transform(pool, epoch)
+                rows = np.flatnonzero(self.keep(pool.source.lengths, pool.target.lengths))
+                yield EpochPool(epoch, number, pool, rows)
+            first = 0
 
 
 class Fitting:

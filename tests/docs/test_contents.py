@@ -45,7 +45,7 @@ from stages.corpus import limits as of_text
 from stages.corpus.readers import parquet_check
 from stages.shared import expansion, members, tar
 from stages.train import TrainConfig
-from stages.train.token_files import pool_stream
+from stages.train.stream import pool_stream
 from tests.docs.pages import PAGES, ROOT, name, prose, text
 
 STAGE = """

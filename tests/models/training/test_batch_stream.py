@@ -13,7 +13,7 @@ from fewstep.vocabulary import BOS, EOS, MASK, PAD, RESERVED
 from models.training.batch import Pool, Position, Ragged, Share, batches, collate, cut, pinned, plan, prefetch_batches, shares
 from models.training.config import Infilling
 from models.training.infilling import draw_spans, infill, infilled_lengths, span_counts
-from stages.train.pools import PoolStream
+from stages.train.token_files import PoolStream
 
 
 def ragged(rows):

@@ -22,7 +22,7 @@ from models.training.optimizer import Optimizer
 from models.training.parallel import all_gather, any_worker, broadcast
 from models.training.precision import TYPES, arithmetic
 from models.training.worker import TrainingWorker
-from stages.train.pools import PoolStream
+from stages.train.token_files import PoolStream
 
 RECIPE = TrainingConfig(updates=12, learning_rate=0.01, warmup_updates=4, batch_tokens=60)
 

@@ -14,7 +14,7 @@ from models.training.batch import Pool, Position, Ragged, batches, shares
 from models.training.config import CurriculumStage, TrainingConfig
 from stages import train
 from stages.errors import DataError, TransientError
-from stages.train.curriculum import CurriculumStream, MixedText
+from stages.train.stream import CurriculumStream, MixedText
 from tests.stages.steps import context_in, metrics_of, results
 from tests.stages.train.toy_training import RECIPE, Stopping, config_of
 

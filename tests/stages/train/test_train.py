@@ -27,7 +27,8 @@ from stages.errors import ArtifactError, DataError, StageError
 from stages.shared.shards import read_shards
 from stages.train import TrainConfig, TrainInputs, loop, validation
 from stages.train.loop import with_precision
-from stages.train.token_files import TokenFiles, pool_stream, vocabulary_sizes
+from stages.train.stream import pool_stream
+from stages.train.token_files import TokenFiles, vocabulary_sizes
 from tests.stages.steps import context_in, metrics_of, results, write_text
 from tests.stages.train.toy_training import NETWORK, RECIPE, Dying, config_of, spoil
 

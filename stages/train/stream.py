@@ -1,4 +1,4 @@
-"""The endless stream of pools of a curriculum: stages that read several texts in shares."""
+"""The stream of training pairs: epochs over all text, or the stages of a curriculum, which read several texts in shares."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, count
+from typing import Protocol
 
 import numpy as np
 
+from fewstep.config.network import Sizes
 from fewstep.sources import Ints
 from models.training.batch import EpochPool, Pool, Position, joined, planned_batches
 from models.training.config import CurriculumStage
 from models.training.seeds import seed_of
-from stages.train.pools import POOL_ROWS, Mask
+from stages.artifacts import Tokens
+from stages.train import TrainConfig
+from stages.train.token_files import POOL_ROWS, Fitting, Mask, PoolStream, TokenFiles, masking
 
 
 @dataclass(frozen=True)
@@ -104,3 +108,31 @@ class CurriculumStream:
             parts += self.texts[name].between(start, stop, (self.seed, stage, name))
         pool = joined(parts)
         return EpochPool(stage, number, pool, np.flatnonzero(self.keep(pool.source.lengths, pool.target.lengths)))
+
+
+class Stream(Protocol):
+    """An endless stream of pools of training pairs."""
+
+    def pools(self, start: Position) -> Iterator[EpochPool]:
+        """Yield the pools from that of `start` on."""
+        ...
+
+
+def pool_stream(
+    tokens: Sequence[Tokens], config: TrainConfig, sizes: Sizes, texts: Mapping[str, Sequence[Tokens]] | None = None
+) -> tuple[Stream, dict[str, int]]:
+    """Return the stream of training pairs, and the number of pairs that are left out by reason.
+
+    The stream follows the curriculum of the config, if it has one, over `texts` by name. Raises DataError when all pairs are left
+    out, and for text with masked spans in separate vocabularies.
+    """
+    fitting = Fitting(config)
+    training = config.training
+    if training.curriculum:
+        files = {name: TokenFiles([artifact.path for artifact in parts], sizes) for name, parts in (texts or {}).items()}
+        mixed = {name: MixedText(found.pool, fitting.rows(found)) for name, found in files.items()}
+        return CurriculumStream(training.curriculum, mixed, fitting.keep, training.batch_tokens, training.seed), fitting.dropped
+    files_of_all = TokenFiles([artifact.path for artifact in tokens], sizes)
+    rows = fitting.rows(files_of_all)
+    stream = PoolStream(rows, files_of_all.pool, fitting.keep, training.seed, transform=masking(config, sizes))
+    return stream, fitting.dropped
