@@ -155,7 +155,7 @@ def test_several_token_artifacts_and_passes(inputs, tmp_path):
     recipe = {"batch_tokens": 10**6, "updates": 1, "validation_sentences": 0, "validation_metric": "loss"}
     train.STAGE.run(twice, config_of(**recipe), context_in(tmp_path, microbatch_tokens=200))
     assert json.loads((tmp_path / "training.json").read_text())["validations"][0]["bleu"] is None
-    assert json.loads((tmp_path / "checkpoints" / "1" / "state.json").read_text())["position"] == [0, 0, 1]
+    assert json.loads((tmp_path / "checkpoints" / "1" / "state.json").read_text())["position"] == [0, 0, 1, 0]
 
 
 def test_pairs_that_are_left_out_are_counted(inputs, tmp_path):
