@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from typer._click import Command, Context
 
 COMMANDS = (
-    "init", "run", "submit", "plan", "data", "status", "runs", "report", "diff", "translate", "serve", "convert", "export",
-    "publish", "gc", "doctor",
+    "init", "run", "submit", "plan", "data", "status", "runs", "report", "diff", "translate", "serve", "convert",
+    "unbinarise", "export", "publish", "gc", "doctor",
 )  # fmt: skip
 """Each is a module here whose function of the same name is the command; in the order of `fewstep --help`."""
 
