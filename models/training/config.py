@@ -40,9 +40,9 @@ class TrainingConfig:
     """Pairs with a side longer than this number of tokens are left out of training (and counted)."""
     learning_rate: Annotated[float, Gt(0)] = 0.002
     """Peak learning rate of Adam."""
-    schedule: Literal["inverse_sqrt", "cosine", "constant"] = "inverse_sqrt"
-    """Learning rate after warm-up: it falls with the square root of the update, falls as half a cosine to zero at `updates`, or is
-    constant."""
+    schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] = "inverse_sqrt"
+    """Learning rate after warm-up: it falls with the square root of the update, falls as half a cosine or as a line to zero at
+    `updates`, or is constant."""
     warmup_updates: Annotated[int, Ge(0)] = 1000
     """Updates over which the learning rate rises linearly from zero."""
     adam_beta2: Annotated[float, Ge(0), Lt(1)] = 0.98
@@ -87,8 +87,8 @@ class TrainingConfig:
         """Yield the options that are not a valid combination."""
         if self.precision == "int8":
             yield Problem(("precision",), "auto, float32, bfloat16 or float16 in training", self.precision)
-        if self.schedule == "cosine" and self.warmup_updates >= self.updates:
-            expected = f"less than updates ({self.updates}) with the cosine schedule"
+        if self.schedule in ("cosine", "linear") and self.warmup_updates >= self.updates:
+            expected = f"less than updates ({self.updates}) with the {self.schedule} schedule"
             yield Problem(("warmup_updates",), expected, self.warmup_updates)
         if self.curriculum:
             yield from self._curriculum_problems()

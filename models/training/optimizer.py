@@ -31,6 +31,7 @@ def learning_rate(config: TrainingConfig, update: int) -> float:
 
         inverse_sqrt: p sqrt(w / update)    (Vaswani et al. 2017, section 5.3, scaled to its peak)
         cosine:       p (1 + cos(pi (update - w) / (updates - w))) / 2
+        linear:       p (updates - update) / (updates - w)    (fairseq's polynomial_decay)
         constant:     p
     """
     peak, warmup = config.learning_rate, config.warmup_updates
@@ -40,6 +41,8 @@ def learning_rate(config: TrainingConfig, update: int) -> float:
         return peak * math.sqrt(max(warmup, 1) / update)
     if config.schedule == "cosine":
         return peak * 0.5 * (1.0 + math.cos(math.pi * (update - warmup) / max(config.updates - warmup, 1)))
+    if config.schedule == "linear":
+        return peak * max(config.updates - update, 0) / max(config.updates - warmup, 1)
     return peak
 
 

@@ -36,7 +36,7 @@ def config(**values):
     return TrainingConfig(**{"learning_rate": 0.01, "warmup_updates": 10, "updates": 110, **values})
 
 
-@pytest.mark.parametrize("schedule", ["inverse_sqrt", "cosine", "constant"])
+@pytest.mark.parametrize("schedule", ["inverse_sqrt", "cosine", "linear", "constant"])
 def test_warm_up_is_linear_to_the_peak(schedule):
     recipe = config(schedule=schedule)
     assert [learning_rate(recipe, update) for update in (1, 5, 10)] == pytest.approx([0.001, 0.005, 0.01])
@@ -47,6 +47,8 @@ def test_schedules_follow_their_formulas():
     assert learning_rate(config(schedule="cosine"), 60) == pytest.approx(0.005)
     assert learning_rate(config(schedule="cosine"), 35) == pytest.approx(0.01 * (1 + math.cos(math.pi / 4)) / 2)
     assert learning_rate(config(schedule="cosine"), 110) == pytest.approx(0.0)
+    assert learning_rate(config(schedule="linear"), 60) == pytest.approx(0.005)
+    assert learning_rate(config(schedule="linear"), 110) == 0.0
     assert learning_rate(config(schedule="constant"), 99) == 0.01
 
 
