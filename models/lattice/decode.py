@@ -117,7 +117,7 @@ class LatticeDecoder:
         return prepared._replace(slots=slots, search=search)
 
     def lattice(self, ids: Ints, lengths: Ints, slots: Slots, search: LatticeSearch) -> Lattice:
-        """Return the lattices of sources [B,S] with EOS.
+        """Return the lattices of sources [B,S] with EOS over counted candidates.
 
         Raises ValueError for a search that no engine of this decoder can run.
         """
@@ -147,7 +147,7 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig, 
     """Load the decoder of a system directory. Raises `models.bundle.weights.BundleError`."""
     model = make_model(directory, description, device)
     assert isinstance(model, LatticeModel)
-    native = runtime.load(directory, description, search) if device == "cpu" else None
+    native = runtime.load(directory, description, search) if device == "cpu" and not model.config.needs_torch else None
     links = str(description.get("links", ""))
     tables = load_tables(directory, model.sizes.source, model.sizes.target, links) if native is None else native.tables
     pack(model)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from models.common.losses.cross_entropy import cross_entropy, token_log_probs
 from models.family import Loss
-from models.lattice.markov import draw_pairs
+from models.lattice.cascade import bigram_states
+from models.lattice.markov import draw_contexts
 from models.lattice.model import LatticeModel
 from models.training.batch import Batch
 
@@ -31,8 +32,8 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
 
         (1 - eps) (-log p(y)) + eps mean_v (-log p(v)) + c (log Z)^2
 
-    In training the slots of a sentence are bigrams and trigrams by the segments that are drawn for it, and unigrams where the
-    previous token is dropped; in evaluation all slots are the bigrams of decoding. The statistics are `nll` (without smoothing and
+    In training the slots of a sentence see the tokens of the segments that are drawn for it, and none where the previous token is
+    dropped; in evaluation all slots are the bigrams of decoding. The statistics are `nll` (without smoothing and
     penalty), `correct` (the number of tokens ranked first) and, with a penalty, `log_z_squared`.
     """
     network = cast(LatticeModel, model)
@@ -54,18 +55,27 @@ def log_probability(model: LatticeModel, batch: Batch) -> Tensor:
 
 
 def _drawn(model: LatticeModel, target: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """Return `paired` and `dropped` [B,T] of `LatticeModel.hidden`; dropped slots are not paired."""
+    """Return `earlier` and `dropped` [B,T] of `LatticeModel.hidden`; dropped slots see no other."""
     if not model.training:
         return None, None
-    paired = draw_pairs(len(target), target.size(1), target.device) if model.config.segment_length == 2 else None
-    if not model.config.word_dropout:
-        return paired, None
-    dropped = torch.rand(target.shape, device=target.device) < model.config.word_dropout
-    return (None if paired is None else paired & ~dropped), dropped
+    config = model.config
+    earlier = (
+        None if config.segment_length == 1 else draw_contexts(len(target), target.size(1), config.segment_length, target.device)
+    )
+    if config.segment_start == "bos":
+        return earlier, None if earlier is None else earlier == 0
+    if not config.word_dropout:
+        return earlier, None
+    dropped = torch.rand(target.shape, device=target.device) < config.word_dropout
+    return (None if earlier is None else earlier.masked_fill(dropped, 0)), dropped
 
 
-def _predict(model: LatticeModel, batch: Batch, paired: Tensor | None = None, dropped: Tensor | None = None) -> Predictions:
-    states = model.hidden(batch.target, model.encode(batch.source, batch.source_lengths), paired, dropped)
+def _predict(model: LatticeModel, batch: Batch, earlier: Tensor | None = None, dropped: Tensor | None = None) -> Predictions:
+    memories = model.encode(batch.source, batch.source_lengths)
+    if model.config.segment_start == "bos" and earlier is None:
+        states = bigram_states(model, batch.target, memories)
+    else:
+        states = model.hidden(batch.target, memories, earlier, dropped)
     real = torch.arange(batch.target.size(1), device=states.device) < batch.target_lengths[:, None]
     rows, slots = real.nonzero(as_tuple=True)
     return Predictions(states[rows, slots], batch.target[rows, slots], rows)

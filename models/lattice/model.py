@@ -1,4 +1,4 @@
-"""The network of the lattice family: an encoder, and a scorer that predicts a token from the one or two before it (a Markov
+"""The network of the lattice family: an encoder, and a scorer that predicts a token from those of a segment before it (a Markov
 transformer)."""
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from torch import Tensor
 from fewstep.config.network import Sizes
 from fewstep.families.lattice.config import LatticeModelConfig
 from fewstep.vocabulary import BOS
-from models.common.layers.attention import Memory
+from models.common.layers.attention import Memory, SelfAttention
 from models.common.layers.backbone import Backbone
 from models.common.layers.blocks import DecoderLayer
 from models.common.layers.embeddings import Positions, embed
 from models.common.layers.initialisation import initialise
-from models.lattice.markov import attend_alone, attend_pairs
+from models.lattice.markov import attend_alone, attend_segments
+
+Attend = Callable[[SelfAttention, Tensor], Tensor]
+"""A function that applies a layer's self-attention to rows [B,R,D]."""
 
 
 class LatticeModel(Backbone):
@@ -39,22 +42,26 @@ class LatticeModel(Backbone):
         codes: Tensor = self.target_positions(torch.arange(count, device=self.target_embedding.weight.device))
         return codes
 
-    def hidden(self, target: Tensor, memories: list[Memory], paired: Tensor | None, dropped: Tensor | None = None) -> Tensor:
+    def hidden(self, target: Tensor, memories: list[Memory], earlier: Tensor | None, dropped: Tensor | None = None) -> Tensor:
         """Return teacher-forced states [B,T,D] that predict targets [B,T].
 
-        `paired` [B,T] is True at slots that attend to the slot before them (see `models.lattice.markov`), and `dropped` [B,T] at
-        slots that carry BOS in place of a token; None stands for no slot.
+        `earlier` [B,T] are the numbers of slots before each that it attends to (see `models.lattice.markov`), and `dropped` [B,T]
+        is True at slots that carry BOS in place of a token; None stands for no slot.
         """
         carried = F.pad(target[:, :-1], (1, 0), value=BOS)
         if dropped is not None:
             carried = carried.masked_fill(dropped, BOS)
         inputs = self.dropout(embed(carried, self.target_embedding) + self.position_codes(target.size(1)))
-        return self.scored(inputs, memories, paired)
+        if earlier is None:
+            return self.scored(inputs, memories)
+        return self.scored(
+            inputs, memories, lambda attention, x: attend_segments(attention, x, earlier, self.config.segment_length)
+        )
 
-    def scored(self, x: Tensor, memories: list[Memory], paired: Tensor | None = None) -> Tensor:
-        """Return the states [B,R,D] of scorer inputs [B,R,D]. Without `paired` every row attends only to itself."""
+    def scored(self, x: Tensor, memories: list[Memory], attend: Attend = attend_alone) -> Tensor:
+        """Return the states [B,R,D] of scorer inputs [B,R,D]. By default every row attends only to itself."""
         for layer, memory in zip(self.scorer, memories, strict=True):
-            x = apply_layer(layer, x, memory, paired)
+            x = apply_layer(layer, x, memory, attend)
         output: Tensor = self.decoder.norm(x)
         return output
 
@@ -64,13 +71,9 @@ class LatticeModel(Backbone):
         return [layer for layer in self.decoder.layers if isinstance(layer, DecoderLayer)]
 
 
-def apply_layer(layer: DecoderLayer, x: Tensor, memory: Memory, paired: Tensor | None = None) -> Tensor:
-    """Apply one layer to x [B,R,D]."""
-    attention = layer.attention
-    attend: Callable[[Tensor], Tensor] = (
-        (lambda y: attend_alone(attention, y)) if paired is None else (lambda y: attend_pairs(attention, y, paired))
-    )
-    x = layer.attention_residual(x, attend)
+def apply_layer(layer: DecoderLayer, x: Tensor, memory: Memory, attend: Attend = attend_alone) -> Tensor:
+    """Apply one layer to x [B,R,D], with self-attention by `attend`."""
+    x = layer.attention_residual(x, lambda y: attend(layer.attention, y))
     return after_self_attention(layer, x, memory)
 
 

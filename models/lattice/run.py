@@ -28,6 +28,7 @@ from models.common.buffers import Size, empty_inputs, inputs_for, round_up, size
 from models.common.inference import inference_mode
 from models.common.replay import Replay, RunnerCache
 from models.lattice.batches import GPU_ROWS, slot_tensors
+from models.lattice.cascade import cascade
 from models.lattice.model import LatticeModel
 from models.lattice.scoring import LatticeScores, score_memories
 from models.lattice.tables import BigramTables, Scorers
@@ -124,8 +125,10 @@ class TorchDecoder:
         model, _ = self._scorers[search.precision]
         on_cpu = model.target_embedding.weight.device.type == "cpu"
 
-        def score(ids: Ints, lengths: Ints, slots: Slots) -> TorchLattice:
-            return self.lattice(ids, lengths, slots, search, threads)
+        def score(ids: Ints, lengths: Ints, slots: Slots) -> tuple[Slots, TorchLattice]:
+            if search.strategy == "cascade":
+                return self.cascade(ids, lengths, slots, search)
+            return slots, self.lattice(ids, lengths, slots, search, threads)
 
         return decode_slots(score, prepared, search, max_rows=CPU_ROWS if on_cpu else GPU_ROWS, threads=threads)
 
@@ -138,6 +141,14 @@ class TorchDecoder:
                 return TorchLattice(self._fixed(ids, lengths, slots, search, device))
             memories = model.encode(*(torch.from_numpy(part).to(device) for part in (ids, lengths)))
             return TorchLattice(score_memories(model, memories, slot_tensors(slots, device), search, bigrams))
+
+    def cascade(self, ids: Ints, lengths: Ints, slots: Slots, search: LatticeSearch) -> tuple[Slots, TorchLattice]:
+        """Return the slots of sources [B,S] with EOS with the candidates that the network proposes, and their lattices."""
+        model, _ = self._scorers[search.precision]
+        with inference_mode(model) as device:
+            memories = model.encode(*(torch.from_numpy(part).to(device) for part in (ids, lengths)))
+            filled, scores = cascade(model, memories, slot_tensors(slots, device), search)
+            return slots._replace(token_ids=filled.token_ids.cpu().numpy()), TorchLattice(scores)
 
     def has_fixed_shape(self, search: LatticeSearch, slots: Slots, device: torch.device) -> bool:
         """Return whether lattices are scored in buffers of fixed shapes: the shapes of pruned ones and of the normaliser `union`

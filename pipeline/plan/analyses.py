@@ -121,7 +121,11 @@ def _analyse_lattice(flow: Flow, name: str, built: Built, test: str, text: Text,
 def _analysed(flow: Flow, analysis: str) -> list[str]:
     """Return the names of the systems that have this analysis."""
     systems = flow.config.systems.items()
-    return [name for name, settings in systems if isinstance(settings, TrainedSystem) and settings.analysis == analysis]
+    return [
+        name
+        for name, settings in systems
+        if isinstance(settings, TrainedSystem) and settings.analysis == analysis and settings.is_analysed
+    ]
 
 
 ANALYSES: tuple[tuple[Stage[Any, Any, Any], Callable[[Flow, Texts, dict[str, Built]], Analysed]], ...] = (

@@ -198,7 +198,7 @@ def test_a_value_is_refused_where_pydantic_refuses_it(kind: Any) -> None:
         (StepwiseSearch, {"output_limits": 3}, "output_limits: expected the options of OutputLimits, got 3"),
         (StepwiseSearch, {"deduplicate": 1}, "deduplicate: expected true or false, got 1"),
         (DagSearch, {"strategy": 3, "n_best": 0}, "strategy: expected one of .*; n_best: expected a number of at least 1"),
-        (LatticeModelConfig, {"segment_length": 3}, "segment_length: expected one of 1, 2, got 3"),
+        (LatticeModelConfig, {"segment_length": 17}, "segment_length: expected a number of at most 16, got 17"),
         (LatticeSearch, {"candidates": {"a": 1}}, "candidates: expected an integer"),
         (AggressiveSearch, {"draft_width": float("nan")}, "draft_width: expected an integer, got nan"),
         (AggressiveConfig, {"prefixes": None}, "prefixes: expected an integer, got None"),

@@ -71,10 +71,13 @@ def look_up(
     """Return the candidates of all slots within the length window, for sources [B,S] of `lengths` [B] tokens without EOS.
 
     Outputs have at most `max_tokens` tokens. The normaliser `local` needs one slot after the last one; its candidates compete with
-    EOS after the longest outputs.
+    EOS after the longest outputs. A cascade has no candidates yet, only their numbers.
     """
     window = [tables.length_range(length, search.length_window) for length in lengths.tolist()]
     min_lengths, max_lengths = np.minimum(np.array(window, dtype=np.int64).T, max_tokens)
+    if search.strategy == "cascade":
+        ids = np.full((len(source), int(max_lengths.max()), search.candidates), -1, dtype=np.int64)
+        return Slots(ids, np.zeros(ids.shape, dtype=np.float32), min_lengths, max_lengths)
     behind = (max_lengths > 0) & (search.normalizer == "local")
     options = CandidateOptions(candidates=search.candidates, smoothing=search.smoothing, threads=threads)
     found = lattice_candidates(tables, source, lengths, num_slots=max_lengths + behind, options=options)

@@ -46,8 +46,13 @@ class NativeDecoder:
     ) -> None:
         """Copy a network with the arrays of `fewstep.LatticeTransformer`, first in `precision`.
 
-        Raises ValueError for arrays that do not fit `config`.
+        Raises ValueError for arrays that do not fit `config`, and for a network that torch alone decodes.
         """
+        if config.needs_torch:
+            raise ValueError(
+                "expected a network that native code decodes, got one with segment_start bos; load it in a checkout with "
+                "models.bundle.directory.load_system, which decodes it with torch"
+            )
         self.config = config
         self.tables = tables
         self.parts = SystemParts(tables=True)
@@ -99,8 +104,8 @@ class NativeDecoder:
         """Return the hypotheses of a search without problems, whose candidates were looked up if it `needs_slots`."""
         if self.needs_slots(search):
 
-            def score(ids: Ints, lengths: Ints, slots: Slots) -> Lattice:
-                return self.lattice(ids, lengths, slots, search, threads)
+            def score(ids: Ints, lengths: Ints, slots: Slots) -> tuple[Slots, Lattice]:
+                return slots, self.lattice(ids, lengths, slots, search, threads)
 
             return decode_slots(score, prepared, search, threads=threads)
         outcomes = self._copies[search.precision].decode(

@@ -79,8 +79,9 @@ class Lattice(NamedTuple):
         return self
 
 
-Score = Callable[[Ints, Ints, Slots], ScoredLattice]
-"""A function that maps sources [B,S], their lengths [B] and their slots to lattices."""
+Score = Callable[[Ints, Ints, Slots], tuple[Slots, ScoredLattice]]
+"""A function that maps sources [B,S], their lengths [B] and their slots to slots, which a cascade fills with candidates, and
+lattices."""
 
 
 def decode_slots(
@@ -91,8 +92,7 @@ def decode_slots(
     assert slots is not None
     hypotheses = [[Hypothesis([], 0.0, 0)] for _ in prepared.ids]
     for rows in scoring_batches(slots, max_rows):
-        batch = select_slots(slots, rows, search)
-        lattice = score(*select_sources(prepared, rows), batch)
+        batch, lattice = score(*select_sources(prepared, rows), select_slots(slots, rows, search))
         for row, ranked in zip(rows.tolist(), _search(lattice, batch, search, threads), strict=True):
             hypotheses[row] = ranked
     return hypotheses

@@ -64,7 +64,7 @@ def _analyses(config: RunConfig) -> Iterator[Rule]:
     bins = evaluation.length_bins
     if list(bins) != sorted(set(bins)):
         yield broken(("evaluation", "length_bins"), "ascending lengths", str(list(bins)))
-    found = {system.analysis for system in config.systems.values() if isinstance(system, TrainedSystem)}
+    found = {system.analysis for system in config.systems.values() if isinstance(system, TrainedSystem) and system.is_analysed}
     for key in ANALYSES:
         if (count := getattr(evaluation, key)) and key not in found:
             nothing = "false" if isinstance(count, bool) else "0"

@@ -13,7 +13,7 @@ from models.common.layers.linear import pack
 from models.lattice import normalizer
 from models.lattice.batches import SlotTensors
 from models.lattice.loss import log_probability, loss
-from models.lattice.markov import attend_alone, attend_pairs, draw_pairs, pairs
+from models.lattice.markov import attend_alone, attend_segments, contexts, draw_contexts
 from models.lattice.scoring import score_memories
 from models.lattice.tables import bigram_tables, row_states
 from models.training.batch import collate
@@ -140,9 +140,9 @@ TARGET = torch.tensor([[9, 12, 8, 16, 11, 10, 2]])
 
 def states(model, target=TARGET, offset=None):
     memories = model.encode(torch.tensor([[7, 8, 9, 2]]), torch.tensor([4]))
-    paired = None if offset is None else pairs(torch.tensor([offset]), target.size(1))
+    earlier = None if offset is None else contexts(torch.tensor([offset]), target.size(1), 2)
     with torch.no_grad():
-        return model.hidden(target, memories, paired)[0]
+        return model.hidden(target, memories, earlier)[0]
 
 
 def changed(model, place, offset):
@@ -153,9 +153,11 @@ def changed(model, place, offset):
 
 
 def test_segments_follow_from_the_offset():
-    assert pairs(torch.tensor([0, 1]), 6).tolist() == [
-        [False, True, False, True, False, True],
-        [False, False, True, False, True, False],
+    assert contexts(torch.tensor([0, 1]), 6, 2).tolist() == [[0, 1, 0, 1, 0, 1], [0, 0, 1, 0, 1, 0]]
+    assert contexts(torch.tensor([0, 3, 4]), 8, 5).tolist() == [
+        [0, 1, 2, 3, 4, 0, 1, 2],
+        [0, 1, 2, 0, 1, 2, 3, 4],
+        [0, 1, 2, 3, 0, 1, 2, 3],
     ]
 
 
@@ -175,29 +177,32 @@ def test_bigram_slots_of_pairs_are_those_of_slots_alone_and_trigram_slots_are_no
     model = network(decoder_layers=2)
     alone = states(model)
     for offset in (0, 1):
-        seen = pairs(torch.tensor([offset]), TARGET.size(1))[0]
+        seen = contexts(torch.tensor([offset]), TARGET.size(1), 2)[0] > 0
         difference = (states(model, offset=offset) - alone).abs().amax(1)
         assert difference[~seen].max() <= 1e-5
         assert difference[seen].min() > 1e-3
 
 
-def test_pairs_attend_as_a_mask_lets_them():
+@pytest.mark.parametrize("length", [1, 2, 3, 5])
+def test_segments_attend_as_a_mask_lets_them(length):
     torch.manual_seed(3)
-    attention, x = SelfAttention(16, 4, 0.0), torch.randn(2, 7, 16)
-    paired = pairs(torch.tensor([0, 1]), 7)
-    mask = torch.eye(7, dtype=torch.bool).repeat(2, 1, 1)
-    mask[:, torch.arange(1, 7), torch.arange(6)] = paired[:, 1:]
+    attention, x = SelfAttention(16, 4, 0.0), torch.randn(3, 7, 16)
+    earlier = contexts(torch.tensor([0, 1, length - 1]), 7, length)
+    place = torch.arange(7)
+    mask = (place <= place[:, None]) & (place >= place[:, None] - earlier[:, :, None])
     with torch.no_grad():
-        torch.testing.assert_close(attend_pairs(attention, x, paired), attention(x, mask[:, None]))
+        torch.testing.assert_close(attend_segments(attention, x, earlier, length), attention(x, mask[:, None]))
         torch.testing.assert_close(attend_alone(attention, x), attention(x, torch.eye(7, dtype=torch.bool)))
 
 
-def test_half_of_the_slots_are_bigrams_and_the_first_always_is():
+@pytest.mark.parametrize("length", [2, 5])
+def test_contexts_are_equally_frequent_and_the_first_slot_has_none(length):
     torch.manual_seed(5)
-    drawn = torch.stack([draw_pairs(200, 9, torch.device("cpu")) for _ in range(20)]).float().mean((0, 1))
-    assert drawn[0] == 0
-    assert (drawn[1:] - 0.5).abs().max() < 0.04
-    again = [(torch.manual_seed(5), draw_pairs(200, 9, torch.device("cpu")))[1] for _ in range(2)]
+    drawn = torch.cat([draw_contexts(200, 4 + 3 * length, length, torch.device("cpu")) for _ in range(20)])
+    assert drawn[:, 0].max() == 0
+    shares = [(drawn[:, length - 1 :] == count).float().mean().item() for count in range(length)]
+    assert shares == pytest.approx([1 / length] * length, abs=0.02)
+    again = [(torch.manual_seed(5), draw_contexts(200, 9, length, torch.device("cpu")))[1] for _ in range(2)]
     assert torch.equal(*again)
 
 
@@ -252,8 +257,8 @@ def test_words_are_dropped_in_training_alone_and_as_often_as_is_said(segment_len
         loss(model, batch, update, 0.0)
     assert torch.cat([dropped for _, dropped in seen]).float().mean().item() == pytest.approx(0.25, abs=0.03)
     if segment_length == 2:
-        assert not any(bool((paired & dropped).any()) for paired, dropped in seen)
-        assert any(bool(paired.any()) for paired, _ in seen)
+        assert not any(bool(earlier[dropped].any()) for earlier, dropped in seen)
+        assert any(bool(earlier.any()) for earlier, _ in seen)
 
 
 def test_the_penalty_is_that_of_the_normalisers():

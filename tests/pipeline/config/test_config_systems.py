@@ -189,7 +189,9 @@ def test_searches_of_lattices_are_labelled_by_their_differences(tmp_path: Path) 
 
 
 MISFITS_OF_LATTICES = r"""
-<SCORER>, segment_length: 3}} => systems.scorer.segment_length: expected 1 or 2, got 3
+<SCORER>, segment_length: 3}} => systems.scorer.segment_length: expected 1 or 2 with segment_start token, got 3
+<SCORER>, segment_length: 17}} => systems.scorer.segment_length: expected at most 16, got 17
+<SCORER>, segment_start: bos}} => expected cascade or lookup for a network with segment_start bos, got viterbi
 <SCORER>, search: {viterbi: {normalizer: selfnorm}}}} => expected full, union or local for a network trained without
 <SCORER>, search: {viterbi: {candidate_threshold: 4}}}}
     => candidate_threshold: expected none for a network trained without word_dropout, got 4
