@@ -2,7 +2,8 @@
 
     python -m benchmarks.serving.ctranslate2_server DIR [--port PORT ...]
 
-It is the same program but for the engine, so that a comparison shows the engines alone.
+It is the same program but for the engine, so that a comparison shows the engines alone. CTranslate2 ranks by its own scores: with
+`rescore` each output would pass the network once more.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def load(directory: Path) -> System:
     system = load_system(directory)
     if not isinstance(system.search, StepwiseSearch):
         raise ValueError(f"{directory}: expected a system of the family stepwise, got {system.family}")
-    search = replace(system.search, engine="ctranslate2")
+    search = replace(system.search, engine="ctranslate2", rescore=False)
     if problems := [problem.text() for problem in system.problems(search)]:
         raise ValueError(f"{directory}: {'; '.join(problems)}")
     return replace(system, searches={system.default_search: search})
