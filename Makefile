@@ -68,7 +68,8 @@ test-asan: $(DEV)       ## the kernels' tests, and systems and calls with change
 	$(BIN)/cmake --build $(ASAN)
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
 		PYTHONPATH=$(ASAN):$$($(BIN)/python -c 'import sys; print(":".join(sys.path))') \
-		$(BIN)/python -S -m pytest tests/fewstep tests/kernels tests/fuzzing -m "not slow and not exhaustive" -p no:cacheprovider
+		$(BIN)/python -S -m pytest tests/fewstep tests/kernels tests/fuzzing -m "not slow and not exhaustive" -p no:cacheprovider --timeout=1500 \
+		--ignore=tests/fewstep/serve/test_page.py  # a browser does not start with the sanitizers before it
 
 bench: $(DEV)           ## a config's systems and CTranslate2 (CONFIG=...), then all families; SIZE=base: the latter alone (QUICK=1, ONLY=..., BERGAMOT=PYTHON)
 ifeq ($(SIZE),)

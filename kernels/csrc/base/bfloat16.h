@@ -31,10 +31,10 @@ static inline std::uint16_t to_bfloat16(float value) {
 static inline void store_rounded(float* address, F32Vector values) { store(address, values); }
 static inline void store_rounded(float* address, float value) { *address = value; }
 static inline void store_rounded(std::uint16_t* address, float value) { *address = to_bfloat16(value); }
-// The same for a vector; the upper half of each element is 0.
+// The same for a vector; the upper half of each element is 0. The bits are unsigned: those of some NaN exceed an int when rounded.
 static inline I32Vector to_bfloat16(F32Vector values) {
-    const I32Vector bits = std::bit_cast<I32Vector>(values), rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16 & 0xffff;
-    return values == values ? rounded : I32Vector{} + 0x7fc0;
+    const U32Vector bits = std::bit_cast<U32Vector>(values), rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    return values == values ? std::bit_cast<I32Vector>(rounded) : I32Vector{} + 0x7fc0;
 }
 static inline void store_rounded(std::uint16_t* address, F32Vector values) {
     const U16Vector upper = __builtin_convertvector(to_bfloat16(values), U16Vector);

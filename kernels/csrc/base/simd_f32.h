@@ -28,6 +28,7 @@ inline constexpr int F32_LANES = 4, SIMD_REGISTERS = 16;
 
 typedef float F32Vector __attribute__((vector_size(F32_LANES * sizeof(float))));
 typedef std::int32_t I32Vector __attribute__((vector_size(F32_LANES * sizeof(std::int32_t))));
+typedef std::uint32_t U32Vector __attribute__((vector_size(F32_LANES * sizeof(std::uint32_t))));
 
 static inline F32Vector load(const float* address) {
     F32Vector values;

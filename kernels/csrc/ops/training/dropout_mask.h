@@ -11,8 +11,6 @@
 
 namespace fewstep {
 
-typedef std::uint32_t U32Vector __attribute__((vector_size(F32_LANES * sizeof(std::uint32_t))));
-
 // Unit i of a row is kept if its 32 bits are at least 2^32 times the probability. The bits are the hash lowbias32 of i
 // (https://github.com/skeeto/hash-prospector), with one half of the row's key added to i and the other mixed in between the rounds.
 // The key is number `row` of those that SplitMix64 (Steele et al. 2014) draws from the seed.
