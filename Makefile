@@ -20,7 +20,7 @@ PROOF ?= configs/proof/multi30k.yaml
 WHEELS ?= pydantic pydantic-core annotated-types typing-inspection sentencex ctranslate2
 GPU_PYTHON ?= 3.12
 
-.PHONY: build demo test test-slow test-exhaustive test-asan lint bench bench-gpu proof proof-pack results docs site pin-images clean
+.PHONY: build demo test fast-tests test-slow test-exhaustive test-asan lint bench bench-gpu proof proof-pack results docs site pin-images clean
 .DELETE_ON_ERROR:
 
 build: $(READY)         ## the environment .venv with the compiled package; the target of `make` alone
@@ -52,7 +52,10 @@ lint: $(DEV)            ## ruff, mypy, clang-format, prose, links
 	$(BIN)/clang-format --dry-run -Werror $(CPP)
 	$(BIN)/pytest tests/test_prose.py tests/docs/test_links.py
 
-test: lint              ## lint, types and all fast tests, in minutes
+test: $(DEV)            ## lint, types and all fast tests, in minutes
+	$(MAKE) --no-print-directory -j2 lint fast-tests  # of which the former occupies one core
+
+fast-tests: $(DEV)
 	$(PYTEST) -m "not slow and not exhaustive" --ignore=tests/test_prose.py --ignore=tests/docs/test_links.py
 
 test-slow: $(DEV)       ## one kill, lost node, power cut, job, storage and recipe of each kind, in half an hour
