@@ -19,6 +19,8 @@ from stages.errors import DataError
 
 MAX_VISITED = 100_000
 """Files and folders that are looked at for one pattern."""
+MAX_VISITED_IN_ALL = 1_000_000
+"""The same for all patterns of a config."""
 COLUMNS = 2
 """Number of columns of a pair."""
 
@@ -163,17 +165,24 @@ class DistilledText(PairFiles):
     """
 
 
-def matching(path: Path) -> list[Path]:
+@dataclass
+class Walk:
+    """What patterns have looked at so far."""
+
+    visited: int = 0
+
+
+def matching(path: Path, walk: Walk) -> list[Path]:
     """Return the files that match a pattern (`*`, `?`, `[...]`, `**`), sorted by name, or the path itself if it is no pattern.
 
     A file whose own name has such characters is taken for itself. Raises DataError also for a pattern that leads through more than
-    MAX_VISITED files and folders.
+    MAX_VISITED files and folders, or `walk` through more than MAX_VISITED_IN_ALL.
     """
     try:
         if not glob.has_magic(str(path)) or path.exists():
             return [path]
         folder, parts = (Path(path.anchor), path.parts[1:]) if path.anchor else (Path(), path.parts)
-        found = sorted(set(_Pattern(path).matches(folder, parts)))
+        found = sorted(set(_Pattern(path, walk).matches(folder, parts)))
         files = [match for match in found if not match.is_dir()]
     except PermissionError as error:
         place = str(error.filename or path)
@@ -188,9 +197,10 @@ def matching(path: Path) -> list[Path]:
 class _Pattern:
     """The search for the files of one pattern, which counts what it looks at: `glob` would walk a whole disk."""
 
-    def __init__(self, pattern: Path) -> None:
+    def __init__(self, pattern: Path, walk: Walk) -> None:
         self._pattern = pattern
         self._visited = 0
+        self._walk = walk
 
     def matches(self, folder: Path, parts: tuple[str, ...]) -> Iterator[Path]:
         """Yield what matches the parts of a pattern in a folder, in the way of `glob.glob`. `**` does not follow links."""
@@ -220,5 +230,11 @@ class _Pattern:
             raise DataError(
                 f"{self._pattern}: expected a pattern that leads through at most {MAX_VISITED:,} files and folders, got one that "
                 "leads through more; begin it with the folder of the files"
+            )
+        self._walk.visited += len(names)
+        if self._walk.visited > MAX_VISITED_IN_ALL:
+            raise DataError(
+                f"{self._pattern}: expected patterns that together lead through at most {MAX_VISITED_IN_ALL:,} files and folders, "
+                "got ones that lead through more; begin them with the folders of the files"
             )
         return [name for name in names if fnmatchcase(name, part) and (part.startswith(".") or not name.startswith("."))]

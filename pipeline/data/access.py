@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipeline.config.schema import RunConfig
+from pipeline.config.texts import Walk
 from pipeline.store.artifacts import Store
 from pipeline.store.downloads import RemoteFile, download
 from stages.artifacts import ExternalFile
@@ -17,6 +18,8 @@ class DataAccess:
     store: Store
     languages: tuple[str, str]
     offline: bool = False
+    walk: Walk = field(default_factory=Walk, compare=False)
+    """What the patterns of the run have looked at."""
 
     @classmethod
     def of(cls, config: RunConfig, store: Store, *, offline: bool | None = None) -> DataAccess:

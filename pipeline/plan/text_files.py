@@ -20,6 +20,7 @@ from pipeline.config.texts import (
     TextConfig,
     VocabularyDictionaries,
     VocabularyFiles,
+    Walk,
     matching,
 )
 from pipeline.data.access import DataAccess
@@ -66,7 +67,8 @@ def _named(files: tuple[ExternalFile, ...], origin: str, licence: str) -> tuple[
 
 def monolingual_files(paths: Sequence[Path], store: Store) -> TextFiles:
     """Return files of one language as pairs of equal sides."""
-    files = tuple(local_file(match, store) for path in paths for match in matching(path))
+    walk = Walk()
+    files = tuple(local_file(match, store) for path in paths for match in matching(path, walk))
     return TextFiles(source=files, target=files)
 
 
@@ -154,7 +156,7 @@ def _external(file: File, access: DataAccess) -> list[ExternalFile]:
     if isinstance(file, RemoteFile):
         found = [access.download(file)]
     else:
-        paths = matching(file.path if isinstance(file, LocalFile) else file)
+        paths = matching(file.path if isinstance(file, LocalFile) else file, access.walk)
         found = [local_file(path, access.store) for path in paths]
     return found if isinstance(file, Path) else [_part(one, file) for one in found]
 

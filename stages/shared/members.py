@@ -20,6 +20,8 @@ MAX_SHOWN = 8
 """Members that an error lists."""
 MAX_COMPARED = 1000
 """Members among which an error looks for similar names."""
+MAX_COMPARED_CHARACTERS = 100
+"""Characters of such names: comparing two takes the product of their lengths."""
 MAX_MEMBERS = 100_000
 MAX_ZIP_READ_BYTES = 32 << 20
 """Most bytes that are read from a zip archive at once, as its directory is."""
@@ -80,6 +82,9 @@ def read_member(path: Path, member: str, read: Callable[[IO[bytes]], Iterator[by
             with _zip(path) as archive:
                 if member not in archive.namelist():
                     _missing(path, member, archive.namelist())
+                if archive.getinfo(member).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    # The library expands all that it has read of the others, which is without bound.
+                    raise zipfile.BadZipFile(f"{member}: a compression other than deflate")
                 with archive.open(member) as file:
                     yield from read(file)
             return
@@ -93,7 +98,7 @@ def read_member(path: Path, member: str, read: Callable[[IO[bytes]], Iterator[by
 
 
 def _missing(path: Path, member: str, names: list[str]) -> NoReturn:
-    near = get_close_matches(member, names[:MAX_COMPARED], n=MAX_SHOWN, cutoff=0.0)
+    near = get_close_matches(member, [name[:MAX_COMPARED_CHARACTERS] for name in names[:MAX_COMPARED]], n=MAX_SHOWN, cutoff=0.0)
     more = f", ... ({len(names)} files)" if len(names) > len(near) else ""
     raise DataError(
         f"{path}: expected the member {member} in the archive, got {', '.join(near) or 'an empty archive'}{more}; correct its name"

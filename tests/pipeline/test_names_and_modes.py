@@ -10,7 +10,7 @@ import ray
 import yaml
 
 from pipeline.__main__ import main
-from pipeline.config.texts import matching
+from pipeline.config.texts import Walk, matching
 from pipeline.run.ray_cluster.machines import start_local
 from pipeline.run.run_directory import Run
 from pipeline.store.artifacts import Store
@@ -68,7 +68,7 @@ def test_a_store_below_an_odd_folder_is_refused_before_anything_is_written(tmp_p
 def test_a_pattern_that_leads_to_an_odd_name_is_refused(tmp_path: Path) -> None:
     text(tmp_path, f"{ODD}.en")
     with pytest.raises(DataError, match=r"\*\.en: .*'.*b\\udcff\.en': expected a path in UTF-8"):
-        matching(tmp_path / "*.en")
+        matching(tmp_path / "*.en", Walk())
 
 
 def test_init_refuses_odd_names_before_it_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,9 +142,9 @@ def test_a_pattern_does_not_leave_out_a_folder_that_may_not_be_read(tmp_path: Pa
         text(tmp_path / name, "a.en")
     (tmp_path / "two").chmod(0)
     with unprivileged(), pytest.raises(DataError, match=rf"\*\.en: .*but {tmp_path}/two has mode 0000.*chmod a\+rx"):
-        matching(tmp_path / "*" / "*.en")
+        matching(tmp_path / "*" / "*.en", Walk())
     (tmp_path / "two").chmod(0o700)
-    assert len(matching(tmp_path / "*" / "*.en")) == 2
+    assert len(matching(tmp_path / "*" / "*.en", Walk())) == 2
 
 
 def test_a_store_that_may_not_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from fewstep.config.problems import KeyPath
 from models.training.config import TrainingConfig
 from pipeline.config.expand import long_text
-from pipeline.config.texts import FORMATS, matching
+from pipeline.config.texts import FORMATS, Walk, matching
 from pipeline.config.tree import Node, dotted
 from stages.artifacts import ExternalFile
 from stages.errors import DataError
@@ -194,7 +194,8 @@ def count_pairs(text: Node) -> int:
             raise DataError(f"text by name ({key}) is not on this machine")
     embedded = text.map["embedded"].value if "embedded" in text.map else 0
     found = embedded if isinstance(embedded, int) else 0
-    return found + sum(_file_pairs(file, kind) for kind in FORMATS if kind != "target" for file in _files(text, kind))
+    walk = Walk()
+    return found + sum(_file_pairs(file, kind, walk) for kind in FORMATS if kind != "target" for file in _files(text, kind))
 
 
 def _files(text: Node, kind: str) -> Iterator[Node]:
@@ -202,7 +203,7 @@ def _files(text: Node, kind: str) -> Iterator[Node]:
     yield from files if isinstance(files, list) else []
 
 
-def _file_pairs(file: Node, kind: str) -> int:
+def _file_pairs(file: Node, kind: str, walk: Walk) -> int:
     """Return the pairs of a file: a path, a pattern of paths, or a map of `path` or `url`."""
     path, member = (file.map[key].value if key in file.map else "" for key in ("path", "member"))
     if "url" in file.map:
@@ -210,7 +211,7 @@ def _file_pairs(file: Node, kind: str) -> int:
     path = path or file.value
     if not isinstance(path, str) or not isinstance(member, str):
         return 0
-    return sum(_count(one, member, *_state(one), kind) for one in matching(Path(path)))
+    return sum(_count(one, member, *_state(one), kind) for one in matching(Path(path), walk))
 
 
 def _state(path: Path) -> tuple[int, int]:

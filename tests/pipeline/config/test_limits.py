@@ -10,7 +10,7 @@ import pytest
 from pipeline.__main__ import main
 from pipeline.config.files.limits import MAX_BASES, MAX_BYTES
 from pipeline.config.load import load_config
-from pipeline.config.texts import matching
+from pipeline.config.texts import Walk, matching
 from pipeline.errors import ConfigError, DataError
 from tests.pipeline.config.config_text import load, wrong
 
@@ -133,11 +133,26 @@ def test_a_pattern_does_not_walk_a_disk(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "a/loop").symlink_to(tmp_path / "a")
     for pattern in ("a/1*/b/*.en", "a/1/**/*.en", "a/[12]/?/x.en", "a/1/**", "a/?/b/.h*", "*/3/b/y.de"):
         found = [str(Path(one)) for one in glob.glob(str(tmp_path / pattern), recursive=True) if not os.path.isdir(one)]
-        assert [str(path) for path in matching(tmp_path / pattern)] == sorted(set(found))
+        assert [str(path) for path in matching(tmp_path / pattern, Walk())] == sorted(set(found))
     for pattern in ("**/*", "**/*.nothing", "*/*/*/*/*", "/**/*"):
         with pytest.raises(DataError, match=r"at most 100 files and folders, .* begin it with the folder of the files"):
-            matching(tmp_path / pattern)
+            matching(tmp_path / pattern, Walk())
     assert main(["plan", "configs/demo.yaml", "--set", "corpus.train={source: '/**/*', target: '/**/*'}"]) == 2
+
+
+def test_all_patterns_together_do_not_walk_a_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each of a thousand patterns may look at fewer files than one may."""
+    monkeypatch.setattr("pipeline.config.texts.MAX_VISITED_IN_ALL", 300)
+    for number in range(20):
+        (tmp_path / f"{number}.txt").write_text("text\n")
+    few, many = ([str(tmp_path / f"{number}.*") for number in range(count)] for count in (2, 20))
+    for paths, problem in ((few, ""), (many, "patterns that together lead through at most 300 files and folders")):
+        text = json.dumps({"embedded": 0, "source": paths, "target": paths})
+        main(["plan", "configs/demo.yaml", "--set", f"corpus.train={text}", "--set", f"store.path={tmp_path / 'store'}"])
+        error = capsys.readouterr().err
+        assert problem in error if problem else "patterns" not in error
 
 
 @pytest.mark.parametrize("key", ["initial_weights", "verifier", "drafter_system"])

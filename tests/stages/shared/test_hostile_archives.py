@@ -148,6 +148,24 @@ def test_an_archive_is_refused_in_bounded_memory(tmp_path: Path, write: Callable
     assert done.stdout.count("expected") == 2, done.stdout
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_that_the_library_expands_without_bound_is_refused(tmp_path: Path, method: int) -> None:
+    """A kilobyte of bzip2 took 1.2 GB, since the library expands all of it at the first read."""
+    with zipfile.ZipFile(tmp_path / "c.zip", "w", method) as archive:
+        archive.writestr("x", "text\n")
+    with pytest.raises(DataError, match=r"expected an intact archive .*, got: x: a compression other than deflate"):
+        list(blocks(tmp_path / "c.zip", "x"))
+
+
+def test_long_names_are_compared_in_part(tmp_path: Path) -> None:
+    """Names of 64 KB, each of which took seconds to compare with the one that is missing."""
+    with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
+        for number in range(30):
+            archive.writestr("ted/en.x" * 8000 + str(number), "")
+    with pytest.raises(DataError, match=r"expected the member x/text.de in the archive, got (ted/en.x){12}ted/, .* \(30 files\)"):
+        list(blocks(tmp_path / "c.zip", "x/text.de"))
+
+
 @pytest.mark.parametrize("write", [expanding_tar, expanding_zip, dictionary_of_xz])
 def test_an_archive_that_expands_is_refused(tmp_path: Path, write: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expansion, "MAX_RATIO", 2)
