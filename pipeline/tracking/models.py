@@ -182,12 +182,13 @@ def save(
 
 
 def use_own_folder(path: Path) -> None:
-    """Make the folder `path` of a saved model the system that the model loads, in place of its copy of one."""
+    """Make the folder `path` of a saved model the system that the model loads, in place of its copy of one, and forget where the code
+    of this machine lies, which MLflow records."""
     from mlflow.models import Model
 
     shutil.rmtree(path / "artifacts")
     model = Model.load(str(path))
-    model.flavors["python_function"]["artifacts"] = {"system": {"path": ".", "uri": "."}}
+    model.flavors["python_function"] |= {"artifacts": {"system": {"path": ".", "uri": "."}}, "model_code_path": CODE.name}
     model.save(str(path / "MLmodel"))
 
 
