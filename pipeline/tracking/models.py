@@ -182,8 +182,10 @@ def save(
 
 
 def use_own_folder(path: Path) -> None:
-    """Make the folder `path` of a saved model the system that the model loads, in place of its copy of one, and forget where the code
-    of this machine lies, which MLflow records."""
+    """Make the folder `path` of a saved model the system that the model loads, in place of its copy of one.
+
+    The path of its code on this machine, which MLflow records, is dropped.
+    """
     from mlflow.models import Model
 
     shutil.rmtree(path / "artifacts")
