@@ -64,6 +64,25 @@ def test_a_student_learns_from_a_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_finished_system_writes_the_sources_of_text_that_a_curriculum_begins_with(tmp_path: Path) -> None:
+    # An untrained system ends its outputs at the limit, which drops them, unless it may end early.
+    early = {"order": "interleaved", "search": [{"greedy": {"end_threshold": 0.003}}]}
+    reverse = run(tmp_path, "system", languages={"source": "de", "target": "en"}, systems={"back": early})
+    news = [f"Der Mann liest {number} Bücher." for number in range(40)]
+    (tmp_path / "news.de").write_text("\n".join(news))
+    back = {"monolingual": str(tmp_path / "news.de"), "by": str(reverse["system:back"])}
+    training = {"curriculum": [{"mix": {"back_translation": 3, "raw": 1}, "updates": 1}, {"mix": {"raw": 1}}]}
+    systems = {"student": {"training": training}, "plain": {}}
+    steps = run(tmp_path, corpus={**TINY["corpus"], "back_translation": back}, systems=systems)
+    written = [row for table in read_shards(steps["distill:back-translation"]) for row in table.to_pylist()]
+    assert written
+    assert {row["source"] for row in written} <= set(news), "the sides are exchanged when the pairs are encoded"
+    report = json.loads((steps["train:student"] / "training.json").read_text())
+    assert report["curriculum_stage"] == 2
+    assert (steps["report:run"] / "results.json").is_file()
+
+
+@pytest.mark.slow
 def test_a_bart_is_teacher_and_system_and_its_students_share_its_vocabulary(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     import fewstep
