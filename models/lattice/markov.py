@@ -35,9 +35,12 @@ def attend_segments(attention: SelfAttention, x: Tensor, earlier: Tensor, length
     """
     queries, keys, values = attention.projection(x).unflatten(2, (3, attention.heads, -1)).unbind(2)
     shifts = torch.arange(min(length, x.size(1)), device=x.device)
-    before = [[part, *(F.pad(part, (0, 0, 0, 0, shift, -shift)) for shift in range(1, len(shifts)))] for part in (keys, values)]
+    seen_keys, seen_values = (
+        [part, *(F.pad(part, (0, 0, 0, 0, shift, -shift)) for shift in range(1, len(shifts)))] for part in (keys, values)
+    )
     hidden = shifts > earlier[:, :, None, None]
-    output: Tensor = attention.output(mix(queries, *before, hidden, attention.dropout if attention.training else 0.0).flatten(2))
+    mixed = mix(queries, seen_keys, seen_values, hidden, attention.dropout if attention.training else 0.0)
+    output: Tensor = attention.output(mixed.flatten(2))
     return output
 
 
