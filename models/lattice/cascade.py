@@ -9,6 +9,7 @@ Legend: B batch, N slots, K candidates, H heads, D width, V vocabulary.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -72,9 +73,9 @@ def bigram_rows(model: LatticeModel, tokens: Tensor, memories: list[Memory], see
     _, size, count = tokens.shape
     x = (embed(tokens, model.target_embedding) + model.position_codes(size + 1)[1:, None]).flatten(1, 2)
     for layer, memory, before in zip(model.scorer, memories, seen, strict=True):
-        x = apply_layer(layer, x, memory, lambda attention, rows, before=before: _attend_both(attention, rows, before, count))
+        x = apply_layer(layer, x, memory, partial(_attend_both, before=before, count=count))
     states: Tensor = model.decoder.norm(x)
-    return states.unflatten(1, (size, count))
+    return states.view(len(tokens), size, count, -1)
 
 
 def _attend_both(attention: SelfAttention, x: Tensor, before: Seen, count: int) -> Tensor:
