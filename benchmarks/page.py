@@ -52,6 +52,7 @@ ASIDE = (
     "gpu",
     "gpu_graphs",
     "quickstart",
+    "localisation",
     "conventions",
     "conventions_graphs",
 )
@@ -74,7 +75,7 @@ INTRODUCTION = """\
   [4 bits](../benchmarks/results/weight_bits.json), [memory](../benchmarks/results/serving_memory.json),
   [drafters](../benchmarks/results/drafters.json), [GPU](../benchmarks/results/gpu.json),
   [graphs on a GPU](../benchmarks/results/gpu_graphs.json), [quickstart](../benchmarks/results/quickstart.json),
-  [beams by their conventions](../benchmarks/results/conventions.json),
+  [beams by their conventions](../benchmarks/results/conventions.json), [localisation](../benchmarks/results/localisation.json),
   [samples by theirs](../benchmarks/results/conventions_graphs.json), and on a loaded
   Zen 4 [word alignment](../benchmarks/results/word_alignment_zen4.json) and [n-grams](../benchmarks/results/ngram_zen4.json).
 """
