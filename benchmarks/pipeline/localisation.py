@@ -85,7 +85,7 @@ def share(part: int, whole: int) -> str:
 def load_of(runs: Sequence[dict[str, Any]]) -> str:
     """Return the load of the machine when the runs were timed."""
     loads = [f"{run['pair']} {run['timings']['environment']['load_average'][0]:.1f}" for run in runs if run["timings"]]
-    return f"Load of the two cores when the times were taken, over the minute before: {', '.join(loads) or 'not timed'}."
+    return f"Load of the two cores over the minute before the times were taken: {', '.join(loads) or 'not timed'}."
 
 
 def main() -> None:
