@@ -16,6 +16,9 @@ I = TypeVar("I")  # noqa: E741
 C = TypeVar("C")
 O = TypeVar("O", bound=Artifact)  # noqa: E741
 
+MAX_STEPS = 10_000
+"""The most steps of a run: planning them takes seconds."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -86,17 +89,24 @@ class Builder:
     root: Path
     steps: dict[str, Step] = field(default_factory=dict)
     """By fingerprint, so that equal steps are planned once."""
+    _names: set[str] = field(default_factory=set)
 
     def add(self, stage: Stage[I, C, O], name: str, inputs: I, config: C) -> O:
-        """Add the step `<stage>:<name>` and return the artifact that it will make."""
+        """Add the step `<stage>:<name>` and return the artifact that it will make. Raises DataError beyond `MAX_STEPS`."""
         key = fingerprint(stage.name, stage.version, config, inputs)
         directory = self.root / stage.name / key
         if key not in self.steps:
-            if any(step.name == f"{stage.name}:{name}" for step in self.steps.values()):
-                raise AssertionError(f"expected different names for different steps, got {stage.name}:{name} twice; fix the wiring")
+            named = f"{stage.name}:{name}"
+            if named in self._names:
+                raise AssertionError(f"expected different names for different steps, got {named} twice; fix the wiring")
+            if len(self.steps) == MAX_STEPS:
+                raise DataError(
+                    f"expected a run of at most {MAX_STEPS:,} steps, got more; state fewer systems, searches or test texts"
+                )
+            self._names.add(named)
             makers = [self.steps[a.fingerprint].name for _, a in artifacts(inputs) if a.fingerprint in self.steps]
             needs = tuple(dict.fromkeys(makers))
-            self.steps[key] = Step(f"{stage.name}:{name}", stage, inputs, config, key, directory, needs)
+            self.steps[key] = Step(named, stage, inputs, config, key, directory, needs)
         return stage.output(directory, key)
 
     def plan(self) -> Plan:

@@ -43,11 +43,17 @@ from stages.vocabulary import VocabularyOptions
 CUT: KeyPath = ("corpus", "max_source_tokens")
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
+MAX_SYSTEMS = 1000
+"""The most systems of a run. They have at most `pipeline.plan.step.MAX_STEPS` steps."""
+
 
 def system_rules(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
     """Yield the broken rules on the teacher, distillation and systems."""
     yield from _teacher(config, pruned)
     yield from _distillation(config, pruned)
+    if len(config.systems) > MAX_SYSTEMS:
+        yield broken(("systems",), f"at most {MAX_SYSTEMS:,} systems", f"{len(config.systems):,}")
+        return  # rules compare systems with each other
     for name, system in config.systems.items():
         path: KeyPath = ("systems", name)
         if name == "teacher":

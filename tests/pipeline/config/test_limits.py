@@ -32,6 +32,7 @@ CHAIN = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1,
         ('store: {path: "\\ud800"}', "got '\\ud800' at character 1"), ('"a\\0b": 1', "expected no control character"),
         (f"store: {{path: {'x' * 5000}}}", "store.path: expected at most 4096 characters, got 5,000"),
         (f"name: {'x' * 300}", "c.yaml:1: name: expected at most 64 characters"),
+        ("systems:" + "".join(f"\n  s{n}: {{}}" for n in range(1001)), "systems: expected at most 1,000 systems, got 1,001"),
         (f"systems: {{{'x' * 300}: {{}}}}", "expected at most 64 characters"), ("base: " + "x" * 300, "base: expected a file"),
     ],
 )  # fmt: skip

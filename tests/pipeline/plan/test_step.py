@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pipeline.config.texts import TextConfig
 from pipeline.data.access import DataAccess
 from pipeline.plan import code_digest as codebase
+from pipeline.plan import step
 from pipeline.plan.fingerprint import artifacts, canonical, digest, fingerprint
 from pipeline.plan.step import Builder, Plan
 from pipeline.plan.text_files import text_files
@@ -55,6 +56,17 @@ def test_products_are_needed_although_later_steps_are_present(plan: Plan) -> Non
     first, *others = plan.steps
     plan = Plan((replace(first, stage=replace(STAGE, product=True)), *others))
     assert [step.name for step in plan.needed(lambda step: step.name == "toy:d")] == ["toy:a", "toy:d"]
+
+
+def test_a_run_has_at_most_ten_thousand_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert step.MAX_STEPS == 10_000
+    monkeypatch.setattr(step, "MAX_STEPS", 3)
+    builder = Builder(tmp_path)
+    for name in "abc":
+        builder.add(STAGE, name, ToyInputs(), ToyConfig(text=name))
+    builder.add(STAGE, "c", ToyInputs(), ToyConfig(text="c"))
+    with pytest.raises(DataError, match="expected a run of at most 3 steps, got more"):
+        builder.add(STAGE, "d", ToyInputs(), ToyConfig(text="d"))
 
 
 def test_equal_steps_are_planned_once(tmp_path: Path) -> None:
