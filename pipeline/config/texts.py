@@ -167,7 +167,7 @@ class DistilledText(PairFiles):
 
 @dataclass
 class Walk:
-    """What patterns have looked at so far."""
+    """The number of files that patterns have looked at so far."""
 
     visited: int = 0
 

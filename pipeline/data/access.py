@@ -19,7 +19,7 @@ class DataAccess:
     languages: tuple[str, str]
     offline: bool = False
     walk: Walk = field(default_factory=Walk, compare=False)
-    """What the patterns of the run have looked at."""
+    """The files that the patterns of the run have looked at."""
 
     @classmethod
     def of(cls, config: RunConfig, store: Store, *, offline: bool | None = None) -> DataAccess:
