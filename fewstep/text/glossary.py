@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fewstep.text.normalise import normalise
-from fewstep.text.terms import UNSPACED, Term, kept_spans
+from fewstep.text.languages import UNSPACED
+from fewstep.text.terms import Term, kept_spans
 
 __all__ = ["Glossary", "GlossaryError", "read_glossary"]
 

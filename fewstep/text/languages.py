@@ -7,6 +7,10 @@ from functools import lru_cache
 
 WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "bo", "yue"})
 """Languages that are written without spaces between words."""
+UNSPACED = r"\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3031-\u303c\u3040-\u30ff\u31f0-\u31ff"
+UNSPACED += r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+"""Characters of scripts that are written without spaces between words, as in a class of regular expressions: Thai, Lao, Tibetan,
+Burmese, Khmer, Chinese characters and kana."""
 ISO_639_3 = {
     "bod": "bo",
     "cmn": "zh",

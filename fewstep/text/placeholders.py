@@ -19,29 +19,35 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from fewstep.text.languages import UNSPACED
+
 __all__ = ["PLACEHOLDER", "changes", "placeholders"]
 
+_AROUND = rf"\s<>\"'`{UNSPACED}\u3000-\u303f\uff01-\uff65"
+"""Characters that end a URL, as in a class: among them those of scripts without spaces, whose text goes on directly behind it, and
+their punctuation."""
 PLACEHOLDER = re.compile(
     r"""
-      (?P<code>``(?=\S)(?:[^`]|`(?!`))+?(?<=\S)``(?!`)|(?<![`:>\w])`(?=\S)[^`\n]+(?<=\S)`(?![`_]))
-    | (?P<url>(?:https?|ftp)://[^\s<>"'`]*[^\s<>"'`.,;:!?)\]}]|mailto:[^\s<>"'`]*[\w])
+      (?P<code>``(?=\S)(?:[^`]|`(?!`))+?(?<=\S)``(?!`)|(?<![`:>])(?<!<word>)`(?=\S)[^`\n]+(?<=\S)`(?![`_]))
+    | (?P<url>(?:https?|ftp)://[^<around>]*[^<around>.,;:!?)\]}]|mailto:[^<around>]*<word>)
     | (?P<tag></?[A-Za-z][\w:.-]*(?:\s[^<>]*|)/?>)
-    | (?P<reference>(?<![\w:]):(?:[a-zA-Z][\w+.-]*:)*
+    | (?P<reference>(?<!:)(?<!<word>):(?:[a-zA-Z][\w+.-]*:)*
         (?!(?:term|dfn|abbr|token|kbd|guilabel|menuselection|emphasis|strong|title|sub|sup)(?:-reference|script)?:)
         [a-zA-Z][\w+.-]*:`[^`\s<>]+`(?!`))
-    | (?P<role>(?<![\w:]):[a-zA-Z][\w+.-]*(?::[a-zA-Z][\w+.-]*)*:(?=`))
+    | (?P<role>(?<!:)(?<!<word>):[a-zA-Z][\w+.-]*(?::[a-zA-Z][\w+.-]*)*:(?=`))
     | (?P<directive>
           %\([^()\s]+\)[-+0\#]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]
-        | %(?:\d+\$)?[-+0\#]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|z|j|t|L)?[diouxXeEfFgGcpsa@](?!\w)
+        | %(?:\d+\$)?[-+0\#]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|z|j|t|L)?[diouxXeEfFgGcpsa@](?!<word>)
         | \{\{[^{}\n]*\}\}
         | \$\{[^{}\n]*\}
         | \{[A-Za-z0-9_.\[\]]*(?:![rsa])?(?::[^{}\n]*)?\}
       )
     | (?P<entity>&(?:[A-Za-z][A-Za-z0-9]*|\#\d+|\#[xX][0-9a-fA-F]+);)
-    """,
+    """.replace("<word>", rf"[^\W{UNSPACED}]").replace("<around>", _AROUND),
     re.X,
 )
-"""The pattern of all of them, with a group for each kind."""
+"""The pattern of all of them, with a group for each kind. `<word>` is a character of a word in scripts with spaces: text of other
+scripts stands directly before and behind a placeholder."""
 
 
 def placeholders(text: str) -> Iterator[re.Match[str]]:

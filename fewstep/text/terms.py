@@ -8,14 +8,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from zlib import crc32
 
+from fewstep.text.languages import UNSPACED
 from fewstep.text.placeholders import PLACEHOLDER
 
-__all__ = ["UNSPACED", "Term", "kept_spans", "shared_words", "words"]
+__all__ = ["Term", "kept_spans", "shared_words", "words"]
 
-UNSPACED = r"\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3031-\u303c\u3040-\u30ff\u31f0-\u31ff"
-UNSPACED += r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
-"""Characters of scripts that are written without spaces between words, as in a class of regular expressions: Thai, Lao, Tibetan,
-Burmese, Khmer, Chinese characters and kana."""
 _WORD = re.compile(rf"[^\W\d_{UNSPACED}](?:[^\W{UNSPACED}]|[-'’](?=[^\W{UNSPACED}]))*")
 _QUOTED = re.compile(r"`[^`\n]+`_{0,2}")
 SHARE = 4

@@ -70,4 +70,4 @@ class ScoreConfig(ScoreOptions):
     """The program `comet-score` of the environment of COMET: its path, or its name on PATH."""
 
 
-STAGE: Stage[ScoreInputs, ScoreConfig, Scores] = Stage(name="score", version=4, run=Implementation(__name__), output=Scores)
+STAGE: Stage[ScoreInputs, ScoreConfig, Scores] = Stage(name="score", version=5, run=Implementation(__name__), output=Scores)

@@ -52,6 +52,8 @@ TEXTS = st.lists(st.sampled_from(PARTS), max_size=12).map(" ".join)
         ("a ⟦code1⟧ `x`", KINDS, "a ⟦code1⟧ ⟦code2⟧"),
         ("nothing", KINDS, "nothing"),
         ("%s", [], "%s"),
+        ("参照：https://a.b/を、%s個の`x`と:ref:`y`。", KINDS, "参照：⟦url1⟧を、⟦directive1⟧個の⟦code1⟧と⟦reference1⟧。"),
+        ("a`x` é:ref:`y` %sé https://a.b/é", KINDS, "a`x` é:ref:`y` %sé ⟦url1⟧"),
     ],
 )
 def test_masks_have_the_kind_and_the_number_of_their_placeholder(text: str, kinds: list[str], masked: str) -> None:
