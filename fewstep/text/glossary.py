@@ -22,8 +22,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from fewstep.text.normalise import normalise
 from fewstep.text.languages import UNSPACED
+from fewstep.text.normalise import normalise
 from fewstep.text.terms import Term, kept_spans
 
 __all__ = ["Glossary", "GlossaryError", "read_glossary"]
