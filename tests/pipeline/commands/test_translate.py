@@ -432,7 +432,7 @@ def test_options_reach_the_server(served: Path, monkeypatch: pytest.MonkeyPatch)
         given.append((places, values))
         return 2
 
-    monkeypatch.setattr(serve, "serve_places", start)
+    monkeypatch.setattr(serve, "serve_locations", start)
     arguments = ["serve", "demo-1:made", f"b={served.parent / 'pinned'}", "--port", "0", "--ray", "--store", str(served)]
     assert main(arguments) == 2
     ((places, values),) = given
