@@ -21,8 +21,11 @@ Until = Annotated[
     str | None, typer.Option(metavar="STEP", help="Only this step, or all steps of this stage, and those that they need.")
 ]
 Force = Annotated[
-    str | None,
-    typer.Option(metavar="STEP", help="Make this step, or all steps of this stage, again, and what depends on other content."),
+    list[str] | None,
+    typer.Option(
+        metavar="STEP",
+        help="Make this step, or all steps of this stage, again, and what depends on other content. Repeatable.",
+    ),
 ]
 RunName = Annotated[str, typer.Argument(metavar="[RUN]", help="Run id or run directory.")]
 StorePath = Annotated[Path, typer.Option("--store", metavar="DIRECTORY", help="Store that holds the run.")]

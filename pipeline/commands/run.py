@@ -38,7 +38,7 @@ def run(
     """Run the pipeline in CONFIG. Steps already in the store are reused; an interrupted run continues."""
     settings, plan, store = planned(config, overrides, until)
     require_writable(store)
-    outcome = execute.run(settings, plan, store, config_file=str(config), in_process=in_process, force=force)
+    outcome = execute.run(settings, plan, store, config_file=str(config), in_process=in_process, force=force or ())
     for step, reason in outcome.failed.items():
         print(escaped(f"{step} failed: {reason}"), file=sys.stderr)
     for step, reason in outcome.unmirrored.items():

@@ -53,14 +53,14 @@ def submit(
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return once the job is accepted.")] = False,
 ) -> None:
     """Run CONFIG as a job of a Ray cluster, from the current directory. Prints the job's output; exits with its exit code."""
-    command = run_command(config, overrides or (), until, force)
+    command = run_command(config, overrides or (), until, force or ())
     settings = load_config(config, overrides or ())
-    name = submission_id(settings, until, force)
+    name = submission_id(settings, until, force or ())
     code = submit_job(settings, command, name, address=address, with_extension=with_extension, follow=not no_wait)
     raise typer.Exit(code)
 
 
-def run_command(config: Path, overrides: Sequence[str], until: str | None, force: str | None) -> list[str]:
+def run_command(config: Path, overrides: Sequence[str], until: str | None, force: Sequence[str]) -> list[str]:
     """Return the arguments of the job's Python, relative to the working directory that is uploaded.
 
     Raises DataError for a config outside that directory, and for a directory without the project, whose job could not start.
@@ -77,16 +77,15 @@ def run_command(config: Path, overrides: Sequence[str], until: str | None, force
             "pipeline/__main__.py; change to the checkout, and put the config below it"
         )
     command = ["-m", "pipeline", "run", str(inside)]
-    for option, value in (("--until", until), ("--force", force)):
+    for option, value in (("--until", until), *(("--force", step) for step in force)):
         if value is not None:
             command += [option, value]
     return [*command, *(part for override in overrides for part in ("--set", override))]
 
 
-def submission_id(settings: RunConfig, until: str | None, force: str | None) -> str:
+def submission_id(settings: RunConfig, until: str | None, force: Sequence[str]) -> str:
     """Return `<name>-<8 digits>`, which is the same for the same config and steps."""
-    steps = [until] if force is None else [until, force]
-    return f"{settings.name}-{digest([resolved(settings), *steps])[:8]}"
+    return f"{settings.name}-{digest([resolved(settings), until, *force])[:8]}"
 
 
 def check_store(settings: RunConfig) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import signal
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,13 +55,13 @@ def required(plan: Plan, store: Store, refused: Container[str] = (), forced: Col
 
 
 def run(
-    config: RunConfig, plan: Plan, store: Store, *, config_file: str, in_process: bool = False, force: str | None = None
+    config: RunConfig, plan: Plan, store: Store, *, config_file: str, in_process: bool = False, force: Sequence[str] = ()
 ) -> RunReport:
-    """Execute the missing steps of a plan, and the step or stage `force` again. Without any, neither Ray nor MLflow is loaded.
+    """Execute the missing steps of a plan, and the steps or stages `force` again. Without any, neither Ray nor MLflow is loaded.
 
-    Raises DataError if the plan has no step `force`.
+    Raises DataError if the plan does not have one of `force`.
     """
-    forced = plan.named(force, "--force") if force is not None else set()
+    forced = {step for name in force for step in plan.named(name, "--force")}
     with in_use(store):  # held until run.json refers to the artifacts that are found
         required(plan, store)  # reports altered artifacts before anything is fetched
         record = open_run(config, plan, store, config_file)

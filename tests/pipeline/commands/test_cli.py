@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -204,7 +205,7 @@ def test_run_hands_over_what_was_asked(tmp_path: Path, monkeypatch: pytest.Monke
     asked: dict[str, Any] = {}
     run = finished_run(tmp_path)
 
-    def execute(config: Any, plan: Any, store: Any, *, config_file: str, in_process: bool, force: str | None) -> RunReport:
+    def execute(config: Any, plan: Any, store: Any, *, config_file: str, in_process: bool, force: Sequence[str]) -> RunReport:
         asked.update(
             name=config.name, steps=len(plan.steps), store=store.root, file=config_file, in_process=in_process, force=force
         )
@@ -212,9 +213,9 @@ def test_run_hands_over_what_was_asked(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("pipeline.run.execute.run", execute)
     arguments = ["run", DEMO, "--set", f"store.path={tmp_path}", "--set", "name=mine", "--in-process", "--until", "corpus"]
-    assert main([*arguments, "--force", "corpus:train"]) == 0
+    assert main([*arguments, "--force", "corpus:train", "--force", "score"]) == 0
     assert asked == {
-        "name": "mine", "steps": 3, "store": tmp_path, "file": DEMO, "in_process": True, "force": "corpus:train",
+        "name": "mine", "steps": 3, "store": tmp_path, "file": DEMO, "in_process": True, "force": ["corpus:train", "score"],
     }  # fmt: skip
     out = capsys.readouterr().out
     assert "| a | 33.00 |" in out

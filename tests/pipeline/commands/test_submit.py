@@ -184,7 +184,7 @@ def test_what_machines_cannot_share_is_refused(monkeypatch: pytest.MonkeyPatch, 
         submit.check_store(load_config(DEMO))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match="expected a config below the current directory"):
-        submit.run_command(DEMO, [], None, None)
+        submit.run_command(DEMO, [], None, ())
 
 
 def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,4 +221,4 @@ def test_an_extension_for_one_machine_does_not_travel(tmp_path: Path, monkeypatc
 def test_a_directory_without_the_project_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=f"{tmp_path}: expected a checkout of fewstep"):
-        submit.run_command(tmp_path / "c.yaml", [], None, None)
+        submit.run_command(tmp_path / "c.yaml", [], None, ())

@@ -200,7 +200,7 @@ def test_a_step_that_may_be_kept_is_not_asked_for_its_machines(store: Store) -> 
     plan = builder.plan()
     go(plan, store)
     greedy = replace(config(store), cluster=Cluster(resources={"train": Resources(gpus=3)}))
-    report = execute.run(greedy, plan, store, config_file="toy.yaml", in_process=True, force="toy:a")
+    report = execute.run(greedy, plan, store, config_file="toy.yaml", in_process=True, force=("toy:a",))
     assert (report.failed, report.executed) == ({}, ("toy:a",))
 
 

@@ -50,7 +50,7 @@ def plan_of(store: Store) -> Plan:
     return builder.plan()
 
 
-def go(store: Store, force: str | None = None, until: str | None = None) -> execute.RunReport:
+def go(store: Store, *force: str, until: str | None = None) -> execute.RunReport:
     plan = plan_of(store).until(until)
     return execute.run(config(store), plan, store, config_file="toy.yaml", in_process=True, force=force)
 
@@ -74,6 +74,12 @@ def test_equal_content_is_made_again_for_the_step_and_for_readers_of_records_alo
     assert (plan.steps[-1].directory / "records/notes").read_text() == "made 1 times, cache shards"
     assert required(plan, made)[0] == []
     assert go(made).executed == ()
+
+
+def test_several_steps_are_made_again(made: Store) -> None:
+    assert go(made, "corpus:a", "toy:c").executed == ("corpus:a", "toy:c", "report:r")
+    with pytest.raises(DataError, match="--force: expected a step or a stage of the plan"):
+        go(made, "corpus:a", "toy:x")
 
 
 def test_other_content_makes_all_that_depends_on_it_again(made: Store) -> None:
@@ -176,7 +182,7 @@ def test_a_reader_of_an_artifact_that_is_replaced_meanwhile_begins_again(made: S
         if CALLS.count("b") == 1:
             WORLD["a"] = "A"
             part = plan.until("corpus:a")
-            assert execute.run(config(made), part, made, config_file="", in_process=True, force="corpus").failed == {}
+            assert execute.run(config(made), part, made, config_file="", in_process=True, force=("corpus",)).failed == {}
 
     stage = replace(STAGE, run=slow, product=True)
     steps = [replace(step, stage=stage) if step.name == "toy:b" else step for step in plan.steps]
@@ -207,7 +213,7 @@ def test_two_drivers_that_force_a_step_make_it_once_more(made: Store) -> None:
         threads = [
             threading.Thread(
                 target=lambda: reports.append(
-                    execute.run(config(made), part, made, config_file="", in_process=True, force="corpus")
+                    execute.run(config(made), part, made, config_file="", in_process=True, force=("corpus",))
                 )
             )
             for _ in range(2)
@@ -231,7 +237,7 @@ def test_gc_leaves_a_step_that_is_being_made_again_and_removes_what_it_replaced(
 
     first = replace(plan.steps[0], stage=replace(plan.steps[0].stage, run=collecting))
     part = Plan((first, *plan.steps[1:])).until("corpus")
-    report = execute.run(config(made), part, made, config_file="", in_process=True, force="corpus")
+    report = execute.run(config(made), part, made, config_file="", in_process=True, force=("corpus",))
     assert (report.failed, kept) == ({}, [[]])
     FAULTS["a"] = [TransientError("killed")] * 9
     assert list(go(made, "corpus", until="corpus").failed) == ["corpus:a"]  # the artifact of before is finished
