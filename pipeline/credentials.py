@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 SECRET = r"password|passwd|passphrase|\bpass\b|pwd|token|secret|key|signature|credential|auth(?!or)|access|session|\bsig\b|\bsas\b"
 """Regular expression for options of a URL whose value is secret."""
-_USER = re.compile(r"(://)(?:[^/\s@:\[]*:(?!\d{0,5}[/?#])[^\s]*|[^/?#\s]+)@")
+_USER = re.compile(r"(://|\bhf:)(?:[^/\s@:\[]*:(?!\d{0,5}[/?#])[^\s]*|[^/?#\s]+)@")
 """User and password of a URI (RFC 3986, section 3.2): an `@` behind a host and its port belongs to the path. What else stands in
 place of a port is a password, which may hold `/` and `@` although they should be escaped there."""
 _OPTION = re.compile(r"([?&;#])([^=&;#?\s]+)=([^&\s]+)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from fewstep.config.problems import KeyPath
@@ -29,6 +30,8 @@ from pipeline.store.urls import GIT_BLOB, MIRROR_SCHEMES, SHA256, TEXT_SCHEMES, 
 from stages.shared.embedded import LANGUAGES
 from stages.vocabulary import VocabularyOptions
 
+SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+"""The scheme of a URL, whose double slash is a single one in a path."""
 RESERVED_TESTS = ("train", "validation")
 """Names of other corpus steps."""
 CURRICULUM_TEXTS = ("raw", "distilled", "back_translation", "back-translation", "monolingual", "pretraining")
@@ -39,7 +42,7 @@ def text_rules(config: RunConfig) -> Iterator[Rule]:
     """Yield the broken rules on texts, counts, the mirror and the tracking server."""
     yield from _corpus(config)
     yield from _counts(config)
-    yield from _mirror(config)
+    yield from _store(config)
     yield from _tracking(config)
 
 
@@ -173,8 +176,11 @@ def _part(path: KeyPath, file: RemoteFile | LocalFile) -> Iterator[Rule]:
         yield broken((*path, "member"), "a Parquet file that is in no archive", repr(file.member))
 
 
-def _mirror(config: RunConfig) -> Iterator[Rule]:
+def _store(config: RunConfig) -> Iterator[Rule]:
     url = config.store.mirror
+    if scheme := SCHEME.match(str(config.store.path)):
+        directory = "a directory, whose artifacts store.mirror copies to object storage"
+        yield broken(("store", "path"), directory, f"a URL of {scheme[1]}")
     if config.cluster.node_store and not url:
         yield broken(("cluster", "node_store"), "store.mirror, through which the machines exchange artifacts", "no mirror")
     if url and (expected := expected_url(url, MIRROR_SCHEMES)):

@@ -31,6 +31,7 @@ CHAIN = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1,
         ('store: {path: "a\\0b"}', "expected no control character and no lone surrogate, got '\\x00' at character 2"),
         ('store: {path: "\\ud800"}', "got '\\ud800' at character 1"), ('"a\\0b": 1', "expected no control character"),
         (f"store: {{path: {'x' * 5000}}}", "store.path: expected at most 4096 characters, got 5,000"),
+        ("store: {path: 's3://k:hunter2@b/x'}", "artifacts store.mirror copies to object storage, got a URL of s3"),
         (f"name: {'x' * 300}", "c.yaml:1: name: expected at most 64 characters"),
         ("systems:" + "".join(f"\n  s{n}: {{}}" for n in range(1001)), "systems: expected at most 1,000 systems, got 1,001"),
         (f"systems: {{{'x' * 300}: {{}}}}", "expected at most 64 characters"), ("base: " + "x" * 300, "base: expected a file"),
@@ -53,6 +54,14 @@ def test_large_files_pipes_and_devices_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=problem):
             load_config(path)
+
+
+def test_a_file_that_makes_readers_wait_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "c.yaml")
+    regular = os.stat(__file__)
+    monkeypatch.setattr(Path, "stat", lambda path, **options: regular)
+    with pytest.raises(ConfigError):
+        load_config(tmp_path / "c.yaml")
 
 
 def test_long_chains_of_bases_and_keys_are_refused(tmp_path: Path) -> None:

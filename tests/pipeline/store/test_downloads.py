@@ -353,6 +353,7 @@ def test_errors_do_not_contain_credentials(monkeypatch: pytest.MonkeyPatch) -> N
         ("http://user:50x0/a@host http://token@host:5000/a@b", "http://***@host http://***@host:5000/a@b"),
         ("http://host/x mail me@there", "http://host/x mail me@there"),
         ("sqlite:////data/mlflow.db", "sqlite:////data/mlflow.db"),
+        ("hf:u:p/x@host/a and hf:token@host", "hf:***@host/a and hf:***@host"),
     ],
 )  # fmt: skip
 def test_credentials_in_urls_are_masked(text: str, shown: str) -> None:
