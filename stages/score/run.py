@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from stages.context import StepContext
 from stages.score import ScoreConfig, ScoreInputs
@@ -18,12 +17,11 @@ from stages.score.breakdown import (
     terms_honoured,
     tokens_of,
 )
-from stages.score.comet import comet, comet_score
+from stages.score.metrics import comparison_for, compute_metrics
 from stages.shared.decoding.glossaries import glossary_of
 from stages.shared.decoding.sentences import best_in_order, ranked_in_order, read_sentences
-from stages.shared.scoring.metrics import Comparison, decoded, score, word_splitter
+from stages.shared.scoring.metrics import decoded, word_splitter
 from stages.shared.scoring.ngram_metrics import head_and_tail
-from stages.shared.scoring.tokenizers import tokenizer_for
 
 
 def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
@@ -39,8 +37,8 @@ def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
     if config.decode_entities:
         hypotheses = decoded(hypotheses)
         references = [decoded(texts) for texts in references]
-    how = _comparison(config)
-    scores = _metrics(inputs, config, how, hypotheses, references, context)
+    how = comparison_for(config)
+    scores = compute_metrics(inputs, config, how, hypotheses, references, context)
     context.metrics(0, {name: value["score"] for name, value in scores.items()})
     if config.head_and_tail:
         words = word_splitter(how)
@@ -79,32 +77,3 @@ def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
         found = terms_honoured(glossary_of(inputs.glossary), sources, outputs, first)
         context.write_json(context.directory / "terms.json", found)
     context.write_json(context.directory / "scores.json", scores)
-
-
-def _comparison(config: ScoreConfig) -> Comparison:
-    """Return the conditions under which hypotheses are compared with references. Raises DataError for an unknown tokeniser."""
-    tokenizer = tokenizer_for(config.tokenizer, config.target_language)
-    return Comparison(language=config.target_language, tokenizer=tokenizer, lowercase=config.lowercase)
-
-
-def _metrics(
-    inputs: ScoreInputs,
-    config: ScoreConfig,
-    how: Comparison,
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    context: StepContext,
-) -> dict[str, Any]:
-    """Return `{score, signature, ...}` of each metric of the config, and of COMET if the inputs have its model.
-
-    Raises DataError for a tokeniser that is not installed, and what `comet` raises.
-    """
-    scores: dict[str, Any] = {}
-    for done, name in enumerate(config.metrics):
-        context.progress(done, len(config.metrics), "metrics")
-        scores[name] = score(name, hypotheses, references, how)
-    if inputs.comet is not None:
-        sentences = read_sentences(inputs.text.path)
-        scores["comet"] = comet(comet_score(config.comet_program), inputs.comet, sentences, hypotheses, context)
-    context.progress(len(config.metrics), len(config.metrics), "metrics")
-    return scores
