@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import stat
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-__all__ = ["MAX_RECORD_BYTES", "MAX_VOCABULARY_BYTES", "expanded", "json_value", "read_bounded"]
+__all__ = ["MAX_RECORD_BYTES", "MAX_VOCABULARY_BYTES", "expanded", "json_value", "read_at_most", "read_bounded"]
 
 MAX_VOCABULARY_BYTES = 16 << 20
 """Bytes of a vocabulary, of its merges or of its dictionary: a model of 256,000 pieces takes 5 MiB."""
@@ -28,9 +30,25 @@ def read_bounded(path: Path, most: int = MAX_VOCABULARY_BYTES) -> bytes:
     found = path.stat()
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
         raise ValueError(f"{path}: expected a regular file, got a pipe or a device")
-    if stat.S_ISREG(found.st_mode) and found.st_size > most:
-        raise ValueError(f"{path}: expected at most {most:,} bytes, got {found.st_size:,}; it is another file, or damaged")
-    return path.read_bytes()
+    content = b""
+    if not stat.S_ISREG(found.st_mode) or found.st_size <= most:
+        content = read_at_most(path, most + 1)
+    if (size := max(len(content), found.st_size)) > most:
+        raise ValueError(f"{path}: expected at most {most:,} bytes, got {size:,}; it is another file, or damaged")
+    return content
+
+
+def read_at_most(path: Path, most: int) -> bytes:
+    """Return the first `most` bytes of a file. Raises OSError if it cannot be read, or would keep a reader waiting, as a pipe that
+    took the place of a file does, and `/proc/kmsg`."""
+
+    def without_waiting(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NONBLOCK)
+
+    with open(path, "rb", opener=without_waiting) as file:
+        if (content := cast(bytes | None, file.read(most))) is None:
+            raise OSError(errno.EAGAIN, "a file that makes readers wait")
+    return content
 
 
 def json_value(content: bytes) -> Any:

@@ -69,7 +69,7 @@ SEARCHES = {
 }
 
 
-def network(sizes=Sizes(37, 37, True)):  # noqa: B008
+def network(sizes=Sizes(37, 37, True)):
     torch.manual_seed(0)
     model = build(CONFIG, sizes)
     with torch.no_grad():

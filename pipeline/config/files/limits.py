@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 from pathlib import Path
 
 from fewstep.access import access_problem
+from fewstep.bounded_files import read_at_most
 from pipeline.config.tree import shown
 from pipeline.errors import ConfigError
 
@@ -32,25 +32,18 @@ def read_file(path: Path) -> str:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
             raise ConfigError([f"{path}: expected a readable YAML file, got a directory, pipe or device; name a file"])
-        with open(path, "rb", opener=_without_waiting) as file:
-            data = file.read(MAX_BYTES + 1)
+        data = read_at_most(path, MAX_BYTES + 1)
     except PermissionError as error:
         raise ConfigError([access_problem(path, error)]) from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError([f"{path}: expected a readable YAML file, got: {reason}"]) from error
-    if not isinstance(data, bytes):  # nothing to read yet, as in /proc/kmsg
-        raise ConfigError([f"{path}: expected a readable YAML file, got a file that makes readers wait; name a file"])
     if len(data) > MAX_BYTES:
         raise ConfigError([f"{path}: expected a config of at most {MAX_BYTES:,} bytes, got more; name the YAML file of a run"])
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError([f"{path}: expected UTF-8, got the byte 0x{data[error.start]:02x} at {error.start}"]) from error
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def problem_of_text(text: str) -> str | None:

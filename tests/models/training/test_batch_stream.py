@@ -41,11 +41,11 @@ def make_stream(lengths, *, shard_rows=5, seed=3, pool_rows=12, longest=30):
     return PoolStream([len(shard) for shard in shards], read, keep, seed, pool_rows)
 
 
-def batches_of(stream, budget=40, start=Position()):  # noqa: B008
+def batches_of(stream, budget=40, start=Position()):
     return batches(stream.pools(start), budget, stream.seed, start.batch)
 
 
-def flat(stream, start=Position(), count=60, budget=40):  # noqa: B008
+def flat(stream, start=Position(), count=60, budget=40):
     return [(pool.ids[rows].tolist(), position) for pool, rows, position in islice(batches_of(stream, budget, start), count)]
 
 

@@ -50,7 +50,7 @@ def toy_loss(model, batch, update, label_smoothing):
     return Loss(total, batch.target_lengths.sum(), {"sentences": torch.tensor(float(len(batch.ids)))})
 
 
-def toy_shares(start=Position(), rows=60, budget=60, **worker):  # noqa: B008
+def toy_shares(start=Position(), rows=60, budget=60, **worker):
     generator = np.random.default_rng(5)
     source = [generator.integers(7, 40, generator.integers(1, 12)) for _ in range(rows)]
     target = [generator.integers(7, 40, generator.integers(1, 12)) for _ in range(rows)]
@@ -72,7 +72,7 @@ def make(recipe=RECIPE, dropout=0.1):
     return model, Optimizer(model, recipe)
 
 
-def run(recipe, worker=TrainingWorker(), dropout=0.1, microbatch_tokens=0, num_shares=0, loss=toy_loss):  # noqa: B008
+def run(recipe, worker=TrainingWorker(), dropout=0.1, microbatch_tokens=0, num_shares=0, loss=toy_loss):
     model, optimizer = make(recipe, dropout)
     stream = toy_shares(rank=worker.rank, size=worker.world_size, microbatch_tokens=microbatch_tokens, num_shares=num_shares)
     return list(updates(model, loss, stream, optimizer, recipe, worker)), model, optimizer

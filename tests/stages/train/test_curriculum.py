@@ -38,7 +38,7 @@ def stream_of(stages, texts, seed=3, pool_rows=12, longest=7):
     return CurriculumStream(stages, texts, lambda source, target: np.maximum(source, target) <= longest, BUDGET, seed, pool_rows)
 
 
-def flat(stream, start=Position(), count=80):  # noqa: B008
+def flat(stream, start=Position(), count=80):
     found = batches(stream.pools(start), BUDGET, stream.seed, start.batch)
     return [(pool.ids[rows].tolist(), position) for pool, rows, position in islice(found, count)]
 
