@@ -30,12 +30,9 @@ def read_bounded(path: Path, most: int = MAX_VOCABULARY_BYTES) -> bytes:
     found = path.stat()
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
         raise ValueError(f"{path}: expected a regular file, got a pipe or a device")
-    content = b""
-    if not stat.S_ISREG(found.st_mode) or found.st_size <= most:
-        content = read_at_most(path, most + 1)
-    if (size := max(len(content), found.st_size)) > most:
-        raise ValueError(f"{path}: expected at most {most:,} bytes, got {size:,}; it is another file, or damaged")
-    return content
+    if stat.S_ISREG(found.st_mode) and found.st_size > most:
+        raise ValueError(f"{path}: expected at most {most:,} bytes, got {found.st_size:,}; it is another file, or damaged")
+    return path.read_bytes()
 
 
 def read_at_most(path: Path, most: int) -> bytes:
