@@ -82,10 +82,10 @@ def share(part: int, whole: int) -> str:
     return f"{part / whole:.1%}"
 
 
-def load_of(runs: Sequence[dict[str, Any]]) -> str:
-    """Return the load of the machine when the runs were timed."""
-    loads = [f"{run['pair']} {run['timings']['environment']['load_average'][0]:.1f}" for run in runs if run["timings"]]
-    return f"Load of the two cores over the minute before the times were taken: {', '.join(loads) or 'not timed'}."
+def other_work_of(runs: Sequence[dict[str, Any]]) -> str:
+    """Return how busy the machine was with other work while the runs were timed."""
+    found = [f"{run['pair']} {run['timings']['environment']['other_processors']:.1f}" for run in runs if run["timings"]]
+    return f"Processors that were busy with other work while the times were taken: {', '.join(found) or 'not timed'}."
 
 
 def main() -> None:
@@ -109,7 +109,7 @@ def main() -> None:
         seed=1,
         rounds=ROUNDS,
         spread=None,
-        note=" ".join(filter(None, [load_of(runs), arguments.note])),
+        note=" ".join(filter(None, [other_work_of(runs), arguments.note])),
         figures={run["pair"]: run["timings"].get("entries") for run in runs},
     )
 

@@ -39,5 +39,5 @@ class BenchmarkConfig:
 
 
 STAGE: Stage[BenchmarkInputs, BenchmarkConfig, Timings] = Stage(
-    name="benchmark", version=9, run=Implementation(__name__), output=Timings, exclusive=True
+    name="benchmark", version=10, run=Implementation(__name__), output=Timings, exclusive=True
 )

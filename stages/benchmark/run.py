@@ -30,6 +30,7 @@ from stages.shared.decoding.searches import check_engine, with_tuned_options
 from stages.shared.decoding.sentences import read_sentences
 from stages.shared.decoding.systems import load
 from stages.shared.environment import environment
+from stages.shared.other_work import OtherWork
 from stages.shared.statistics import evenly_spaced
 from stages.shared.tasks import TASKS
 
@@ -101,9 +102,11 @@ def _measured(
         machine = environment(device, threads, ctranslate2=any(search.uses_ctranslate2 for search in config.searches.values()))
         with ExitStack() as stack:
             entries = _load(inputs, config, device, threads, stack)
+            other_work = OtherWork()
             for count, fresh in enumerate(measure(entries, lines, config.rounds, config.batch_sizes), 1):
                 timings += fresh
                 context.progress(count, config.rounds, "rounds")
+            machine["other_processors"] = other_work.processors()
     finally:
         torch.set_num_threads(before)
     return timings, machine

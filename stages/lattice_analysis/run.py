@@ -21,6 +21,7 @@ from stages.shared.decoding.sentences import read_sentences
 from stages.shared.decoding.systems import load_for_worker
 from stages.shared.environment import environment
 from stages.shared.figures.canvas import SERIES, as_svg, key, panel, panels, style
+from stages.shared.other_work import OtherWork
 from stages.shared.statistics import evenly_spaced
 
 PARTS = ("lookup", "encoder", "scoring", "search")
@@ -58,7 +59,9 @@ def run(inputs: LatticeAnalysisInputs, config: LatticeAnalysisConfig, context: S
     context.progress(len(sources), len(sources), "sentences")
     timed = replace(system.search, strategy="viterbi")
     chosen = [sources[row] for row in evenly_spaced(len(sources), config.timed)]
-    _write_times(_timed(system.decoder, chosen, timed), timed, config.name, context)
+    other_work = OtherWork()
+    times = _timed(system.decoder, chosen, timed)
+    _write_times(times, other_work.processors(), timed, config.name, context)
 
 
 def _ranked(decoder: LatticeDecoder, sources: Sequence[list[int]], search: LatticeSearch) -> Iterator[Ranks | None]:
@@ -121,7 +124,9 @@ def _timed(decoder: LatticeDecoder, sources: Sequence[list[int]], search: Lattic
     ]
 
 
-def _write_times(found: Sequence[SentenceTimes], search: LatticeSearch, name: str, context: Context) -> None:
+def _write_times(
+    found: Sequence[SentenceTimes], other_processors: float | None, search: LatticeSearch, name: str, context: Context
+) -> None:
     classes: dict[str, list[SentenceTimes]] = {}
     for one in sorted(found, key=lambda times: times.tokens):
         classes.setdefault(length_name(one.tokens), []).append(one)
@@ -129,7 +134,8 @@ def _write_times(found: Sequence[SentenceTimes], search: LatticeSearch, name: st
         length: {part: median(getattr(one, part) for one in members) for part in PARTS} for length, members in classes.items()
     }
     device = "cuda" if context.resources.gpus else "cpu"
-    record = {"environment": environment(device, context.resources.threads), "milliseconds": medians, "search": search.label}
+    machine = environment(device, context.resources.threads) | {"other_processors": other_processors}
+    record = {"environment": machine, "milliseconds": medians, "search": search.label}
     context.write_json(context.records("latency.json"), record)
     caption = (
         f"Median milliseconds of the parts of decoding, one sentence at a time ({search.label}, {device}, "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,8 @@ def environment(device: str, threads: int, *, ctranslate2: bool = False) -> dict
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu", "cpu": cpu_model(), "isa": isa_level(),
         "cpus": os.cpu_count(), "threads": threads, "precision": "float32", "torch": torch.__version__,
         **({"ctranslate2": version("ctranslate2")} if ctranslate2 else {}), "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}", "load_average": [round(value, 2) for value in os.getloadavg()],
+        "system": f"{platform.system()} {platform.machine()}",
     }  # fmt: skip
-
-
-def is_loaded(environment: Mapping[str, Any]) -> bool:
-    """Return whether more processes ran than the machine of a measurement has processors."""
-    return bool(environment["load_average"][0] > environment["cpus"])
 
 
 def cpu_model() -> str:

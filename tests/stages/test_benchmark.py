@@ -96,7 +96,7 @@ def test_entries_are_timed_on_the_same_sentences_in_interleaved_rounds(tmp_path:
     assert record["entries"]["base/beam2"]["latency_ratio"]["median"] == 1.0
     assert [figures["system_bytes"] for figures in record["entries"].values()] == [0, 0, 3040]
     assert record["entries"]["new/beam3"]["decoder_calls_per_sentence"] == 3 * (2 + 4 + 4 + 4) / 4
-    for key in ("device", "cpu", "threads", "precision", "torch", "load_average"):
+    for key in ("device", "cpu", "threads", "precision", "torch", "other_processors"):
         assert key in record["environment"]
     for name in ("benchmark", "benchmark-references", "benchmark-lengths"):
         table = json.loads(context.records("tables", f"{name}.json").read_text())

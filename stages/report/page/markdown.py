@@ -8,7 +8,7 @@ from typing import Any
 
 from stages.report.findings.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
 from stages.report.findings.verdict import verdict_text
-from stages.shared.environment import is_loaded
+from stages.shared.other_work import is_loaded
 from stages.shared.report_parts import number
 from stages.shared.tasks import Task
 
@@ -153,16 +153,14 @@ def _conditions(benchmark: dict[str, Any] | None, task: Task) -> str | None:
 
 
 def machine(environment: dict[str, Any]) -> str:
-    """Return the machine and settings of a benchmark in one line, with a mark if more processes ran than the machine has
-    processors."""
+    """Return the machine and settings of a benchmark in one line, with a mark if other processes took much of the machine."""
     device = environment["cpu"] if environment["device"] == "cpu" else environment["device"]
     threads = f"{environment['threads']} thread{'' if environment['threads'] == 1 else 's'}"
     text = f"{device}, {threads}, {environment['precision']}, torch {environment['torch']}"
     if not is_loaded(environment):
         return text
-    load = environment["load_average"][0]
-    cpus = environment["cpus"]
-    return f"{text}; UNDER LOAD ({load:.1f} processes on {cpus} processors): time again on a quiet machine"
+    other = f"other work kept {environment['other_processors']:.1f} of {environment['cpus']} processors busy"
+    return f"{text}; UNDER LOAD ({other}): time again on a quiet machine"
 
 
 def _comparisons(rows: Sequence[Row], task: Task) -> str | None:
