@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Option", "add_options"]
+__all__ = ["Once", "Option", "add_options"]
 
 
 class Option(NamedTuple):
@@ -28,6 +28,21 @@ class Option(NamedTuple):
         return f"--{self.name.replace('_', '-')}"
 
 
+class Once(argparse.Action):
+    """Store the value of an option, and refuse a second one, which would replace the first. For parsers of one command line."""
+
+    given = False
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option_string: str | None = None
+    ) -> None:
+        """Store the value. Ends the process with 2 for a second one."""
+        if self.given:
+            parser.error(f"argument {option_string}: expected one value, got 2; give the option once")
+        self.given = True
+        setattr(namespace, self.dest, values)
+
+
 def add_options(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
     """Add options to the parser of a command."""
     for option in options:
@@ -36,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser, options: Sequence[Option]) -> N
             parser.add_argument(option.flag, action="store_true", help=text)
         else:
             kind = option.type if option.min is None else _at_least(option.min)
-            parser.add_argument(option.flag, type=kind, default=option.default, metavar=option.metavar, help=text)
+            parser.add_argument(option.flag, action=Once, type=kind, default=option.default, metavar=option.metavar, help=text)
 
 
 def _at_least(least: int) -> Callable[[str], int]:

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 
+from fewstep.commands.options import Once
 from fewstep.text.escape import escaped
 from kernels.symmetrize import METHODS, symmetrize
 
@@ -40,10 +41,16 @@ def read(path: str) -> Iterator[list[tuple[int, int]]]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m kernels.symmetrize", description="Join the links of two directions.")
     parser.add_argument(
-        "-i", "--input_1", required=True, help="Links of the forward direction, one line per pair; - for the standard input."
+        "-i",
+        "--input_1",
+        action=Once,
+        required=True,
+        help="Links of the forward direction, one line per pair; - for the standard input.",
     )
-    parser.add_argument("-j", "--input_2", required=True, help="Links of the reverse direction.")
-    parser.add_argument("-c", "--command", required=True, choices=METHODS, help="The method that combines both directions.")
+    parser.add_argument("-j", "--input_2", action=Once, required=True, help="Links of the reverse direction.")
+    parser.add_argument(
+        "-c", "--command", action=Once, required=True, choices=METHODS, help="The method that combines both directions."
+    )
     arguments = parser.parse_args()
     try:
         forward, reverse = list(read(arguments.input_1)), list(read(arguments.input_2))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 if TYPE_CHECKING:
     from typer._click import Command, Context
@@ -50,12 +51,20 @@ class CommandTable(TyperGroup):
 def load_command(name: str) -> Command:
     """Import one command and build its parser."""
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-    single.command(name, cls=PlainFlags, context_settings=HELP_NAMES)(getattr(import_module(f"pipeline.commands.{name}"), name))
+    single.command(name, cls=PlainCommand, context_settings=HELP_NAMES)(getattr(import_module(f"pipeline.commands.{name}"), name))
     return typer.main.get_command(single)
 
 
-class PlainFlags(TyperCommand):
-    """A command whose help shows flags by their names alone, without `<bool>`."""
+class PlainCommand(TyperCommand):
+    """A command whose options may be given once, unless they collect values, and whose help shows flags by their names alone."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Parse the arguments. Raises UsageError for an option with a second value, of which the first would be lost."""
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for parameter, times in Counter(given).items():
+            if times > 1 and isinstance(parameter, TyperOption) and not (parameter.multiple or parameter.is_flag):
+                ctx.fail(f"{parameter.opts[0]}: expected one value, got {times}; give the option once")
+        return super().parse_args(ctx, args)
 
     def get_params(self, ctx: Context) -> list[Any]:
         """Return all parameters, `--help` included."""

@@ -113,6 +113,15 @@ def test_broken_systems_end_with_another_code_than_foreign_directories(
     assert "got 99; use the version of fewstep that wrote it, or a later one" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "arguments", [["translate", "x", "--search", "a", "--search", "b"], ["serve", "x", "--port=1", "--port=1"]]
+)
+def test_an_option_that_takes_one_value_is_given_once(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert "expected one value, got 2; give the option once" in capsys.readouterr().err
+
+
 def test_a_closed_pipe_ends_the_program_quietly(systems: dict[str, Path]) -> None:
     pipe = f"import sys; from fewstep.__main__ import main; sys.exit(main(['translate', {str(systems['dag'])!r}]))"
     with subprocess.Popen(

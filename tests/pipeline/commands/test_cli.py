@@ -222,6 +222,23 @@ def test_run_hands_over_what_was_asked(tmp_path: Path, monkeypatch: pytest.Monke
     assert str(tmp_path / "report/11/records/report.html") in out
 
 
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["run", DEMO, "--until", "corpus", "--in-process", "--until", "score"], "--until"),
+        (["plan", DEMO, "--until=corpus", "--until=corpus"], "--until"),
+        (["status", "--store", "a", "--store", "b"], "--store"),
+        (["translate", "x", "--search", "greedy", "--search", "beam"], "--search"),
+        (["init", "a", "b", "--validation", "c", "d", "--validation", "e", "f"], "--validation"),
+    ],
+)
+def test_an_option_that_takes_one_value_is_given_once(
+    arguments: list[str], option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert f"{option}: expected one value, got 2; give the option once" in capsys.readouterr().err
+
+
 def test_a_run_with_failed_steps_ends_with_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
