@@ -1,124 +1,146 @@
-"""HTML: the text between tags of blocks, with inline tags as they stand.
+"""HTML: the text between tags of blocks, with inline tags as they stand, or the text between any two tags.
 
-Scripts, styles, preformatted text, comments, attributes and elements with `translate="no"` stay.
+Scripts, styles, preformatted text, comments, attributes, and elements with `translate="no"` or the class `notranslate` stay.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
-from html.parser import HTMLParser
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from fewstep.documents.document import DocumentError, Edit, Languages, Segment
 from fewstep.documents.markup import VOID, Inline, restored
 
-__all__ = ["segments"]
+__all__ = ["Piece", "filled", "pieces", "segments"]
 
 _INLINE = """a abbr acronym b bdi bdo big cite data del dfn em font i img ins label mark q s small span strike strong sub sup
 time tt u wbr"""
-INLINE = frozenset(_INLINE.split())
-"""Elements within a sentence."""
 CODES = frozenset(["code", "kbd", "samp", "var"])
 """Elements within a sentence whose content stays."""
-SKIPPED = frozenset(["canvas", "iframe", "math", "noscript", "object", "pre", "script", "style", "svg", "template", "textarea"])
+INLINE = frozenset(_INLINE.split()) | CODES
+"""Elements within a sentence."""
+RAW = frozenset(["script", "style"])
+"""Elements whose content is no mark-up."""
+KEPT = frozenset(["canvas", "iframe", "math", "noscript", "object", "pre", "svg", "template", "textarea"]) | RAW | CODES
 """Elements whose content stays."""
 MAX_ENDLESS = 16
-"""Comments and tags that do not end, each of which Python's reader looks for up to the end of the document."""
+"""Comments and tags that do not end: a document with more is damaged."""
 MAX_TAG = 10_000
 """Characters of a tag."""
 _TAG_BEGIN = re.compile("<[A-Za-z/!?]")
+_TAG = re.compile(
+    r"""<!--.*?(?:-->|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)|<[!?][^<>]*>"""
+    r"""|<(?P<end>/?)(?P<name>[a-zA-Z][^\s/<>"']*)(?P<rest>(?:[^<>"']|"[^"]*"|'[^']*')*+)>""",
+    re.DOTALL,
+)
+_NOT_TRANSLATED = re.compile(
+    r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*(?:"[^"]*\bnotranslate\b|'[^']*\bnotranslate\b|notranslate\b)""", re.IGNORECASE
+)
 _LETTER = re.compile(r"[^\W\d_]")
-
-
-class _Token(NamedTuple):
-    kind: str
-    """`start`, `end`, `text` or `other`."""
-    name: str
-    line: int
-    start: int
-    """The character at which it begins."""
-    kept: bool = False
-    """Whether the content of an element stays."""
-
-
-class _Tokens(HTMLParser):
-    """Collects the tags and texts of a document with their places."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=False)
-        self.found = list[_Token]()
-        lengths = [len(line) + 1 for line in text.split("\n")]
-        self._starts = [0]
-        for length in lengths:
-            self._starts.append(self._starts[-1] + length)
-        self.feed(text)
-        self.close()
-        self.found.append(_Token("other", "", len(lengths), len(text)))
-
-    def _add(self, kind: str, name: str = "", kept: bool = False) -> None:
-        line, column = self.getpos()
-        self.found.append(_Token(kind, name, line, self._starts[line - 1] + column, kept))
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._add("start", tag, tag in SKIPPED | CODES or ("translate", "no") in attrs)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._add("start", tag, kept=False)
-
-    def handle_endtag(self, tag: str) -> None:
-        self._add("end", tag)
-
-    def handle_data(self, data: str) -> None:
-        self._add("text")
-
-    def handle_entityref(self, name: str) -> None:
-        self._add("text")
-
-    def handle_charref(self, name: str) -> None:
-        self._add("text")
-
-    def handle_comment(self, data: str) -> None:
-        self._add("other")
-
-    def handle_decl(self, decl: str) -> None:
-        self._add("other")
-
-    def unknown_decl(self, data: str) -> None:
-        self._add("other")
-
-    def handle_pi(self, data: str) -> None:
-        self._add("other")
+_SPACES = re.compile(r"[ \t\r\n\f]+")
+_TEXT = re.compile(r"(?P<before>(?:\s|&nbsp;|&#160;)*+)(?P<body>.*?)(?:\s|&nbsp;|&#160;)*", re.DOTALL)
 
 
 class _Part(NamedTuple):
+    """A tag, a comment or a text of a document."""
+
     raw: str
-    is_tag: bool
-    line: int
     start: int
+    """The character at which it begins."""
+    is_tag: bool = False
+    """Whether it is a tag, a comment or a declaration."""
+    name: str = ""
+    """The name of a tag."""
+    is_end: bool = False
+    stays: bool = False
+    """Whether it is in an element whose content stays, or ends it."""
+
+
+def _parts(document: str) -> Iterator[_Part]:
+    """Yield the parts of a document in order, in linear time. A comment or a script without an end goes to the end of the document."""
+    position = 0
+    kept = ""
+    depth = 0
+    while match := _TAG.search(document, position):
+        if position < match.start():
+            yield _Part(document[position : match.start()], position, stays=depth > 0)
+        name = (match["name"] or "").lower()
+        yield _Part(match.group(), match.start(), True, name, bool(match["end"]), depth > 0)
+        position = match.end()
+        if match["end"]:
+            depth -= name == kept and depth > 0
+        elif name and not match["rest"].endswith("/") and name not in VOID:
+            if depth:
+                depth += name == kept
+            elif name in KEPT or _NOT_TRANSLATED.search(match["rest"]):
+                kept = name
+                depth = 1
+            if name in RAW:
+                end = re.compile(rf"</{name}\b", re.IGNORECASE).search(document, position)
+                stop = end.start() if end else len(document)
+                yield _Part(document[position:stop], position, stays=True)
+                position = stop
+    if position < len(document):
+        yield _Part(document[position:], position, stays=depth > 0)
+
+
+class Piece(NamedTuple):
+    """A text between two tags, without character references, and what is in front of it and behind it, which stays."""
+
+    before: str
+    text: str
+    after: str
+
+
+def pieces(document: str) -> list[Piece]:
+    """Return the texts between any two tags of a document, in order, and an empty text at the end.
+
+    White space within a text is one space, as a browser shows it. No tag is moved or repeated: `a <b>red</b> ball` is three texts.
+    """
+    found = list[Piece]()
+    kept = ""
+    for part in _parts(document):
+        match = None if part.is_tag or part.stays else _TEXT.fullmatch(part.raw)
+        text = _SPACES.sub(" ", html.unescape(match["body"])) if match else ""
+        if not match or not text.strip():
+            kept += part.raw
+            continue
+        found.append(Piece(kept + match["before"], text, part.raw[match.end("body") :]))
+        kept = ""
+    return [*found, Piece(kept, "", "")]
+
+
+def filled(found: Sequence[Piece], outputs: Sequence[str]) -> str:
+    """Return the document of `pieces` with the outputs for all of its texts but the last one, which is empty."""
+    texts = [*(html.escape(output, quote=False) for output in outputs), ""]
+    return "".join(piece.before + text + piece.after for piece, text in zip(found, texts, strict=True))
 
 
 def segments(data: bytes, name: str, languages: Languages) -> list[Segment]:
-    """Return the texts of a document in UTF-8."""
+    """Return the texts between blocks of a document in UTF-8. Raises DocumentError for a damaged one."""
     text = data.decode("utf-8")
-    if problem := _endless(text):
+    if problem := _damage(text):
         raise DocumentError(f"{name}: expected HTML, got {problem}; repair the document")
-    try:
-        runs = [part for run in _runs(text) if (part := _trimmed(run))]
-    except AssertionError as error:  # of Python's reader, for declarations such as `<![`
-        raise DocumentError(
-            f"{name}: expected HTML, got a declaration that cannot be read ({error}); repair the document"
-        ) from error
+    runs = [part for run in _runs(text) if (part := _trimmed(run))]
     offsets = _byte_offsets(text, [place for run in runs for place in (run[0].start, run[-1].start + len(run[-1].raw))])
-    return [_segment(run, offsets) for run in runs]
+    found = list[Segment]()
+    line = 1
+    position = 0
+    for run in runs:
+        line += text.count("\n", position, run[0].start)
+        position = run[0].start
+        found.append(_segment(run, line, offsets))
+    return found
 
 
-def _endless(text: str) -> str:
-    """Return what Python's reader would look for again and again; empty in a document that it reads in linear time."""
+def _damage(text: str) -> str:
+    """Return a problem that no reader repairs as the author meant it; empty in other documents."""
     if text.count("<!--", text.rfind("-->") + 1) > MAX_ENDLESS:
         return f"more than {MAX_ENDLESS} comments that do not end"
+    if "<![" in text[text.rfind(">") + 1 :]:
+        return "a declaration that cannot be read, since it does not end"
     endless = 0
     for match in _TAG_BEGIN.finditer(text):
         endless += text.find(">", match.start(), match.start() + MAX_TAG) < 0
@@ -128,25 +150,18 @@ def _endless(text: str) -> str:
 
 
 def _runs(text: str) -> Iterator[list[_Part]]:
-    """Yield texts with inline tags, without tags of blocks between them."""
+    """Yield texts with inline tags, without tags of blocks between them. An element that stays is one tag."""
     run = list[_Part]()
-    kept = ""
-    depth = 0
-    for token, after in pairwise(_Tokens(text).found):
-        part = _Part(text[token.start : after.start], token.kind != "text", token.line, token.start)
-        if depth:  # in an element whose content stays
-            depth += (token.name == kept) * ((token.kind == "start") - (token.kind == "end"))
+    for part in _parts(text):
+        if part.stays:
             if run:
-                run[-1] = run[-1]._replace(raw=run[-1].raw + part.raw)
+                run[-1] = run[-1]._replace(raw=run[-1].raw + part.raw, name="")
             continue
-        inline = token.kind == "text" or token.name in INLINE or token.name in CODES
-        if not inline and token.kind != "other" and run:
+        inline = not part.is_tag or part.name in INLINE
+        if part.name and not inline and run:
             yield run
             run = []
-        if token.kind == "start" and token.kept and token.name not in VOID:
-            kept = token.name
-            depth = 1
-        if inline or (token.kind == "other" and run):
+        if inline or (run and not part.name):
             run.append(part)
     yield run
 
@@ -178,17 +193,16 @@ def _ends(run: list[_Part]) -> dict[int, int]:
     found = dict[int, int]()
     opened = list[int]()
     for number, part in enumerate(run):
-        tag = re.match(r"<(/?)([A-Za-z][^\s/>]*)", part.raw) if part.is_tag else None
-        if not tag or tag[2].lower() in VOID or tag[2].lower() in CODES or part.raw.endswith("/>"):
+        if not part.name or part.name in VOID or part.raw.endswith("/>"):
             continue
-        if not tag[1]:
+        if not part.is_end:
             opened.append(number)
         elif opened:
             found[opened.pop()] = number
     return found
 
 
-def _segment(run: list[_Part], offsets: dict[int, int]) -> Segment:
+def _segment(run: list[_Part], line: int, offsets: dict[int, int]) -> Segment:
     parts = list[str]()
     tags = list[tuple[int, int]]()
     length = 0
@@ -204,7 +218,7 @@ def _segment(run: list[_Part], offsets: dict[int, int]) -> Segment:
     def write(translation: str, problem: str) -> list[Edit]:
         return [Edit(begin, end, restored(translation, inline).encode())] if translation != inline.text else []
 
-    return Segment(run[0].line, inline.text, write, inline.tags, soft_breaks=True)
+    return Segment(line, inline.text, write, inline.tags, soft_breaks=True)
 
 
 def _byte_offsets(text: str, places: list[int]) -> dict[int, int]:

@@ -14,8 +14,8 @@ __all__ = ["VOID", "Inline", "escaped_text", "flat", "occurrences", "read_inline
 
 CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
 """Elements of TMX and XLIFF 1.2 whose content is a code of the original document."""
-VOID = frozenset({"br", "img", "input", "wbr"})
-"""Inline elements of HTML that have no end."""
+VOID = frozenset(["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"])
+"""Elements of HTML that have no end."""
 _TOKEN = re.compile(
     r"""<!--.*?-->|<!\[CDATA\[(?P<cdata>.*?)\]\]>|<\?.*?\?>|&(?P<entity>[^;&<\s]+);|(?P<text>[^<&]+)"""
     r"""|<(?P<end>/?)(?P<name>[^\s/>]+)(?:[^>"'/]|/(?!>)|"[^"]*"|'[^']*')*(?P<empty>/?)>""",

@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 
 from fastapi import HTTPException
 
+from fewstep.documents.html import filled, pieces
 from fewstep.serve.languages import AUTO, Detected, LanguageError, choose, detect, targets_of
-from fewstep.serve.markup import filled, pieces
 from fewstep.serve.requests import check_size
 from fewstep.serve.schemas import (
     DeeplAnswer,

@@ -4,7 +4,7 @@ import pytest
 
 from fewstep.documents import html, markdown, plain
 from fewstep.documents.document import DocumentError
-from fewstep.serve.markup import filled, pieces
+from fewstep.documents.html import filled, pieces
 
 LANGUAGES = ("en", "de")
 MEGABYTE = 1 << 20
@@ -51,8 +51,10 @@ def test_lines_of_spaces_are_no_text() -> None:
     assert (segment.line, segment.text) == (3, "  a b ")
 
 
-@pytest.mark.parametrize("part", ["<!--", "<![CDATA["])
-def test_a_request_of_comments_without_end_stays_as_it_is(part: str) -> None:
+@pytest.mark.parametrize("part", ["<!--", "<![CDATA[", "<script>", "<style></styl"])
+def test_a_request_of_comments_or_scripts_without_end_stays_as_it_is(part: str) -> None:
     document = part * (MEGABYTE // len(part))
     assert filled(pieces(document), []) == document
-    assert [one.text for one in pieces("<!-- a --><!-- b <i>c</i>")][:-1] != []
+    whole = "a<!-- b -->c" + part + " d <i>e</i>"
+    assert [one.text for one in pieces(whole)] == ["a", "c", ""], "it goes to the end, as in a browser"
+    assert filled(pieces(whole), ["x", "y"]) == whole.replace("a<", "x<").replace(">c", ">y")
