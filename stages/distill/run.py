@@ -24,7 +24,7 @@ OUTCOMES = {
     "empty": "empty output",
     "over_long": "output too long",
     "repeating": "repetitive output",
-    "long_source": "source longer than the teacher's limit",
+    "long_source": "source longer than the system's limit",
     **REASONS,
 }
 """Outcomes of a source, and their names in reports."""
@@ -44,8 +44,10 @@ def run(inputs: DistillInputs, config: DistillConfig, context: StepContext) -> N
     shards = write_shards(tables, context.directory, described["shard_rows"], context)
     drop_shards_from(context.directory, len(shards))
     if not counts["kept"]:
+        lost = ", ".join(f"{counts[key]} {OUTCOMES[key]}" for key in OUTCOMES if counts[key])
         raise StageError(
-            f"distillation: the teacher produced no usable output for {counts['rows']} sources: {dict(counts)}; train it longer"
+            f"expected usable translations of {counts['rows']} sources by the system in {inputs.teacher.path}, got none ({lost}); look "
+            f"at its outputs (fewstep translate {inputs.teacher.path}): a system of few updates has to be trained longer"
         )
     if (counts["rows"], counts["kept"]) != (described["rows"], sum(shards)):
         raise ArtifactError(
@@ -80,8 +82,8 @@ def _table(counts: Counter[str], config: DistillConfig) -> dict[str, object]:
     total = max(counts["rows"], 1)
     rows = [[OUTCOMES[key], f"{counts[key]:,}", f"{counts[key] / total:.2%}"] for key in OUTCOMES if counts[key] or key == "kept"]
     caption = (
-        f"Outputs of the teacher ({config.search.label}) for {counts['rows']:,} sources. Students are trained on those that are "
-        "kept."
+        f"Outputs of the system that translated {counts['rows']:,} sources ({config.search.label}). Networks are trained on those "
+        "that are kept."
     )
     if config.choose != "score":
         nearest = "the original target" if config.choose == "reference" else "all outputs (chrF)"

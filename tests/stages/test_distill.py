@@ -202,7 +202,7 @@ def test_the_consensus_is_that_of_all_pairs() -> None:
 
 
 def test_a_teacher_without_usable_outputs_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"no usable output for 2 sources: .*'empty': 2"):
+    with pytest.raises(StageError, match=r"of 2 sources by the system in \S+, got none \(2 empty output\); look at its outputs"):
         distill(tmp_path, ["mute", "mute a"])
 
 
