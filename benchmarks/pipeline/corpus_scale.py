@@ -4,6 +4,7 @@ must have the same bytes for any number of workers; one worker is the process of
 
     python -m benchmarks.pipeline.corpus_scale --pairs 1000000 5000000 --cpus 1 2 4 --json build/corpus_scale.json
     python -m benchmarks.pipeline.corpus_scale --pairs 20000000 --steps corpus:train
+    python -m benchmarks.pipeline.corpus_scale --pairs 1000000 --steps corpus:train --tmx
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ def parse() -> argparse.Namespace:
         help="CPUs, which are workers too; one run for each number.",
     )
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS, help="The steps that are measured, in this order.")
+    parser.add_argument("--tmx", action="store_true", help="Write the pairs as the units of one TMX file.")
     parser.add_argument(
         "--folder", type=Path, help="The folder for texts and stores during the run; the system's temporary folder if not given."
     )
@@ -153,6 +155,25 @@ def write_text(pairs: int, folder: Path) -> dict[str, Path]:
     return files
 
 
+def as_tmx(sides: dict[str, Path]) -> dict[str, Path]:
+    """Write the pairs as a translation memory, and remove the files of their sides."""
+    path = sides["source"].with_suffix(".tmx")
+    with path.open("w", encoding="utf-8") as memory, ExitStack() as stack:
+        files = [stack.enter_context(side.open(encoding="utf-8")) for side in sides.values()]
+        memory.write(
+            '<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">\n<header srclang="en" datatype="plaintext"/>\n<body>\n'
+        )
+        for number, (source, target) in enumerate(zip(*files, strict=True)):
+            memory.write(
+                f'<tu tuid="{number}"><tuv xml:lang="en"><seg>{source.rstrip()}</seg></tuv>'
+                f'<tuv xml:lang="de"><seg>{target.rstrip()}</seg></tuv></tu>\n'
+            )
+        memory.write("</body>\n</tmx>\n")
+    for side in sides.values():
+        side.unlink()
+    return {"tmx": path}
+
+
 def measure(files: dict[str, Path], pairs: int, cpus: int, steps_measured: Sequence[str], folder: Path) -> dict[str, Any]:
     """Run on `pairs` pairs; return seconds, pairs a second and peak MiB by step, and the digest of the clean text."""
     size = sum(path.stat().st_size for path in files.values())
@@ -228,6 +249,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for pairs in args.pairs:
             files = write_text(pairs, Path(folder))
+            if args.tmx:
+                files = as_tmx(files)
             for cpus in args.cpus:
                 results.append(measure(files, pairs, cpus, args.steps, Path(folder)))
                 print(*row(results[-1]), file=sys.stderr, flush=True)
