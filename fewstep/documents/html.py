@@ -59,7 +59,7 @@ class _Part(NamedTuple):
 
 
 def _parts(document: str) -> Iterator[_Part]:
-    """Yield the parts of a document in order, in linear time. A comment or script without an end goes to the end of the document."""
+    """Yield the parts of a document in order, in linear time. A comment or script without an end takes the rest of it."""
     position = 0
     kept = ""
     depth = 0

@@ -46,8 +46,8 @@ def run(inputs: DistillInputs, config: DistillConfig, context: StepContext) -> N
     if not counts["kept"]:
         lost = ", ".join(f"{counts[key]} {OUTCOMES[key]}" for key in OUTCOMES if counts[key])
         raise StageError(
-            f"expected usable translations of {counts['rows']} sources by the system in {inputs.teacher.path}, got none ({lost}); look "
-            f"at its outputs (fewstep translate {inputs.teacher.path}): a system of few updates has to be trained longer"
+            f"expected usable translations of {counts['rows']} sources by the system in {inputs.teacher.path}, got none ({lost}); "
+            f"look at its outputs (fewstep translate {inputs.teacher.path}): a system of few updates has to be trained longer"
         )
     if (counts["rows"], counts["kept"]) != (described["rows"], sum(shards)):
         raise ArtifactError(
