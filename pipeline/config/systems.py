@@ -15,6 +15,7 @@ from models.family import FAMILIES
 from models.stepwise.system import StepwiseTeacher, default_searches
 from models.training.recipe import TrainedSystem, part
 from stages.external import CTranslate2Options, OpenAIOptions, RayLLMOptions, TransformersOptions
+from stages.shared.target_choice import Choice
 from stages.shared.target_filters import TargetFilters
 
 TEACHER_FAMILY = StepwiseTeacher.family
@@ -183,10 +184,18 @@ class Distillation(StepwiseSearch):
     """Choice of the best token in each slot, beam search, or nucleus sampling."""
     batch_tokens: Annotated[int, Ge(1)] | None = 4000
     """Padded source tokens in a batch. Empty: the fastest number for each kind of device, measured when the step begins."""
-    choose: Literal["score", "reference", "mbr"] = "score"
+    choose: Choice = "score"
     """The choice of the target among the n best outputs: the output with the best score of the search; the one with the highest
     sentence BLEU against the target of the training text, where ties go to the better score (sequence-level interpolation, Kim and
-    Rush 2016, section 3.3); or the one with the highest mean chrF to all of them (`mbr`, minimum Bayes risk)."""
+    Rush 2016, section 3.3); the one with the highest mean chrF, or COMET, against all of them (`mbr`, minimum Bayes risk); or the
+    one that `comet` scores best without a reference (`quality`)."""
+    comet: Path | None = None
+    """Checkpoint file of a COMET model on this machine, for `choose`: one that compares with references for `mbr`, one for quality
+    estimation for `quality`. Nothing is downloaded."""
+    comet_program: str = "comet-score"
+    """The program `comet-score` of unbabel-comet, in an environment of its own: its path, or its name on PATH."""
+    min_quality: float | None = None
+    """With `quality`: score below which an output is no target, in the units of the model."""
     max_ratio: Annotated[float, Gt(0)] | None = None
     """Longest output that is kept, in tokens per token of its source, both with EOS. Empty: only the search limits it."""
     filters: TargetFilters | None = None

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pipeline.config.schema import RunConfig
 from pipeline.config.systems import BartTeacher, CTranslate2Teacher, Distillation, RayLLMTeacher, TransformersTeacher
 from stages.errors import DataError
-from stages.score.comet import comet_score
+from stages.shared.scoring.comet import comet_score
 from stages.shared.scoring.kytea import KYTEA, PROGRAM
 from stages.shared.scoring.tokenizers import EXTRAS, bleu_metric, tokenizer_for, tokenizer_of
 
@@ -22,8 +22,10 @@ def check_packages(config: RunConfig) -> None:
 
 def _missing(config: RunConfig) -> Iterator[str]:
     yield from _tokenizers(config)
-    if config.evaluation.comet is not None and (problem := comet_score(config.evaluation.comet_program).problem()):
-        yield problem
+    for section in ("evaluation", "distillation"):
+        options = getattr(config, section)
+        if getattr(options, "comet", None) is not None and (problem := comet_score(options.comet_program, section).problem()):
+            yield problem
     yield from _filters(config)
     if isinstance(config.teacher, BartTeacher) and find_spec("tokenizers") is None:
         yield "teacher.bart needs the package tokenizers, which is not installed; run: pip install tokenizers"

@@ -106,21 +106,30 @@ def pretraining_config(config: RunConfig, settings: TrainedSystem) -> TrainConfi
     return plain
 
 
-def distill_config(settings: Distillation, target_language: str) -> DistillConfig:
-    """Return how the teacher translates text of which no reference exists."""
-    found = DistillConfig(
-        search=settings.search, batch_tokens=settings.batch_tokens, max_ratio=settings.max_ratio, filters=settings.filters
+def distill_config(config: RunConfig, settings: Distillation, *, references: bool) -> DistillConfig:
+    """Return how the teacher translates a text. `references` says whether the text has targets that may choose among the n best
+    outputs."""
+    choice = target_choice(settings, references)
+    uses_language = settings.filters is not None or choice["choose"] == "reference"
+    return DistillConfig(
+        search=settings.search,
+        batch_tokens=settings.batch_tokens,
+        max_ratio=settings.max_ratio,
+        filters=settings.filters,
+        target_language=config.languages.target if uses_language else "",
+        **choice,
     )
-    found = replace(found, choose="mbr") if settings.choose == "mbr" else found
-    return found if settings.filters is None else replace(found, target_language=target_language)
 
 
-def distill_with_references_config(config: RunConfig, settings: Distillation) -> DistillConfig:
-    """Return how the teacher translates the training text, whose references may choose among the n best outputs."""
-    plain = distill_config(settings, config.languages.target)
-    if settings.choose != "reference":
-        return plain
-    return replace(plain, choose=settings.choose, target_language=config.languages.target)
+def target_choice(settings: Distillation, references: bool) -> dict[str, Any]:
+    """Return how targets are chosen among the outputs for a text that has references or none."""
+    choose = "score" if settings.choose == "reference" and not references else settings.choose
+    return {"choose": choose, "min_quality": settings.min_quality, "comet_program": program_path(settings.comet_program)}
+
+
+def program_path(name: str) -> str:
+    """Return the absolute path of a program; its name on PATH as it is."""
+    return os.path.abspath(name) if os.sep in name else name
 
 
 def external_config(config: RunConfig, teacher: ExternalTeacher, settings: Distillation, references: bool) -> ExternalConfig:
@@ -140,13 +149,13 @@ def external_config(config: RunConfig, teacher: ExternalTeacher, settings: Disti
             ray_llm=teacher.ray_llm if isinstance(teacher, RayLLMTeacher) else None,
             source_language=config.languages.source,
             n_best=settings.n_best,
-            choose="score" if settings.choose == "reference" and not references else settings.choose,
             shards_per_process=1,
         )
     elif isinstance(teacher, TransformersTeacher):
         found = ExternalConfig(transformers=part(teacher, TransformersOptions), shards_per_process=teacher.shards_per_process)
     else:
         found = ExternalConfig(ctranslate2=part(teacher, CTranslate2Options), shards_per_process=teacher.shards_per_process)
+    found = replace(found, **target_choice(settings, references))
     return found if filters is None else replace(found, filters=filters, target_language=config.languages.target)
 
 
@@ -189,14 +198,12 @@ def tune_config(config: RunConfig, search: SearchConfig, validation_metric: str)
 def score_config(config: RunConfig, search: SearchConfig) -> ScoreConfig:
     """Return how hypotheses of `search` are scored."""
     chosen = {**vars(part(config.evaluation, ScoreOptions)), **_comparison(config)}
-    name = config.evaluation.comet_program
-    program = os.path.abspath(name) if os.sep in name else name
     language = config.languages.target
     return ScoreConfig(
         target_language=language,
         diversity=search.n_best > 1,
         placeholders=config.task == "translation",
-        comet_program=program,
+        comet_program=program_path(config.evaluation.comet_program),
         **chosen,
     )
 

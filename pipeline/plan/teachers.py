@@ -64,9 +64,8 @@ def _uses_distilled_text(config: RunConfig) -> bool:
 
 def _distilled_texts(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[str, Text]:
     config = flow.config.distillation
-    training = encoded.texts.training
     if isinstance(config, Pinned):
-        return {"train": pinned_distillation(config, flow.store, training)}
+        return {"train": pinned_distillation(config, flow.store, encoded.texts.training)}
     if isinstance(config, DistilledText):
         return {"train": read_distilled_text(flow, config, encoded.texts)}
     if isinstance(flow.config.teacher, ExternalTeacher):
@@ -76,15 +75,27 @@ def _distilled_texts(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[s
         bundled = system.SystemInputs(teacher, encoded.vocabulary, members=other_members(teachers))
         described = stage_configs.system_config(flow.config, "teacher", {config.search.label: config.search})
         teacher = flow.steps.add(system.STAGE, "teacher", bundled, described)
-    with_references = stage_configs.distill_with_references_config(flow.config, config)
-    texts = {"train": distill_text(flow, "train", training, teacher, with_references)}
-    without_references = stage_configs.distill_config(config, flow.config.languages.target)
+    texts = _texts_to_distill(flow, config, encoded.texts)
+    comet = _comet(flow, config)
+
+    def distilled(name: str, text: Text) -> Text:
+        settings = stage_configs.distill_config(flow.config, config, references=name == "train")
+        return distill_text(flow, name, text, teacher, settings, comet)
+
+    return {name: distilled(name, text) for name, text in texts.items()}
+
+
+def _texts_to_distill(flow: Flow, config: Distillation, texts: Texts) -> dict[str, Text]:
+    found = {"train": texts.training}
     if config.monolingual:
-        monolingual = read_monolingual_text(flow, "train/monolingual", config.monolingual, encoded.texts)
-        texts["monolingual"] = distill_text(flow, "monolingual", monolingual, teacher, without_references)
+        found["monolingual"] = read_monolingual_text(flow, "train/monolingual", config.monolingual, texts)
     if config.validation:
-        texts[VALIDATION] = distill_text(flow, VALIDATION, encoded.texts.validation, teacher, without_references)
-    return texts
+        found[VALIDATION] = texts.validation
+    return found
+
+
+def _comet(flow: Flow, config: Distillation) -> ExternalFile | None:
+    return None if config.comet is None else local_file(config.comet, flow.store)
 
 
 def back_translate(flow: Flow, encoded: Encoded) -> TrainingData:
@@ -100,11 +111,6 @@ def back_translate(flow: Flow, encoded: Encoded) -> TrainingData:
 
 
 def _externally_distilled_texts(flow: Flow, config: Distillation, teacher: ExternalTeacher, texts: Texts) -> dict[str, Text]:
-    sources = {"train": texts.training}
-    if config.monolingual:
-        sources["monolingual"] = read_monolingual_text(flow, "train/monolingual", config.monolingual, texts)
-    if config.validation:
-        sources[VALIDATION] = texts.validation
     files = tuple(local_file(path, flow.store) for path in teacher.files) if isinstance(teacher, CommandTeacher) else ()
     model: dict[str, ExternalFile] = {}
     if isinstance(teacher, CTranslate2Teacher):
@@ -112,16 +118,20 @@ def _externally_distilled_texts(flow: Flow, config: Distillation, teacher: Exter
     elif isinstance(teacher, TransformersTeacher):
         model = transformers_files(teacher, flow.store)
 
+    comet = _comet(flow, config)
+
     def distilled(name: str, text: Text) -> Text:
         settings = stage_configs.external_config(flow.config, teacher, config, references=name == "train")
-        return flow.steps.add(external.STAGE, name, external.ExternalInputs(text, files, model), settings)
+        return flow.steps.add(external.STAGE, name, external.ExternalInputs(text, files, model, comet), settings)
 
-    return {name: distilled(name, text) for name, text in sources.items()}
+    return {name: distilled(name, text) for name, text in _texts_to_distill(flow, config, texts).items()}
 
 
-def distill_text(flow: Flow, name: str, text: Text, teacher: System, config: distill.DistillConfig) -> Text:
-    """Translate the sources of a text by the teacher."""
-    return flow.steps.add(distill.STAGE, name, distill.DistillInputs(text, teacher), config)
+def distill_text(
+    flow: Flow, name: str, text: Text, teacher: System, config: distill.DistillConfig, comet: ExternalFile | None = None
+) -> Text:
+    """Translate the sources of a text by the teacher. `comet`: the model that chooses among its outputs."""
+    return flow.steps.add(distill.STAGE, name, distill.DistillInputs(text, teacher, comet), config)
 
 
 def other_members(networks: Teachers) -> tuple[Trained, ...]:

@@ -14,6 +14,7 @@ from stages.errors import ArtifactError, StageError
 from stages.shared.decoding.pieces import DecodeJob, Piece
 from stages.shared.decoding.text import decode_text
 from stages.shared.shards import drop_shards_from, write_shards
+from stages.shared.target_choice import QUALITY
 from stages.shared.target_filters import REASONS
 
 PIECE_ROWS = 512
@@ -26,6 +27,7 @@ OUTCOMES = {
     "repeating": "repetitive output",
     "long_source": "source longer than the system's limit",
     **REASONS,
+    **QUALITY,
 }
 """Outcomes of a source, and their names in reports."""
 
@@ -40,7 +42,7 @@ def run(inputs: DistillInputs, config: DistillConfig, context: StepContext) -> N
     decoded = decode_text(inputs.text, DecodeJob(inputs.teacher, config.search, config.batch_tokens), PIECE_ROWS, context)
     _check_rows(inputs.text, decoded, int(described["rows"]))
     counts = Counter({"rows": 0, "kept": 0, "empty": 0, "over_long": 0, "repeating": 0})
-    tables = distilled_tables(decoded, config, inputs.teacher, context, counts)
+    tables = distilled_tables(decoded, inputs, config, context, counts)
     shards = write_shards(tables, context.directory, described["shard_rows"], context)
     drop_shards_from(context.directory, len(shards))
     if not counts["kept"]:
@@ -58,7 +60,7 @@ def run(inputs: DistillInputs, config: DistillConfig, context: StepContext) -> N
         context.directory / "text.json", {"rows": sum(shards), "shards": len(shards), "shard_rows": described["shard_rows"]}
     )
     context.write_json(context.directory / "distill.json", dict(counts))
-    context.write_json(context.records("tables", "distillation.json"), _table(counts, config))
+    context.write_json(context.records("tables", "distillation.json"), _table(counts, inputs, config))
 
 
 def _check_rows(text: Text, pieces: Iterable[Piece], rows: int) -> None:
@@ -77,7 +79,7 @@ def _check_rows(text: Text, pieces: Iterable[Piece], rows: int) -> None:
         raise ArtifactError(f"{text.path}: expected {rows} rows in its shards, got {found}; remove the directory and run again")
 
 
-def _table(counts: Counter[str], config: DistillConfig) -> dict[str, object]:
+def _table(counts: Counter[str], inputs: DistillInputs, config: DistillConfig) -> dict[str, object]:
     """The outcomes of the sources as a table of the report."""
     total = max(counts["rows"], 1)
     rows = [[OUTCOMES[key], f"{counts[key]:,}", f"{counts[key] / total:.2%}"] for key in OUTCOMES if counts[key] or key == "kept"]
@@ -86,10 +88,17 @@ def _table(counts: Counter[str], config: DistillConfig) -> dict[str, object]:
         "that are kept."
     )
     if config.choose != "score":
-        nearest = "the original target" if config.choose == "reference" else "all outputs (chrF)"
         others = sum(count for key, count in counts.items() if key.startswith("rank_") and key != "rank_0")
-        caption += (
-            f" In {others:,} of {counts['kept']:,} pairs the chosen output, which is the closest to {nearest}, is not "
-            "the most probable one."
-        )
+        chosen = f"the chosen output, which {_chosen(inputs, config)},"
+        caption += f" In {others:,} of {counts['kept']:,} pairs {chosen} is not the most probable one."
     return {"title": "Distillation", "caption": caption, "columns": ["outputs", "sentences", "share"], "rows": rows}
+
+
+def _chosen(inputs: DistillInputs, config: DistillConfig) -> str:
+    """Return what the targets have more of than other outputs."""
+    model = f"COMET, {inputs.comet.path.stem}" if inputs.comet else "chrF"
+    return {
+        "reference": "is the closest to the original target",
+        "mbr": f"is the closest to all outputs ({model})",
+        "quality": f"has the highest score ({model})",
+    }[config.choose]

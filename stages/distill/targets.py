@@ -8,24 +8,26 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from fewstep.config.options import OutputLimits
-from stages.artifacts import CHECKPOINTS, System
+from stages.artifacts import CHECKPOINTS, ExternalFile, System
 from stages.context import StepContext, WorkerContext
-from stages.distill import DistillConfig
+from stages.distill import DistillConfig, DistillInputs
 from stages.errors import ArtifactError
 from stages.shared.decoding.pieces import Piece
-from stages.shared.scoring.consensus import consensus
-from stages.shared.scoring.tokenizers import sentence_bleu, tokenizer_of
+from stages.shared.scoring.choice import Candidates, selector_of
 from stages.shared.shards import read_shard, write_shard
 from stages.shared.target_filters import TargetFilter
 from stages.workers import LocalWorkers
 
 MAX_REPEATS = 5
 """Largest number of consecutive repetitions of an n-gram in a usable output."""
+
+PIECES_OF_A_MODEL = 32
+"""Pieces whose targets are chosen together by a model that has to be loaded."""
 
 COUNTS = b"counts"
 """Key of the outcomes of sources in the metadata of a table of chosen pairs."""
@@ -63,22 +65,24 @@ class OutputFilter:
 
 
 def distilled_tables(
-    pieces: Sequence[Piece], config: DistillConfig, teacher: System, context: StepContext, counts: Counter[str]
+    pieces: Sequence[Piece], inputs: DistillInputs, config: DistillConfig, context: StepContext, counts: Counter[str]
 ) -> Iterator[pa.Table]:
     """Yield the pairs (id, source, target) of each decoded piece that have a usable output, and add the outcomes of all sources to
     `counts`.
 
     Choices of an earlier attempt are reused.
     """
-    output_filter = OutputFilter(config, *limits_of(teacher))
+    output_filter = OutputFilter(config, *limits_of(inputs.teacher))
     folder = context.directory / CHECKPOINTS / f"chosen-{hashlib.sha256(repr(config).encode()).hexdigest()[:16]}"
     missing = [piece for piece in pieces if not (folder / piece.decoded.name).is_file()]
     # Choosing by score without filters is faster than starting a worker.
     slow = config.choose != "score" or config.filters is not None
     workers = context.workers if slow else LocalWorkers()
     done = len(pieces) - len(missing)
-    for _ in workers.map(make_chooser, (output_filter, context.for_workers(), folder), missing):
-        done += 1
+    size = PIECES_OF_A_MODEL if inputs.comet else 1
+    groups = [missing[start : start + size] for start in range(0, len(missing), size)]
+    for index, _ in workers.map(make_chooser, (output_filter, inputs.comet, context.for_workers(), folder), groups):
+        done += len(groups[index])
         if slow:
             context.progress(done, len(pieces), "pieces with chosen targets")
     for piece in pieces:
@@ -100,78 +104,74 @@ def limits_of(teacher: System) -> tuple[int | None, int]:
     return None if "max_source_tokens" in described else longest, longest
 
 
-def make_chooser(argument: tuple[OutputFilter, WorkerContext, Path]) -> Callable[[Piece], None]:
-    """Return a function that writes the chosen pairs of a piece to a file in a folder."""
-    output_filter, context, folder = argument
-    config = output_filter.config
-    selectors: dict[str, Callable[[], Selector]] = {
-        "reference": lambda: ReferenceSelector(config.target_language),
-        "mbr": ConsensusSelector,
-    }
-    selector = selectors[config.choose]() if config.choose in selectors else None
+Job = tuple[OutputFilter, ExternalFile | None, WorkerContext, Path]
 
-    def choose(piece: Piece) -> None:
-        write_shard(folder / piece.decoded.name, chosen_pairs(piece, output_filter, selector), context)
+
+def make_chooser(argument: Job) -> Callable[[Sequence[Piece]], None]:
+    """Return a function that writes the chosen pairs of pieces, each to a file in a folder."""
+    output_filter, comet, context, folder = argument
+    selector = selector_of(output_filter.config, comet, context)
+
+    def choose(pieces: Sequence[Piece]) -> None:
+        read = [Outputs.read(piece, output_filter, whole=selector is not None) for piece in pieces]
+        rows = [row for outputs in read for row in outputs.candidates()]
+        chosen = iter(selector(rows) if selector else [0] * len(rows))
+        for piece, outputs in zip(pieces, read, strict=True):
+            write_shard(folder / piece.decoded.name, outputs.pairs(chosen, ranks=selector is not None), context)
 
     return choose
 
 
-def chosen_pairs(piece: Piece, output_filter: OutputFilter, selector: Selector | None) -> pa.Table:
-    """Return the pairs of a decoded piece, with the outcomes of its sources in the metadata of the table.
+@dataclass(frozen=True)
+class Outputs:
+    """The outputs for the sources of a decoded piece."""
 
-    `selector` chooses among all hypotheses of a sentence; without one, the first is taken.
-    """
-    rows = piece.read()
-    references = read_shard(piece.shard)["target"].slice(piece.start, piece.rows).to_pylist() if selector else [None] * piece.rows
-    ranked: dict[int, list[dict[str, Any]]] = {}
-    for row in read_shard(piece.decoded).to_pylist():
-        ranked.setdefault(row["id"], []).append(row)
-    counts = Counter(rows=piece.rows)
-    targets: list[str | None] = []
-    for id_, source, reference in zip(rows["id"].to_pylist(), rows["source"].to_pylist(), references, strict=True):
-        candidates = ranked[id_] if selector else ranked[id_][:1]
-        rejection = output_filter.rejection(source, candidates)
-        counts[rejection or "kept"] += 1
-        if rejection is not None:
-            targets.append(None)
-            continue
-        usable = output_filter.usable(source, candidates)
-        chosen = usable[selector.closest([row["text"] for row in usable], reference or "") if selector else 0]
-        if selector:
-            counts[f"rank_{chosen['rank']}"] += 1
-        targets.append(chosen["text"])
-    pairs = rows.append_column("target", pa.array(targets, pa.string()))
-    kept = pairs.filter(pa.array([target is not None for target in targets], pa.bool_()))
-    return kept.replace_schema_metadata({COUNTS: json.dumps(counts, sort_keys=True)})
+    rows: pa.Table
+    """The sources and their ids."""
+    references: Sequence[str]
+    usable: Sequence[Sequence[dict[str, Any]]]
+    """The outputs of each source that may be its target, as rows of a `Hypotheses` artifact."""
+    counts: Counter[str]
+    """The outcomes of the sources that have none."""
 
+    @staticmethod
+    def read(piece: Piece, output_filter: OutputFilter, *, whole: bool) -> Outputs:
+        """Read a piece, with all outputs of a source (`whole`) or with the best one."""
+        rows = piece.read()
+        references = read_shard(piece.shard)["target"].slice(piece.start, piece.rows).to_pylist() if whole else [""] * piece.rows
+        ranked: dict[int, list[dict[str, Any]]] = {}
+        for row in read_shard(piece.decoded).to_pylist():
+            ranked.setdefault(row["id"], []).append(row)
+        counts = Counter(rows=piece.rows)
+        usable = list[list[dict[str, Any]]]()
+        for id_, source in zip(rows["id"].to_pylist(), rows["source"].to_pylist(), strict=True):
+            outputs = ranked[id_] if whole else ranked[id_][:1]
+            rejection = output_filter.rejection(source, outputs)
+            counts.update([rejection] if rejection else [])
+            usable.append([] if rejection else output_filter.usable(source, outputs))
+        return Outputs(rows, references, usable, counts)
 
-class Selector(Protocol):
-    """A choice among hypotheses."""
+    def candidates(self) -> Iterator[Candidates]:
+        """Yield the outputs of the sources that have a usable one."""
+        for source, reference, outputs in zip(self.rows["source"].to_pylist(), self.references, self.usable, strict=True):
+            if outputs:
+                yield Candidates(source, [output["text"] for output in outputs], reference or "")
 
-    def closest(self, texts: Sequence[str], reference: str) -> int:
-        """Return the index of the chosen text."""
-        ...
-
-
-class ConsensusSelector:
-    """Selector of the hypothesis with the least Bayes risk (`stages.shared.scoring.consensus`)."""
-
-    def closest(self, texts: Sequence[str], reference: str) -> int:
-        """Return the index of the text with the highest mean chrF to all; the reference plays no part."""
-        return consensus(texts)
-
-
-class ReferenceSelector:
-    """Selector of the hypothesis with the highest sentence BLEU (sacreBLEU, exponential smoothing, effective order)."""
-
-    def __init__(self, language: str) -> None:
-        """Raise DataError for a language whose tokeniser is not installed."""
-        self._score = sentence_bleu(tokenizer_of(language))
-
-    def closest(self, texts: Sequence[str], reference: str) -> int:
-        """Return the index of the text with the highest sentence BLEU; the first one on a tie."""
-        scores = [self._score(text, reference) for text in texts]
-        return scores.index(max(scores))
+    def pairs(self, chosen: Iterator[int | None], *, ranks: bool) -> pa.Table:
+        """Return the pairs by the indices of their targets, in the order of `candidates`, with the outcomes of the sources in the
+        metadata of the table, and how often each rank of the search was chosen (`ranks`)."""
+        counts = self.counts.copy()
+        targets: list[str | None] = []
+        for outputs in self.usable:
+            index = next(chosen) if outputs else None
+            targets.append(None if index is None else outputs[index]["text"])
+            if index is not None:
+                counts.update(["kept", f"rank_{outputs[index]['rank']}"] if ranks else ["kept"])
+            elif outputs:
+                counts.update(["quality"])
+        pairs = self.rows.append_column("target", pa.array(targets, pa.string()))
+        kept = pairs.filter(pa.array([target is not None for target in targets], pa.bool_()))
+        return kept.replace_schema_metadata({COUNTS: json.dumps(counts, sort_keys=True)})
 
 
 def max_output_tokens(limits: OutputLimits, source_tokens: int) -> int:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from fewstep.config.bounds import Ge, Gt, Le, MinLen
 from stages.artifacts import ExternalFile, Text
+from stages.shared.target_choice import TargetChoice
 from stages.shared.target_filters import TargetFilters
 from stages.stage import OPERATIONAL, Implementation, Stage
 
@@ -21,6 +22,8 @@ class ExternalInputs:
     model: dict[str, ExternalFile] = field(default_factory=dict)
     """Files of a directory of CTranslate2 by name, with `source_pieces` and `target_pieces`, or of one of transformers; else
     empty."""
+    comet: ExternalFile | None = None
+    """Checkpoint of a COMET model, which chooses targets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +136,7 @@ class RayLLMOptions(LanguageModelOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExternalConfig:
+class ExternalConfig(TargetChoice):
     """A teacher outside this project: one of `command`, `ctranslate2`, `transformers`, `openai` and `ray_llm`, and the choice of
     targets."""
 
@@ -151,13 +154,8 @@ class ExternalConfig:
     """A language model on GPUs of the cluster."""
     source_language: str = ""
     """Language of the sources, for the prompt of a language model."""
-    target_language: str = ""
-    """Language of the targets, for the same and for filters."""
     n_best: int = 1
     """Answers of a language model for each source."""
-    choose: Literal["score", "reference", "mbr"] = "score"
-    """Choice among the answers that pass the filters: the first one, the highest sentence BLEU against the target of the text, or
-    the highest mean chrF to all of them."""
     filters: TargetFilters | None = None
     """Filters of outputs; None for none."""
     environment: tuple[str, ...] = ()

@@ -9,12 +9,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import IO
 
+from stages.artifacts import ExternalFile
+from stages.context import Context
 from stages.errors import DataError
 from stages.external import ExternalConfig, OpenAIOptions
 from stages.external.openai_server import Server
 from stages.external.prompts import Answer, estimate, options_of
-from stages.shared.scoring.consensus import consensus
-from stages.shared.scoring.tokenizers import sentence_bleu, tokenizer_of
+from stages.shared.scoring.choice import Candidates, selector_of
 from stages.shared.target_filters import TargetFilter
 
 REASONS = {"rejected": "not taken by the model", "not_json": "no JSON", "empty": "empty output"}
@@ -150,28 +151,38 @@ def ask_all(server: Server, config: ExternalConfig, texts: Mapping[int, str], bu
 
 
 class Chooser:
-    """The choice of a target among answers."""
+    """The choice of targets among answers."""
 
-    def __init__(self, config: ExternalConfig) -> None:
+    def __init__(self, config: ExternalConfig, comet: ExternalFile | None, context: Context) -> None:
         """Raise DataError for a language whose tokeniser is not installed."""
         self.config = config
         self._filter = filter_of(config)
-        self._bleu = sentence_bleu(tokenizer_of(config.target_language)) if config.choose == "reference" else None
+        self._selector = selector_of(config, comet, context)
 
-    def target(self, source: str, answer: Answer, reference: str) -> tuple[str, str]:
-        """Return the target, or an empty one and the reason for its absence."""
+    def targets(self, rows: Sequence[tuple[str, Answer, str]]) -> list[tuple[str, str]]:
+        """Return the target of each source, answer and reference, or an empty one and the reason for its absence. Raises what
+        selectors raise."""
+        usable, reasons = zip(*(self._usable(source, answer) for source, answer, _ in rows), strict=True) if rows else ((), ())
+        candidates = [
+            Candidates(source, texts, reference) for (source, _, reference), texts in zip(rows, usable, strict=True) if texts
+        ]
+        chosen = iter(self._selector(candidates) if self._selector else [0] * len(candidates))
+
+        def of_row(texts: Sequence[str], reason: str) -> tuple[str, str]:
+            if not texts:
+                return "", reason
+            index = next(chosen)
+            return ("", "quality") if index is None else (texts[index], "")
+
+        return [of_row(*row) for row in zip(usable, reasons, strict=True)]
+
+    def _usable(self, source: str, answer: Answer) -> tuple[list[str], str]:
+        """Return the outputs that may be targets, and the reason where there is none."""
         if not answer.outputs:
-            return "", "rejected" if answer.problem else "empty"
+            return [], "rejected" if answer.problem else "empty"
         reasons = [_reason(source, output, self._filter) for output in answer.outputs]
         usable = [output for output, reason in zip(answer.outputs, reasons, strict=True) if output and reason is None]
-        if not usable:
-            return "", reasons[0] or "empty"
-        if self.config.choose == "mbr":
-            return usable[consensus(usable)], ""
-        if self._bleu is not None:
-            scores = [self._bleu(output, reference) for output in usable]
-            return usable[scores.index(max(scores))], ""
-        return usable[0], ""
+        return usable, reasons[0] or "empty"
 
 
 def filter_of(config: ExternalConfig) -> TargetFilter | None:

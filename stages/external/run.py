@@ -17,18 +17,19 @@ from stages.artifacts import CHECKPOINTS
 from stages.context import Context, StepContext, WorkerContext
 from stages.errors import DataError, StageError, TransientError
 from stages.external import ExternalConfig, ExternalInputs, answers
-from stages.external.answers import Budget, Chooser, Journal, ask_all, filter_of, tokens_of, write
+from stages.external.answers import Budget, Chooser, Journal, ask_all, tokens_of, write
 from stages.external.ctranslate2_model import CTranslate2Lines
 from stages.external.openai_server import Server
 from stages.external.process import Translator
 from stages.external.prompts import Answer, estimate
 from stages.shared.normalise import normalise
 from stages.shared.shards import read_shard, rows_of, shard_paths, write_shard, write_shards
+from stages.shared.target_choice import QUALITY
 from stages.shared.target_filters import REASONS
 
 Job = tuple[ExternalInputs, ExternalConfig, WorkerContext]
 
-OUTCOMES = {"kept": "kept"} | answers.REASONS | REASONS
+OUTCOMES = {"kept": "kept"} | answers.REASONS | REASONS | QUALITY
 """Outcomes of a source, and their names in reports."""
 
 
@@ -59,7 +60,7 @@ def run(inputs: ExternalInputs, config: ExternalConfig, context: StepContext) ->
     total = len(shards)
     context.progress(done, total, "shards")
     if config.ray_llm is not None:
-        finished = _on_engines(missing, shards, config, context)
+        finished = _on_engines(missing, shards, inputs, config, context)
     else:
         mapped = context.workers.map(make_translator, (inputs, config, context.for_workers()), groups)
         finished = (translated for _, translated in mapped)
@@ -107,7 +108,7 @@ def make_translator(argument: Job) -> Callable[[Group], int]:
         return _asker(inputs, config, context)
     shards = shard_paths(inputs.text.path)
     lines_translated = _translation(inputs, config, context)
-    output_filter = filter_of(config)
+    chooser = Chooser(config, inputs.comet, context)
 
     def translate(group: Group) -> int:
         indices = group.indices
@@ -119,9 +120,8 @@ def make_translator(argument: Job) -> Callable[[Group], int]:
             targets = [next(found, None) if line.strip() else "" for line in lines]
             if None in targets:
                 break  # the end of the outputs raises the error
-            pairs = [(line, target or "") for line, target in zip(lines, targets, strict=True)]
-            reasons = [output_filter.rejection(*pair) if output_filter else None for pair in pairs]
-            _keep(index, table, [(target, reason or "") for (_, target), reason in zip(pairs, reasons, strict=True)], context)
+            outputs_of = [(line, Answer([target] if target else [], 0, 0), "") for line, target in zip(lines, targets, strict=True)]
+            _keep(index, table, chooser.targets(outputs_of), context)
         # Behind the last line stands the end of the program, which may have failed or written too many lines.
         for _ in outputs:
             break
@@ -134,7 +134,7 @@ def _asker(inputs: ExternalInputs, config: ExternalConfig, context: WorkerContex
     """Return a function that asks a language model for the translations of shards that are missing."""
     shards = shard_paths(inputs.text.path)
     server = Server(config)
-    chooser = Chooser(config)
+    chooser = Chooser(config, inputs.comet, context)
 
     def translate(group: Group) -> int:
         assert group.budget is not None
@@ -154,14 +154,16 @@ def _asker(inputs: ExternalInputs, config: ExternalConfig, context: WorkerContex
     return translate
 
 
-def _on_engines(missing: Sequence[int], shards: Sequence[Path], config: ExternalConfig, context: StepContext) -> Iterator[int]:
+def _on_engines(
+    missing: Sequence[int], shards: Sequence[Path], inputs: ExternalInputs, config: ExternalConfig, context: StepContext
+) -> Iterator[int]:
     """Translate shards with engines on the cluster, and yield 1 for each that is complete.
 
     The engines go on from shard to shard, since they take minutes to start. Each answer is kept as it comes.
     """
     from stages.external import ray_llm
 
-    chooser = Chooser(config)
+    chooser = Chooser(config, inputs.comet, context)
     waiting = dict[int, int]()
     """Number of answers that a shard waits for."""
 
@@ -205,10 +207,8 @@ def _keep_chosen(index: int, table: pa.Table, found: Mapping[int, Answer], choos
         )
     sources = table["source"].to_pylist()
     references = table["target"].to_pylist() if chooser.config.choose == "reference" else [""] * len(sources)
-    chosen = [
-        chooser.target(line, found[row], reference) if row in found else ("", "empty")
-        for row, (line, reference) in enumerate(zip(sources, references, strict=True))
-    ]
+    of_rows = [found.get(row, Answer([], 0, 0)) for row in range(len(sources))]
+    chosen = chooser.targets(list(zip(sources, of_rows, references, strict=True)))
     _keep(index, table.select(["id", "source"]), chosen, context)
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from stages.context import StepContext
 from stages.score import ScoreConfig, ScoreInputs
-from stages.score.comet import comet, comet_score
+from stages.score.comet import comet
 from stages.shared.decoding.sentences import read_sentences
+from stages.shared.scoring.comet import comet_score
 from stages.shared.scoring.metrics import Comparison, score
 from stages.shared.scoring.tokenizers import tokenizer_for
 
@@ -37,6 +38,6 @@ def compute_metrics(
         scores[name] = score(name, hypotheses, references, how)
     if inputs.comet is not None:
         sentences = read_sentences(inputs.text.path)
-        scores["comet"] = comet(comet_score(config.comet_program), inputs.comet, sentences, hypotheses, context)
+        scores["comet"] = comet(comet_score(config.comet_program, "evaluation"), inputs.comet, sentences, hypotheses, context)
     context.progress(len(config.metrics), len(config.metrics), "metrics")
     return scores

@@ -27,7 +27,7 @@ from fewstep.system.description import SYSTEM_FORMAT
 from fewstep.system.integrity import measure, seal
 from fewstep.translation import Hypothesis
 from models.bundle.directory import load_system
-from stages.artifacts import System, Text
+from stages.artifacts import ExternalFile, System, Text
 from stages.distill import DistillConfig, DistillInputs
 from stages.distill.targets import max_output_tokens, problem_of, repeats
 from stages.errors import ArtifactError, StageError
@@ -35,6 +35,7 @@ from stages.shared.decoding.pieces import Piece
 from stages.shared.scoring.consensus import consensus
 from stages.shared.shards import read_shard, read_shards, shard_path, write_shard
 from stages.shared.target_filters import TargetFilters
+from tests.stages.comet_program import program
 from tests.stages.steps import context_in, read_json, rows_of, write_text
 
 TRANSLATIONS = {"good": [11, 12], "mute": [], "endless": [10, 11, 12, 13, 14, 15], "stuck": [7, 8] * 6, "fine": [13]}
@@ -87,7 +88,7 @@ def finish(tmp_path: Path, text: Text, *, name: str = "out", **config: Any) -> t
     described = {"network": {"max_positions": LONGEST + 1}, **config.pop("described", {})}
     (tmp_path / "teacher").mkdir(exist_ok=True)
     (tmp_path / "teacher" / "system.json").write_text(json.dumps(described))
-    inputs = DistillInputs(text, System(tmp_path / "teacher", "system"))
+    inputs = DistillInputs(text, System(tmp_path / "teacher", "system"), config.pop("comet", None))
     stages.distill.run.run(inputs, DistillConfig(**{"search": SEARCH, **config}), context)
     return directory, read_json(directory / "distill.json")
 
@@ -172,6 +173,21 @@ def test_the_hypothesis_nearest_to_all_is_chosen(tmp_path: Path) -> None:
     directory, counts = distill(tmp_path, LINES, ["99"] * len(LINES), choose="mbr")
     assert targets_of(directory)[0] == "11 12"
     assert counts["kept"] == 9, "a pair is kept if any hypothesis is usable"
+
+
+def test_a_model_chooses_targets_of_many_pieces_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five pieces of nine sources in three calls. `good` and `endless` have more words than `99`."""
+    monkeypatch.setattr(stages.distill.targets, "PIECES_OF_A_MODEL", 2)
+    comet = ExternalFile(tmp_path / "model.ckpt", "0123")
+    comet.path.write_text("{}")
+    choice = {"choose": "quality", "min_quality": 0.15, "comet_program": program(tmp_path), "comet": comet}
+    directory, counts = distill(tmp_path, LINES, **choice)
+    assert targets_of(directory) == {0: "11 12", 10: "11 12", 12: "10 11 12 13 14 15"}
+    assert counts == {"rows": 9, "kept": 3, "empty": 0, "over_long": 0, "repeating": 0, "quality": 6, "rank_0": 3}
+    assert len(list((directory / "records" / "logs").glob("comet-*.txt"))) == 3
+    table = json.loads((directory / "records" / "tables" / "distillation.json").read_text())
+    assert "In 0 of 3 pairs the chosen output, which has the highest score (COMET, model)" in table["caption"]
+    assert ["below distillation.min_quality", "6", "66.67%"] in table["rows"]
 
 
 def test_targets_pass_the_filters_and_are_counted_by_reason(tmp_path: Path) -> None:

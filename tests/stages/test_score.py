@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -24,11 +23,13 @@ from stages.context import Context, WorkerContext
 from stages.errors import ArtifactError, StageError, TransientError
 from stages.score import STAGE, ScoreConfig, ScoreInputs
 from stages.score.breakdown import by_length, diversity, oracle, placeholders_kept, repeated
-from stages.score.comet import comet, comet_score
+from stages.score.comet import comet
 from stages.shared.decoding.sentences import Sentence
+from stages.shared.scoring.comet import comet_score
 from stages.shared.scoring.metrics import Comparison
 from stages.shared.shards import shard_path, write_shard
 from stages.workers import Resources
+from tests.stages.comet_program import program
 from tests.stages.steps import context_in
 
 
@@ -277,31 +278,6 @@ def test_samples_of_different_temperatures_have_different_labels(search: type[Da
     assert search(strategy="sample", sampling=replace(options, temperature=0.4)).label == "sample-temperature0.4"
 
 
-PROGRAM = """
-import argparse, json, os, sys
-parser = argparse.ArgumentParser()
-parser.add_argument("-s", "--sources")
-parser.add_argument("-t", "--translations", nargs="+")
-parser.add_argument("-r", "--references")
-parser.add_argument("--batch_size", type=int)
-parser.add_argument("--gpus", type=int, default=1)
-parser.add_argument("--quiet", action="store_true")
-parser.add_argument("--to_json", default="")
-parser.add_argument("--model", default="Unbabel/wmt22-comet-da")
-given = parser.parse_args()
-assert os.environ["HF_HUB_OFFLINE"] == os.environ["TRANSFORMERS_OFFLINE"] == "1", "a download"
-assert "PYTHONPATH" not in os.environ, "packages of another environment"
-assert os.environ["HF_HOME"] == "/encoders", "the encoder is not found"
-assert given.gpus == 0 and given.model.endswith(".ckpt")
-json.load(open(given.model))
-columns = [[line.strip() for line in open(name).readlines()] for name in (given.sources, *given.translations, given.references)]
-rows = [dict(zip(("src", "mt", "ref"), row)) for row in zip(*columns)]
-for row in rows:
-    row["COMET"] = len({*row["mt"].split()} & {*row["ref"].split()}) / len(row["src"].split())
-EDIT
-print(given.translations[0], "score: 0.5")
-json.dump({given.translations[0]: rows}, open(given.to_json, "w"), ensure_ascii=False, indent=4)
-"""
 SENTENCES = [Sentence(0, "a b", ("x y", "other")), Sentence(1, "c", ("z",)), Sentence(2, "d\u2028e", ("é",))]
 HYPOTHESES = ["x\r\nw", "z", ""]
 
@@ -322,18 +298,10 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
     return WorkerContext(directory=directory, attempt="a-1", resources=Resources(workers=1, cpus=2), shard_cache=tmp_path)
 
 
-def program(folder: Path, edit: str = "") -> str:
-    """Write the program, which does `edit` before it writes."""
-    path = folder / "comet-score"
-    path.write_text(f"#!{sys.executable}\n{PROGRAM.replace('EDIT', edit)}")
-    path.chmod(0o755)
-    return str(path)
-
-
 def test_the_score_is_the_mean_over_sentences_with_the_first_reference(
     checkpoint: ExternalFile, context: Context, tmp_path: Path
 ) -> None:
-    found = comet(comet_score(program(tmp_path)), checkpoint, SENTENCES, HYPOTHESES, context)
+    found = comet(comet_score(program(tmp_path), "evaluation"), checkpoint, SENTENCES, HYPOTHESES, context)
     assert found["score"] == pytest.approx(100 * (0.5 + 1 + 0) / 3, abs=1e-4)
     assert found["signature"] == "model:model|digest:0123456789abcdef|ref:first|version:unknown"
 
@@ -347,16 +315,19 @@ def test_the_version_is_that_of_the_environment_of_the_program(
     python.chmod(0o755)
     program(python.parent)
     (tmp_path / "link").symlink_to(python.with_name("comet-score"))
-    found = comet(comet_score(str(tmp_path / "link")), checkpoint, SENTENCES, HYPOTHESES, context)
+    found = comet(comet_score(str(tmp_path / "link"), "evaluation"), checkpoint, SENTENCES, HYPOTHESES, context)
     assert found["signature"].endswith("|version:2.2.7")
     monkeypatch.setenv("PATH", f"{python.parent}{os.pathsep}{os.environ['PATH']}")
-    assert comet(comet_score("comet-score"), checkpoint, SENTENCES, HYPOTHESES, context) == found
+    assert comet(comet_score("comet-score", "evaluation"), checkpoint, SENTENCES, HYPOTHESES, context) == found
 
 
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        ("sys.exit('one\\nRuntimeError: no encoder')", r"comet-score: ended with code 1; .*RuntimeError: no encoder .*comet\.txt"),
+        (
+            "sys.exit('one\\nRuntimeError: no encoder')",
+            r"comet-score: ended with code 1; .*RuntimeError: no encoder .*comet-[0-9a-f]+\.txt",
+        ),
         ("import signal; os.kill(os.getpid(), signal.SIGKILL)", "was ended by signal 9"),
         ("sys.exit(0)", "expected 3 scores in the JSON of comet-score, got FileNotFoundError"),
         ("open(given.to_json, 'w').write('{'); sys.exit(0)", "expected 3 scores .*, got JSONDecodeError"),
@@ -369,15 +340,17 @@ def test_a_failure_of_the_program_is_reported(
     checkpoint: ExternalFile, context: Context, tmp_path: Path, edit: str, message: str
 ) -> None:
     with pytest.raises(StageError, match=message):
-        comet(comet_score(program(tmp_path, edit)), checkpoint, SENTENCES, HYPOTHESES, context)
+        comet(comet_score(program(tmp_path, edit), "evaluation"), checkpoint, SENTENCES, HYPOTHESES, context)
 
 
 def test_a_missing_program_is_named(checkpoint: ExternalFile, context: Context) -> None:
     with pytest.raises(StageError, match=r"evaluation\.comet_program: expected .* as /nowhere/comet-score, found no such"):
-        comet(comet_score("/nowhere/comet-score"), checkpoint, SENTENCES, HYPOTHESES, context)
+        comet(comet_score("/nowhere/comet-score", "evaluation"), checkpoint, SENTENCES, HYPOTHESES, context)
 
 
 def test_a_stop_ends_the_program(checkpoint: ExternalFile, context: Context, tmp_path: Path) -> None:
     (context.directory / STOP).touch()
     with pytest.raises(TransientError, match="asked to stop while comet-score was running"):
-        comet(comet_score(program(tmp_path, "import time; time.sleep(60)")), checkpoint, SENTENCES, HYPOTHESES, context)
+        comet(
+            comet_score(program(tmp_path, "import time; time.sleep(60)"), "evaluation"), checkpoint, SENTENCES, HYPOTHESES, context
+        )

@@ -121,9 +121,9 @@ def _foreign_teacher(config: RunConfig) -> Iterator[Rule]:
         if settings.n_best > 1:
             key = f"teacher.{kind_of(teacher)}"
             yield broken(("distillation", "n_best"), f"1 with {key}, which writes one output", settings.n_best, ("teacher",))
-        if settings.choose != "score":
+        if settings.choose not in ("score", "quality"):
             key = f"teacher.{kind_of(teacher)}"
-            yield broken(("distillation", "choose"), f"score with {key}", settings.choose, ("teacher",))
+            yield broken(("distillation", "choose"), f"score or quality with {key}", settings.choose, ("teacher",))
 
 
 def _language_model(key: str, options: LanguageModelOptions, settings: Distillation) -> Iterator[Rule]:
@@ -176,8 +176,10 @@ def _distillation(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule
     path = ("distillation",)
     if isinstance(settings, Pinned | DistilledText) or _is_wrong(path, pruned):
         return
-    if settings.choose != "score" and settings.n_best == 1:
-        yield broken((*path, "n_best"), f"at least 2, to choose from, with choose: {settings.choose}", settings.n_best)
+    yield from _judge(path, settings)
+    if settings.choose != "score" and settings.n_best == 1 and settings.min_quality is None:
+        other = ", or min_quality" if settings.choose == "quality" else ""
+        yield broken((*path, "n_best"), f"at least 2, to choose from, with choose: {settings.choose}{other}", settings.n_best)
     if isinstance(config.teacher, OpenAITeacher | RayLLMTeacher):
         return  # it has no search of fewstep
     parts = SystemParts(ngram=False, tables=False, networks=_teachers(config))
@@ -185,6 +187,16 @@ def _distillation(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule
     yield from _search(path, settings.search, network, parts)
     if not isinstance(config.teacher, ExternalTeacher):
         yield from _gpu(path, settings.search, config, ("distill",))
+
+
+def _judge(path: KeyPath, settings: Distillation) -> Iterator[Rule]:
+    """Yield the problems of the COMET model that chooses."""
+    if settings.choose == "quality" and settings.comet is None:
+        yield broken((*path, "comet"), "a COMET model for quality estimation, with choose: quality", "none")
+    if settings.comet is not None and settings.choose not in ("mbr", "quality"):
+        yield broken((*path, "choose"), "mbr or quality with comet, a model that chooses", settings.choose)
+    if settings.min_quality is not None and settings.choose != "quality":
+        yield broken((*path, "choose"), "quality with min_quality", settings.choose)
 
 
 def _use(path: KeyPath, system: UsedSystem, config: RunConfig) -> Iterator[Rule]:

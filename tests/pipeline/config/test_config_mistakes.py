@@ -73,6 +73,12 @@ teacher: {from: t}\nsystems: {a: {use: ensemble}}
 teacher: {}\nsystems: {a: {data: mixed, mixture: {raw: 0, distilled: 0}}}
     => 2: systems.a.mixture: expected at least 1 copy of one kind of data, got none
 distillation: {choose: reference} => 1: distillation.n_best: expected at least 2, to choose from, with choose: reference, got 1
+distillation: {choose: quality, n_best: 4}
+    => 1: distillation.comet: expected a COMET model for quality estimation, with choose: quality, got none
+distillation: {comet: m.ckpt} => 1: distillation.choose: expected mbr or quality with comet, a model that chooses, got score
+distillation: {min_quality: 0.5} => 1: distillation.choose: expected quality with min_quality, got score
+distillation: {choose: quality, comet: m.ckpt}
+    => 1: distillation.n_best: expected at least 2, to choose from, with choose: quality, or min_quality, got 1
 distillation: {n_best: 9} => 1: distillation.n_best: expected at most 5, the size of the beam, got 9
 systems: {a: {search: [greedy, {beam: {beam_size: 2, n_best: 3}}]}}
     => 1: systems.a.search[1].beam.n_best: expected at most 2, the size of the beam, got 3

@@ -14,7 +14,7 @@ from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.system.integrity import measure, seal
 from pipeline.config.load import load_config
 from pipeline.config.schema import RunConfig
-from pipeline.config.systems import BartTeacher
+from pipeline.config.systems import BartTeacher, Distillation
 from pipeline.errors import ConfigError
 from pipeline.plan import packages
 from pipeline.plan.packages import check_packages
@@ -298,7 +298,7 @@ def test_a_program_distils_and_its_version_and_files_are_inputs(tmp_path: Path) 
             r"files\[2\]: expected names that differ, .* 'model' again",
         ),
         ({"distillation": {"n_best": 3}}, "n_best: expected 1 with teacher.command"),
-        ({"distillation": {"n_best": 3, "choose": "reference"}}, "choose: expected score with teacher.command"),
+        ({"distillation": {"n_best": 3, "choose": "reference"}}, "choose: expected score or quality with teacher.command"),
         ({"systems": {"student": {"initial_weights": "teacher"}}}, "random with teacher.command"),
         ({"vocabulary": {"use": "teacher"}}, "an imported teacher in the config"),
         ({"languages": {"target_token": ">>deu<<"}}, "none unless the teacher is imported"),
@@ -545,10 +545,13 @@ def test_the_tokeniser_of_the_language_validates_trainings_whatever_is_stated(
 def test_the_program_of_comet_and_the_package_of_bart_are_looked_for(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "bleu_metric", lambda *_: None)
     monkeypatch.setattr(packages, "find_spec", lambda name: None if name == "tokenizers" else object())
-    compared = replace(config.evaluation, comet=Path("model.ckpt"), comet_program="no-such-comet-score")
+    model: dict[str, Any] = {"comet": Path("model.ckpt"), "comet_program": "no-such-comet-score"}
+    assert isinstance(config.distillation, Distillation)
+    compared, judged = replace(config.evaluation, **model), replace(config.distillation, choose="quality", min_quality=0.5, **model)
     with pytest.raises(DataError) as caught:
-        check_packages(replace(config, evaluation=compared, teacher=BartTeacher(bart=Path("bart"))))
+        check_packages(replace(config, evaluation=compared, distillation=judged, teacher=BartTeacher(bart=Path("bart"))))
     lines = str(caught.value).splitlines()
+    assert lines.pop(1).startswith("distillation.comet_program: expected COMET's program comet-score as no-such-comet-score")
     assert lines[0].startswith("evaluation.comet_program: expected COMET's program comet-score as no-such-comet-score, found no")
     assert "python3 -m venv comet && comet/bin/pip install unbabel-comet" in lines[0]
     assert lines[1].startswith("teacher.bart needs ")

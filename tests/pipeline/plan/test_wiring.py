@@ -1,5 +1,6 @@
 """From configs to plans: names, needs and pinned artifacts."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +316,20 @@ def test_options_of_distillation_do_not_change_the_teacher(tmp_path: Path) -> No
         assert fingerprint(after, "train:teacher") == fingerprint(before, "train:teacher")
     config = next(step.config for step in planned(tmp_path, distillation={"max_ratio": 2.0}).steps if step.name == "distill:train")
     assert config.target_language == "", "what only the choice by reference asks for changes nothing else"
+
+
+def test_the_model_that_chooses_targets_is_an_input_by_its_content(tmp_path: Path) -> None:
+    model = tmp_path / "kiwi.ckpt"
+    judge = {"n_best": 4, "choose": "quality", "comet": str(model), "comet_program": sys.executable}
+    model.write_bytes(b"one")
+    first = planned(tmp_path, distillation=judge)
+    assert fingerprint(planned(tmp_path, distillation=judge | {"comet_program": "/bin/true"}), "distill:train") == fingerprint(
+        first, "distill:train"
+    ), "the place of a program is no property of its results"
+    model.write_bytes(b"two, another model")
+    assert fingerprint(planned(tmp_path, distillation=judge), "distill:train") != fingerprint(first, "distill:train")
+    with pytest.raises(DataError, match=r"nowhere\.ckpt"):
+        planned(tmp_path, distillation=judge | {"comet": "nowhere.ckpt"})
 
 
 def test_monolingual_text_is_cleaned_and_distilled_in_steps_of_its_own(tmp_path: Path) -> None:

@@ -131,10 +131,13 @@ def test_a_part_that_other_runs_have_made_leaves_the_rest_of_its_run_open(store:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_signals_that_end_a_process_interrupt_a_run(number: int) -> None:
     """A closed terminal sends SIGHUP."""
-    before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), execute._interrupted_by_signals():
-        signal.raise_signal(number)
-    assert signal.getsignal(number) is before
+    before = signal.signal(number, signal.SIG_DFL)  # the tests themselves may run under nohup
+    try:
+        with pytest.raises(KeyboardInterrupt), execute._interrupted_by_signals():
+            signal.raise_signal(number)
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_run_under_nohup_goes_on_without_its_terminal() -> None:
