@@ -27,6 +27,7 @@ from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.loss import loss
 from models.stepwise.model import StepwiseModel
+from models.stepwise.scores import TokenRules
 from models.training.batch import collate
 from stages.shared.embedded import pairs
 from tests.models.stepwise.networks import WIDER, biased_network, short, sources
@@ -143,6 +144,33 @@ def test_beams_of_a_trained_network():
     ]
     assert bleu[0] > 1
     assert bleu[1] == pytest.approx(bleu[0], abs=0.1)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("strategy", ["greedy", "beam"])
+def test_forbidden_ngrams_are_those_of_ctranslate2(strategy, size, monkeypatch):
+    """`no_repeat_ngram_size` of the same exported network. CTranslate2 divides the probability of forbidden tokens among others,
+    which moves no maximum but the ranks in a beam; searches that do so too have its outputs and its scores."""
+    pytest.importorskip("ctranslate2")
+    model, inputs = biased_network(**NARROW), sources(24, vocabulary=23, longest=11)
+    beam = {} if strategy == "greedy" else {"beam_size": 4, "n_best": 2}
+    free = StepwiseSearch(strategy=strategy, output_limits=OutputLimits(max_extra_tokens=6), rescore=False, **beam)
+    assert sum(_repeats(one.ids, size) for one, *_ in decoded(model, inputs, free)[0]) >= 6, "the rule has an effect"
+    if strategy == "beam":
+        apply = TokenRules.apply
+        monkeypatch.setattr(TokenRules, "apply", lambda *arguments: apply(*arguments).log_softmax(-1))
+    same = 0
+    for (expected, *_), (found, *_) in zip(*decoded(model, inputs, dataclasses.replace(free, no_repeat_ngram=size)), strict=True):
+        assert not _repeats(found.ids, size)
+        same += expected.ids == found.ids
+        assert strategy == "greedy" or found.score == pytest.approx(expected.score, abs=1e-4) or expected.ids != found.ids
+    assert same >= 23
+
+
+def _repeats(ids, size):
+    """Return whether an output has an n-gram twice."""
+    ngrams = [tuple(ids[start : start + size]) for start in range(len(ids) - size + 1)]
+    return len(set(ngrams)) < len(ngrams)
 
 
 def test_company_and_its_longer_limits_change_nothing():
