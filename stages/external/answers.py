@@ -177,7 +177,7 @@ class Chooser:
         return [of_row(*row) for row in zip(usable, reasons, strict=True)]
 
     def _usable(self, source: str, answer: Answer) -> tuple[list[str], str]:
-        """Return the outputs that may be targets, and the reason where there is none."""
+        """Return the outputs that may be targets, and otherwise the reason."""
         if not answer.outputs:
             return [], "rejected" if answer.problem else "empty"
         reasons = [_reason(source, output, self._filter) for output in answer.outputs]

@@ -1,4 +1,4 @@
-"""Which output of a teacher becomes the target of a source."""
+"""The choice of the output of a teacher that becomes the target of a source."""
 
 from __future__ import annotations
 
