@@ -29,6 +29,7 @@ from pipeline.config.expand import PRESETS
 from pipeline.config.files.bases import FILE_KEYS
 from pipeline.config.load import adapter
 from pipeline.config.schema import WrittenConfig
+from pipeline.config.systems import FinishedSystem
 from pipeline.config.texts import FORMATS
 from pipeline.config.types import keys, members, metadata, strip
 
@@ -91,8 +92,11 @@ derived label stands for its search everywhere that a search is written.
 
 def documentation() -> str:
     """Return the page."""
+    found: dict[type, list[str]] = {}
+    _collect(WrittenConfig, "", found)
     sections: dict[type, list[str]] = {}
-    _collect(WrittenConfig, "", sections)
+    for kind, places in found.items():  # finished systems of all families have one section
+        sections.setdefault(FinishedSystem if issubclass(kind, FinishedSystem) else kind, []).extend(places)
     automatic = ", ".join(f"`{'.'.join(map(str, path))}`" for path in RULES)
     parts = [
         _INTRO.replace("AUTOMATIC", automatic).replace("COMMON", _common(sections)),
@@ -365,7 +369,7 @@ def docstrings(kind: type) -> dict[str, str]:
     """Return the docstring below each field of a dataclass and of its bases."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
-        if not is_dataclass(base):
+        if not is_dataclass(base) or FinishedSystem in base.__bases__:  # these are made without a source
             continue
         body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body  # type: ignore[attr-defined]
         for statement, below in pairwise(body):

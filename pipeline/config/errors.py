@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from fewstep.config.problems import KeyPath
+from pipeline.config.systems import FROM
 from pipeline.config.tree import Node, dotted, shown
 from pipeline.config.types import inside, keys, metadata, strip
 
@@ -57,7 +58,10 @@ def _complaint(error: Mapping[str, Any], whole: type) -> Complaint:
         return Complaint(path, "a value", "nothing")
     if kind == "union_tag_invalid":
         families = tuple(sorted(re.findall(r"<(\w+)>", error["ctx"]["expected_tags"].replace("<use>", ""))))
-        return Complaint((*path, "family"), f"one of {', '.join(families)}", repr(error["ctx"]["tag"].strip("<>")), families)
+        got = error["ctx"]["tag"].strip("<>").removeprefix(FROM)
+        if not got:
+            return Complaint((*path, "from"), "the directory of a system (with system.json)", shown(error["input"]["from"]))
+        return Complaint((*path, "family"), f"one of {', '.join(families)}", repr(got), families)
     got = shown(error["input"])
     if kind not in _EXPECTED:
         return Complaint(path, f"something else ({error['msg']})", got)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fewstep.config.network import SIZES
@@ -16,6 +17,7 @@ from pipeline.config.searches import labelled_searches
 from pipeline.config.texts import FORMATS, VOCABULARY_FILES
 from pipeline.config.tree import Node, merge, tree
 from pipeline.data.names import HUB
+from pipeline.store.files import read_json
 
 PRESETS: dict[str, dict[str, Any]] = {
     "summarization": {
@@ -106,14 +108,25 @@ def _follow(root: Node, top: dict[str, Node]) -> dict[str, Node]:
 
 
 def _system(node: Node, defaults: Node) -> Node:
+    node = _with_family(node)
     family = _family(node)
     if family is None:  # the validation reports it
         return node
     node = _each(node, search=partial(labelled_searches, family.search_type), monolingual=_list)
-    if "use" in node.map:
-        search = {key: value for key, value in defaults.map.items() if key == "search"}
+    if not node.map.keys().isdisjoint({"use", "from"}):
+        usual = {"search"} - _foreign(family)
+        search = {key: value for key, value in defaults.map.items() if key in usual}
         return _over(defaults.with_value(search), node)
     return _trained(node, defaults)
+
+
+def _with_family(node: Node) -> Node:
+    """Add the family of a finished system, as its directory states it; the plan reports a directory that holds no system."""
+    stated = node.map.get("from")
+    if stated is None or not isinstance(stated.value, str) or "family" in node.map:
+        return node
+    family = read_json(Path(stated.value) / "system.json").get("family")
+    return node.with_value({**node.map, "family": node.child("family", family)}) if family in FAMILIES else node
 
 
 def _family(node: Node) -> type[TrainedSystem] | None:

@@ -33,6 +33,7 @@ from pipeline.config.systems import (
     RayLLMTeacher,
     TeacherVocabulary,
     TransformersTeacher,
+    UsedSystem,
 )
 from pipeline.config.texts import FORMATS, DistilledText, File, TextConfig, VocabularyDictionaries, VocabularyFiles, chosen_by
 from pipeline.config.types import keys
@@ -357,7 +358,7 @@ class RunConfig:
     from the translations of the one teacher. The report shows mean and standard deviation; only the first seed is timed. Empty: one
     training for each system."""
     systems: Annotated[dict[Name, AnySystem], MinLen(1)] = field(default_factory=lambda: {"autoregressive": StepwiseSystem()})
-    """Systems by name: `{use: teacher}`, or a system to be trained."""
+    """Systems by name: `{use: teacher}`, `{from: DIRECTORY}` of a finished one, or a system to be trained."""
     evaluation: Evaluation = field(default_factory=Evaluation)
     """Decoding, scoring and display of test sets."""
     benchmark: Benchmark = Benchmark()
@@ -380,14 +381,16 @@ class WrittenConfig(RunConfig):
     replace: tuple[str, ...] = ()
     """Keys, such as `systems` or `corpus.test`, whose map in this file replaces that of its base as a whole."""
     defaults: StepwiseSystem = field(default_factory=StepwiseSystem)
-    """Values that the teacher and all trained systems share; a system states only its differences. `search` applies to `use:` as
-    well."""
+    """Values that the teacher and all trained systems share; a system states only its differences. `search` applies to `use:` and
+    to finished systems of the family `stepwise` as well."""
 
 
 def network_of(config: RunConfig, name: str) -> NetworkConfig | None:
     """Return the network of a system; None if it is not known before the run."""
     system = config.systems[name]
-    return system.network if isinstance(system, TrainedSystem) else teacher_network(config)
+    if isinstance(system, UsedSystem):
+        return teacher_network(config)
+    return system.network if isinstance(system, TrainedSystem) else None
 
 
 def teacher_network(config: RunConfig) -> StepwiseConfig | None:

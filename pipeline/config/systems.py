@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import Discriminator, Tag
+from pydantic import Discriminator, Field, Tag
 
 from fewstep.config.bounds import Ge, Gt, MinLen
+from fewstep.config.labels import labelled
+from fewstep.config.search import SearchConfig
 from fewstep.families.stepwise.config import StepwiseSearch
-from models.family import FAMILIES
+from models.family import FAMILIES, FamilyEntry, family_named
 from models.stepwise.system import StepwiseTeacher, default_searches
 from models.training.recipe import TrainedSystem, part
 from stages.external import CTranslate2Options, OpenAIOptions, RayLLMOptions, TransformersOptions
@@ -177,6 +179,38 @@ class UsedSystem:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FinishedSystem:
+    """A system that was made before: by a run, by `fewstep convert` of a published checkpoint, or by `fewstep export`.
+
+    It has a vocabulary, and companions, of its own.
+    """
+
+    path: Annotated[Path, Field(alias="from")]
+    """Directory of the system, in any place. It enters fingerprints by its own fingerprint, not by its path."""
+    family: str = ""
+    """Family of its network. Empty: the one that the directory states."""
+    search: Mapping[str, SearchConfig] = field(default_factory=dict)
+    """Searches of its family that it is evaluated with, the first its default. Empty: the default of its family."""
+
+    @property
+    def companions(self) -> dict[str, str]:
+        """Return no names: the directory holds the systems that it works with."""
+        return {}
+
+
+def _finished(name: str, entry: FamilyEntry) -> type[FinishedSystem]:
+    """Return the finished systems of a family, whose searches are those of the family."""
+    search = entry.search
+    keys: list[tuple[str, Any, Any]] = [
+        ("family", Literal[name], field(default=name)),
+        ("search", Annotated[dict[str, search], MinLen(1)], field(default_factory=lambda: labelled(search()))),  # type: ignore[valid-type]
+    ]
+    made = make_dataclass(f"Finished{entry.system.__name__}", keys, bases=(FinishedSystem,), frozen=True, kw_only=True)
+    made.__doc__ = FinishedSystem.__doc__
+    return made
+
+
+@dataclass(frozen=True, kw_only=True)
 class Distillation(StepwiseSearch):
     """The search with which the teacher decodes the training source. The keys of a search stand beside `batch_tokens`."""
 
@@ -219,16 +253,30 @@ def _tag(value: Any) -> str:
     if isinstance(value, UsedSystem) or (isinstance(value, Mapping) and "use" in value):
         return "<use>"
     family = value.get("family") if isinstance(value, Mapping) else None
-    if isinstance(value, TrainedSystem):
+    if isinstance(value, TrainedSystem | FinishedSystem):
         family = value.family
+    if isinstance(value, FinishedSystem) or (isinstance(value, Mapping) and "from" in value):
+        return f"<{FROM}{family or ''}>"
     return f"<{family}>" if isinstance(family, str) else f"<{TEACHER_FAMILY}>"
 
 
+FROM = "from "
+"""The beginning of the tags of finished systems, before their family."""
+
+
 def any_system() -> Any:
-    """Return the type of a system: a choice by `use` and `family` among all that the table of families holds."""
+    """Return the type of a system: a choice by `use`, `from` and `family` among all that the table of families holds."""
     kinds = [Annotated[UsedSystem, Tag("<use>")]]
     kinds += [Annotated[entry.system, Tag(f"<{name}>")] for name, entry in FAMILIES.items()]
+    kinds += [Annotated[_finished(name, entry), Tag(f"<{FROM}{name}>")] for name, entry in FAMILIES.items()]
     return Annotated[Union[tuple(kinds)], Discriminator(_tag)]  # noqa: UP007  (the members are not known to the type checker)
 
 
 AnySystem = any_system()
+
+
+def analysis_of(system: TrainedSystem | UsedSystem | FinishedSystem) -> str:
+    """Return the key of `evaluation` that requests the analysis of a system; empty if it has none."""
+    if isinstance(system, TrainedSystem):
+        return system.analysis if system.is_analysed else ""
+    return family_named(system.family).system.analysis if isinstance(system, FinishedSystem) else ""

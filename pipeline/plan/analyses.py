@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from models.training.recipe import TrainedSystem
+from pipeline.config.systems import analysis_of
 from pipeline.plan import stage_configs
 from pipeline.plan.flow import Built, Distilled, Flow, Texts
 from pipeline.plan.text_files import one_file
@@ -70,8 +71,8 @@ def analyse_dags(flow: Flow, texts: Texts, systems: dict[str, Built]) -> Analyse
 
 def _analyse_dag(flow: Flow, step: str, name: str, built: Built, text: Text, drawn: int) -> Artifact:
     settings = flow.config.systems[name]
-    assert isinstance(settings, TrainedSystem)
-    inputs = dag_analysis.DagAnalysisInputs(built.system, text, built.trained if settings.training.keep_first else None)
+    early = built.trained if isinstance(settings, TrainedSystem) and settings.training.keep_first else None
+    inputs = dag_analysis.DagAnalysisInputs(built.system, text, early)
     return flow.steps.add(dag_analysis.STAGE, step, inputs, dag_analysis.DagAnalysisConfig(sentences=drawn))
 
 
@@ -120,12 +121,7 @@ def _analyse_lattice(flow: Flow, name: str, built: Built, test: str, text: Text,
 
 def _analysed(flow: Flow, analysis: str) -> list[str]:
     """Return the names of the systems that have this analysis."""
-    systems = flow.config.systems.items()
-    return [
-        name
-        for name, settings in systems
-        if isinstance(settings, TrainedSystem) and settings.analysis == analysis and settings.is_analysed
-    ]
+    return [name for name, settings in flow.config.systems.items() if analysis_of(settings) == analysis]
 
 
 ANALYSES: tuple[tuple[Stage[Any, Any, Any], Callable[[Flow, Texts, dict[str, Built]], Analysed]], ...] = (

@@ -13,15 +13,18 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, cast
 
-from fewstep.config.search import LimitedSearch
+from fewstep.config.search import LimitedSearch, SystemParts
 from fewstep.system.description import read_description
-from fewstep.system.format import BundleError
+from fewstep.system.format import DRAFTER, NGRAM, RESCORER, SOURCE_PIECES, TABLES, BundleError, network_folders
 from fewstep.system.integrity import SEAL, check_parts
+from fewstep.system.networks import network_of, sizes_of
 from fewstep.text.languages import base_code
 from fewstep.vocabulary import vocabulary_digest
 from models.family import family_named
 from models.training.recipe import TrainedSystem
-from pipeline.config.schema import Pinned
+from pipeline.config.schema import Pinned, RunConfig
+from pipeline.config.systems import FinishedSystem
+from pipeline.plan.stage_configs import is_split
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
 from pipeline.store.files import read_json
@@ -30,6 +33,7 @@ from stages import distill, import_network, ngram, system, train, vocabulary
 from stages.artifacts import Artifact, Ngram, System, Text, Trained, Vocabulary
 from stages.errors import DataError, unwritable
 from stages.stage import Stage
+from stages.vocabulary.words import is_word_model
 
 NETWORKS = (system.STAGE, train.STAGE, import_network.STAGE)
 
@@ -153,6 +157,55 @@ def _taken_in(store: Store, path: Path, description: Mapping[str, Any]) -> Syste
             ),
         )
     return System(directory, seal[:32])
+
+
+def pinned_system(key: str, settings: FinishedSystem, config: RunConfig, store: Store) -> System:
+    """Return the system at `from` of the system `key`, which must be of the run's task and languages, read text that is split as
+    that of the run, and have its searches."""
+    place = f"{key}.from"
+    artifact, _ = _pinned(store, (system.STAGE, import_network.STAGE), settings.path, place)
+    try:
+        description = read_description(artifact.path, verify=False)
+        if description["family"] != settings.family:
+            raise DataError(f"{key}.family: expected {description['family']}, the family of {settings.path}, got {settings.family}")
+        network = network_of(artifact.path, description, family_named(settings.family).network)
+    except BundleError as error:
+        raise DataError(f"{place}: {error}") from error
+    _check_text(place, settings.path, description, config, words=is_word_model(artifact.path / SOURCE_PIECES))
+    parts = _parts_of(artifact.path, description)
+    for label, search in settings.search.items():
+        for problem in search.problems(network, parts):
+            raise DataError(f"{key}.search.{label}.{problem.text()}; it is the system of {settings.path}")
+    return cast(System, artifact)
+
+
+def _check_text(place: str, path: Path, description: Mapping[str, Any], config: RunConfig, *, words: bool) -> None:
+    """Raise DataError for a system of another task, of other languages, or of text that is split in another way."""
+    languages = tuple(base_code(description["languages"][side]) for side in ("source", "target"))
+    wanted = (base_code(config.languages.source), base_code(config.languages.target))
+    if (description["task"], languages) != (config.task, wanted):
+        raise DataError(
+            f"{place}: expected a system of {config.task} from {wanted[0]} to {wanted[1]}, got one of {description['task']} from "
+            f"{languages[0]} to {languages[1]}: {path}"
+        )
+    if words != is_split(config):
+        kinds = {True: "split into tokens already", False: "not split"}
+        raise DataError(
+            f"{place}: expected a system of text that is {kinds[is_split(config)]}, as that of the run, got one of text that is "
+            f"{kinds[words]}: {path}; name a vocabulary of such text (docs/guide/data.md)"
+        )
+
+
+def _parts_of(directory: Path, description: Mapping[str, Any]) -> SystemParts:
+    parts = description["parts"]
+    return SystemParts(
+        ngram=NGRAM in parts,
+        tables=TABLES in parts,
+        drafter=f"{DRAFTER}/system.json" in parts,
+        rescorer=f"{RESCORER}/system.json" in parts,
+        networks=len(network_folders(description)),
+        target_size=sizes_of(directory, description).target,
+    )
 
 
 def pinned_back_translator(path: Path, store: Store, languages: tuple[str, str]) -> tuple[System, LimitedSearch]:

@@ -10,11 +10,12 @@ from typing import Any
 from fewstep.config.search import SearchConfig
 from fewstep.families.dag.config import DagConfig
 from fewstep.families.stepwise.config import StepwiseConfig
+from fewstep.system.format import SOURCE_PIECES
 from models.stepwise.system import StepwiseTeacher
 from models.training.config import Infilling, TrainingConfig
 from models.training.recipe import TrainedSystem, part
 from pipeline.config.derived.seeds import replicas
-from pipeline.config.schema import RunConfig, network_of
+from pipeline.config.schema import Pinned, RunConfig, network_of
 from pipeline.config.systems import (
     TEACHER_FAMILY,
     CommandTeacher,
@@ -42,6 +43,7 @@ from stages.system import SystemConfig
 from stages.train import TrainConfig
 from stages.tune import TuneConfig
 from stages.vocabulary import VocabularyOptions
+from stages.vocabulary.words import is_word_model
 
 
 def corpus_config(config: RunConfig, part: str, text: TextConfig, filters: Filters | None = None) -> CorpusConfig:
@@ -63,6 +65,8 @@ def is_split(config: RunConfig) -> bool:
     vocabulary = config.vocabulary
     if isinstance(vocabulary, VocabularyOptions):
         return vocabulary.model == "word"
+    if isinstance(vocabulary, Pinned):
+        return is_word_model(vocabulary.path / SOURCE_PIECES)
     return isinstance(vocabulary, VocabularyDictionaries)
 
 

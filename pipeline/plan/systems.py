@@ -13,11 +13,11 @@ from models.training.initial import FinishedNetwork
 from models.training.recipe import TrainedSystem
 from pipeline.config.pretraining import PRETRAINING
 from pipeline.config.schema import RunConfig
-from pipeline.config.systems import UsedSystem
+from pipeline.config.systems import FinishedSystem, UsedSystem
 from pipeline.plan import stage_configs
 from pipeline.plan.counts import count_shortlist
 from pipeline.plan.flow import Built, Distilled, Encoded, Flow, Sources, TrainingData
-from pipeline.plan.pins import pinned_weights
+from pipeline.plan.pins import pinned_system, pinned_weights
 from pipeline.plan.stage_configs import train_network
 from pipeline.plan.teachers import distill_text, other_members
 from pipeline.plan.texts import encode_text, read_monolingual_text
@@ -31,6 +31,8 @@ def build_systems(flow: Flow, sources: Sources) -> dict[str, Built]:
     for name, settings in sorted(flow.config.systems.items(), key=lambda item: bool(item[1].companions)):
         if isinstance(settings, UsedSystem):
             built[name] = use_teacher(flow, name, settings, sources)
+        elif isinstance(settings, FinishedSystem):
+            built[name] = take_finished(flow, name, settings, sources)
         else:
             built[name] = train_system(flow, name, settings, sources, built)
     return {name: built[name] for name in flow.config.systems}
@@ -44,6 +46,15 @@ def use_teacher(flow: Flow, name: str, settings: UsedSystem, sources: Sources) -
         return Built(first, tuned=tune_searches(flow, name, settings, first, sources.encoded.texts.validation))
     inputs = system.SystemInputs(first, sources.encoded.vocabulary, members=other_members(networks))
     return bundle_and_tune(flow, name, settings, inputs, sources.data["raw"], sources)
+
+
+def take_finished(flow: Flow, name: str, settings: FinishedSystem, sources: Sources) -> Built:
+    """Take a finished system, and bundle it with the searches of the config, under the name `name`."""
+    finished = pinned_system(f"systems.{name}", settings, flow.config, flow.store)
+    tuned = tune_searches(flow, name, settings, finished, sources.encoded.texts.validation)
+    config = stage_configs.system_config(flow.config, name, settings.search, settings.family)
+    flow.steps.add(system.STAGE, name, system.SystemInputs(tuned=tuned, alone=finished), config)
+    return Built(finished, tuned=tuned)
 
 
 def train_system(flow: Flow, name: str, settings: TrainedSystem, sources: Sources, earlier: Mapping[str, Built]) -> Built:
@@ -157,17 +168,17 @@ def bundle_and_tune(
 
 
 def tune_searches(
-    flow: Flow, name: str, settings: TrainedSystem | UsedSystem, bundle: System, validation: Text
+    flow: Flow, name: str, settings: TrainedSystem | UsedSystem | FinishedSystem, bundle: System, validation: Text
 ) -> dict[str, Tuned]:
     """Choose length penalties, if the config lists some to try, and sizes of shortlists on the validation text; by the label of the
     search."""
     inputs = tune.TuneInputs(bundle, validation)
-    metric = "" if isinstance(settings, UsedSystem) else settings.training.validation_metric
+    metric = settings.training.validation_metric if isinstance(settings, TrainedSystem) else ""
     return {
         label: flow.steps.add(tune.STAGE, f"{name}/{label}", inputs, stage_configs.tune_config(flow.config, search, metric))
         for label, search in _tuned_searches(flow.config, settings).items()
     }
 
 
-def _tuned_searches(config: RunConfig, settings: TrainedSystem | UsedSystem) -> dict[str, SearchConfig]:
+def _tuned_searches(config: RunConfig, settings: TrainedSystem | UsedSystem | FinishedSystem) -> dict[str, SearchConfig]:
     return {label: search for label, search in settings.search.items() if config.evaluation.tunes(search)}

@@ -13,8 +13,10 @@ from stages.stage import Implementation, Stage
 
 @dataclass(frozen=True)
 class SystemInputs:
-    trained: Trained
-    vocabulary: Vocabulary
+    trained: Trained | None = None
+    """None: a finished system gets other searches (`alone`)."""
+    vocabulary: Vocabulary | None = None
+    """The vocabulary of the training."""
     ngram: Ngram | None = None
     """Language model over target pieces, for searches that use one."""
     tables: Tables | None = None

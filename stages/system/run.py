@@ -48,6 +48,8 @@ def run(inputs: SystemInputs, config: SystemConfig, context: StepContext) -> Non
 
 
 def _bundle(inputs: SystemInputs, config: SystemConfig, searches: Mapping[str, SearchConfig], context: StepContext) -> None:
+    assert inputs.trained is not None
+    assert inputs.vocabulary is not None
     trained = inputs.trained.path
     vocabulary = inputs.vocabulary.path
     description = json.loads((trained / "model.json").read_text(encoding="utf-8"))
@@ -55,13 +57,14 @@ def _bundle(inputs: SystemInputs, config: SystemConfig, searches: Mapping[str, S
         raise ArtifactError(
             f"{trained}: expected a network of family {config.family}, got {description['family']}; use a training of this family"
         )
-    _check_links(inputs)
+    if inputs.tables is not None:
+        _check_links(inputs.tables.file, trained)
     write_system(
         context.directory,
         family=config.family,
         network=description["network"],
         sizes=Sizes(**description["sizes"]),
-        weights=_weights(inputs, config, description["network"], context),
+        weights=_weights(trained, config, description["network"], context),
         members=[member.path / WEIGHTS for member in inputs.members],
         source_vocabulary=vocabulary / "source.spm",
         target_vocabulary=vocabulary / "target.spm",
@@ -87,13 +90,13 @@ def _map_of(vocabulary: Path) -> dict[str, Any]:
     return {"unmapped_pieces": unmapped} if unmapped else {}
 
 
-def _weights(inputs: SystemInputs, config: SystemConfig, network: dict[str, Any], context: Context) -> Path:
+def _weights(trained: Path, config: SystemConfig, network: dict[str, Any], context: Context) -> Path:
     """The file with the weights of the training, or with the mean of the selected candidates."""
     if config.averaging is None:
-        return inputs.trained.path / WEIGHTS
+        return trained / WEIGHTS
     path = context.directory / CHECKPOINTS / f"mean.{context.attempt}.safetensors"
     path.parent.mkdir(exist_ok=True)
-    save_weights(path, _mean(inputs.trained.path, config.averaging, config.task), network)
+    save_weights(path, _mean(trained, config.averaging, config.task), network)
     return path
 
 
@@ -104,12 +107,9 @@ def _mean(trained: Path, recipe: TrainingConfig, task: TaskName) -> dict[str, Te
     return averaging.mean([load_file(trained / "kept" / f"{update}.safetensors") for update in averaging.kept(recipe, validations)])
 
 
-def _check_links(inputs: SystemInputs) -> None:
+def _check_links(path: Path, trained: Path) -> None:
     """Raise ArtifactError for tables of other links than those that the training was validated with."""
-    if inputs.tables is None:
-        return
-    path = inputs.tables.file
-    expected = json.loads((inputs.trained.path / "training.json").read_text(encoding="utf-8")).get("links")
+    expected = json.loads((trained / "training.json").read_text(encoding="utf-8")).get("links")
     try:
         found = links_of(path)
     except BundleError as error:

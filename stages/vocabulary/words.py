@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
 
+from fewstep.bounded_files import MAX_VOCABULARY_BYTES, read_bounded
 from fewstep.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 from stages.errors import DataError
 
@@ -33,6 +36,28 @@ def word_model(tokens: Sequence[str]) -> bytes:
     normaliser.precompiled_charsmap = b""
     normaliser.add_dummy_prefix = normaliser.remove_extra_whitespaces = normaliser.escape_whitespaces = True
     return bytes(model.SerializeToString(deterministic=True))
+
+
+def is_word_model(path: Path) -> bool:
+    """Return whether a file is a model whose pieces are tokens that are separated by spaces; False for any other file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    return _is_word_model(path, status.st_mtime_ns, status.st_size)
+
+
+@cache
+def _is_word_model(path: Path, modified: int, size: int) -> bool:
+    from google.protobuf.message import DecodeError
+    from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
+    model = ModelProto()
+    try:
+        model.ParseFromString(read_bounded(path, MAX_VOCABULARY_BYTES))
+    except (OSError, ValueError, DecodeError):
+        return False
+    return bool(model.trainer_spec.model_type == model.trainer_spec.WORD)
 
 
 def check_tokens(name: str, tokens: Sequence[str]) -> None:

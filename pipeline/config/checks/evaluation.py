@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from fewstep.config.problems import KeyPath
 from fewstep.families.stepwise.config import StepwiseConfig
 from models.family import FAMILIES
-from models.training.recipe import TrainedSystem
 from pipeline.config.checks.rules import Rule, broken
 from pipeline.config.schema import MutualInformation, RunConfig, network_of
+from pipeline.config.systems import analysis_of
 from pipeline.config.texts import LocalFile
 from pipeline.store.downloads import RemoteFile
 
@@ -64,7 +64,7 @@ def _analyses(config: RunConfig) -> Iterator[Rule]:
     bins = evaluation.length_bins
     if list(bins) != sorted(set(bins)):
         yield broken(("evaluation", "length_bins"), "ascending lengths", str(list(bins)))
-    found = {system.analysis for system in config.systems.values() if isinstance(system, TrainedSystem) and system.is_analysed}
+    found = {analysis_of(system) for system in config.systems.values()}
     for key in ANALYSES:
         if (count := getattr(evaluation, key)) and key not in found:
             nothing = "false" if isinstance(count, bool) else "0"

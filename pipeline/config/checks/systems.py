@@ -24,6 +24,7 @@ from pipeline.config.systems import (
     CommandTeacher,
     Distillation,
     ExternalTeacher,
+    FinishedSystem,
     ImportedTeacher,
     MarianTeacher,
     OpenAITeacher,
@@ -62,7 +63,7 @@ def system_rules(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]
             yield broken(path, f"a name other than {name!r}, which stands for no system in initial_weights", repr(name))
         if isinstance(system, UsedSystem):
             yield from _use(path, system, config)
-        else:
+        elif isinstance(system, TrainedSystem):
             yield from _trained(path, system, config, pruned)
         yield from _searches(path, config, pruned)
     yield from _unread_texts(config)
@@ -254,8 +255,7 @@ def _companions(path: KeyPath, system: TrainedSystem, config: RunConfig, pruned:
         if name in others:
             if not _is_wrong(("systems", name), pruned) and not _is_wrong(("teacher",), pruned):
                 found[role] = _companion(config, name)
-            if isinstance(config.systems[name], UsedSystem):
-                yield from _vocabulary_of_companion(name, config)
+            yield from _vocabulary_of_companion(name, config)
             continue
         key = next(key for key, value in vars(system).items() if value == name and key.startswith(role))
         expected = f"one of {', '.join(others)}" if others else "a system that needs no other system"
@@ -264,8 +264,12 @@ def _companions(path: KeyPath, system: TrainedSystem, config: RunConfig, pruned:
 
 
 def _vocabulary_of_companion(name: str, config: RunConfig) -> Iterator[Rule]:
-    """Yield a rule for an imported network that works with a system of another vocabulary."""
-    if isinstance(config.teacher, ImportedTeacher) and not isinstance(config.vocabulary, TeacherVocabulary | Pinned):
+    """Yield a rule for an imported network, or a finished system, that works with a system of another vocabulary."""
+    system = config.systems[name]
+    if isinstance(system, FinishedSystem) and not isinstance(config.vocabulary, Pinned):
+        yield broken(("vocabulary",), f"that of {name!r} ({{from: {system.path}}}), which works with a system", "another one")
+    used = isinstance(system, UsedSystem) and isinstance(config.teacher, ImportedTeacher)
+    if used and not isinstance(config.vocabulary, TeacherVocabulary | Pinned):
         expected = f"teacher, for a system that works with {name!r}, an imported network"
         yield broken(("vocabulary", "use"), expected, "none", ("teacher",))
 
@@ -323,13 +327,8 @@ def _searches(path: KeyPath, config: RunConfig, pruned: Sequence[KeyPath]) -> It
     system = config.systems[name]
     wrong = _is_wrong(path, pruned, but="search") or (isinstance(system, UsedSystem) and _is_wrong(("teacher",), pruned))
     network = None if wrong else network_of(config, name)
-    parts = SystemParts(
-        ngram=None if _is_wrong(("ngram",), pruned) else config.ngram is not None,
-        tables=isinstance(system, TrainedSystem) or not isinstance(config.teacher, MarianTeacher | BartTeacher),
-        drafter="drafter" in system.companions,
-        rescorer="rescorer" in system.companions,
-        networks=_networks(config, name),
-    )
+    # The plan reads the parts of a finished system.
+    parts = SystemParts() if isinstance(system, FinishedSystem) else _parts(config, name, pruned)
     yield from _labels((*path, "search"), system.search)
     for label, search in system.search.items():
         place = (*path, "search", label)
@@ -338,10 +337,21 @@ def _searches(path: KeyPath, config: RunConfig, pruned: Sequence[KeyPath]) -> It
         yield from _search(place, search, network, parts)
         tuned = ("tune",) if config.evaluation.tunes(search) else ()
         yield from _gpu(place, search, config, ("decode", *tuned, *(("benchmark",) if config.benchmark.enabled else ())))
-        model = config.ngram
+        model = None if isinstance(system, FinishedSystem) else config.ngram
         if search.needs_ngram and isinstance(model, NgramConfig) and (model.unit, model.side) != ("pieces", "target"):
             got = f"{model.unit} of the {model.side}"
             yield broken(("ngram",), "an n-gram model of pieces of the target for searches", got, place)
+
+
+def _parts(config: RunConfig, name: str, pruned: Sequence[KeyPath]) -> SystemParts:
+    system = config.systems[name]
+    return SystemParts(
+        ngram=None if _is_wrong(("ngram",), pruned) else config.ngram is not None,
+        tables=isinstance(system, TrainedSystem) or not isinstance(config.teacher, MarianTeacher | BartTeacher),
+        drafter="drafter" in system.companions,
+        rescorer="rescorer" in system.companions,
+        networks=_networks(config, name),
+    )
 
 
 def _search(path: KeyPath, search: SearchConfig, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Rule]:

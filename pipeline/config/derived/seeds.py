@@ -71,7 +71,7 @@ def _seeded(node: Node, seed: int) -> Node:
 
 def _copy(node: Node, seed: int, top: dict[str, Node]) -> Node | None:
     """Return a system with another seed; None for one that is trained elsewhere, or of several networks."""
-    if not isinstance(node.value, dict):
+    if not isinstance(node.value, dict) or "from" in node.map:
         return None
     if "use" not in node.map:
         return _seeded(node, seed)
