@@ -54,5 +54,5 @@ class TrainConfig:
 
 
 STAGE: Stage[TrainInputs, TrainConfig, Trained] = Stage(
-    name="train", version=4, run=Implementation(__name__), output=Trained, distributes=True, trains=True
+    name="train", version=5, run=Implementation(__name__), output=Trained, distributes=True, trains=True
 )

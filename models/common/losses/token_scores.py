@@ -12,6 +12,14 @@ from kernels import token_gradients_, token_scores_
 from models.common.layers.logits import with_logits
 from models.common.losses import cross_entropy
 
+NEGLIGIBLE = 1 / 16
+"""Share of the rounding of products that the gradients of vertices may have together to be left out.
+
+Paths soon agree on few vertices: after 500 updates on Multi30k (eight vertices a token) two thirds have so small gradients in
+bfloat16, a tenth in float32. The distance of bfloat16's gradients from those in float32 is the same with and without them, for all
+weights together and for the row of each token.
+"""
+
 
 class TokenScores(NamedTuple):
     """Scores of the target's tokens at each vertex."""
@@ -37,7 +45,7 @@ def token_scores(
 
     States are [B,L,D], weight [V,D], targets [B,M], graph_lengths [B], bias [V] (without gradient). With smoothing e the score is
     (1 - e) log p(y) + e mean_v log p(v). Only some rows of the [B,L,V] logits are held at a time; they are computed again for the
-    gradient. Softmax and sums are in float32, products in autocast's type.
+    gradient, except at vertices whose gradients are `NEGLIGIBLE`. Softmax and sums are in float32, products in autocast's type.
     """
     batch, size, _ = states.shape
     if graph_lengths is None:
@@ -80,11 +88,13 @@ class _TokenScores(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         x, w, bias, targets, rows, normalisers = ctx.saved_tensors
+        given = upstream[0].contiguous()
+        kept = _with_gradient(given, rows, x.dtype)
+        x, rows, normalisers = x[kept], rows[kept], normalisers[kept]
         needs_states, needs_weight = ctx.needs_input_grad[:2]
         state_gradient = torch.empty_like(x) if needs_states else None
         weight_gradient = torch.zeros_like(w, dtype=torch.float32) if needs_weight else None
         product = torch.empty_like(w)
-        given = upstream[0].contiguous()
         gradient = _gradient_natively if cross_entropy.is_native(x) else _gradient
         for part, logits in with_logits(x, w, bias):
             reduced = gradient(logits, targets, rows[part], given, normalisers[part], ctx.smoothing)
@@ -97,6 +107,16 @@ class _TokenScores(torch.autograd.Function):
             states = torch.zeros(ctx.shape, dtype=ctx.types[0], device=x.device)
             states.view(-1, x.size(1))[rows] = state_gradient.to(ctx.types[0])
         return (states, None if weight_gradient is None else weight_gradient.to(ctx.types[1]), *[None] * 4)
+
+
+def _with_gradient(upstream: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the places of `rows`, ascending, except those with the smallest sums of absolute upstream gradients [B,M,L], which add
+    up to less than `NEGLIGIBLE` roundings of `dtype` of the sum over all rows."""
+    sums: Tensor = torch.linalg.vector_norm(upstream, 1, dim=1).flatten()[rows].double()
+    ascending, order = sums.sort()
+    # False where a sum is NaN or infinite, which must reach the gradient.
+    negligible = ascending.cumsum(0) < NEGLIGIBLE * torch.finfo(dtype).eps * sums.sum()
+    return order[~negligible].sort().values
 
 
 def _score_natively(logits: Tensor, targets: Tensor, rows: Tensor, found: Tensor, best: Tensor | None, smoothing: float) -> Tensor:

@@ -459,6 +459,50 @@ def test_bfloat16_products_of_scores_keep_float32_sums(scale):
             assert (one - other).norm() < 0.03 * other.norm()
 
 
+@given(seed=st.integers(0, 2**32), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
+def test_as_many_vertices_as_are_negligible_together_are_left_out_of_the_gradient(seed, dtype):
+    """Vertices with gradients of all magnitudes: the smallest ones, as many as add up to less than the bound, have none, and the
+    others have those of the formula."""
+    states, weight, targets, lengths = graphs(2, 12, 3, 11, 8, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    upstream = torch.randn(2, 3, 12, generator=generator) * 10.0 ** -(12 * torch.rand(2, 1, 12, generator=generator))
+    real = torch.arange(12) < lengths[:, None]
+    with torch.autocast("cpu", dtype, enabled=dtype == torch.bfloat16):
+        found = token_scores(states, weight, targets, lengths).log_probs
+    got = torch.autograd.grad(found, (states, weight), upstream)
+    sums = upstream.double().abs().sum(1).masked_fill(~real, 0.0)
+    bound = torch.finfo(dtype).eps / 16 * sums.sum()
+    left_out = (got[0] == 0.0).all(2) & real
+    added = sums.flatten().sort().values.cumsum(0)
+    smallest = (added < bound).view(-1)[sums.flatten().argsort().argsort()].view_as(sums)
+    assert torch.equal(left_out, smallest & real)
+    exact = gradients_by_formula(states, weight, targets, lengths, upstream.masked_fill(left_out[:, None], 0.0))
+    error = 1e-5 if dtype == torch.float32 else 0.03
+    for one, other in zip(got, exact, strict=True):
+        assert (one - other).norm() <= error * other.norm()
+
+
+def gradients_by_formula(states, weight, targets, lengths, upstream):
+    return torch.autograd.grad(scores_by_formula(states, weight, targets, lengths, 0.0), (states, weight), upstream)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_gradient_that_is_not_finite_is_not_left_out(value):
+    states, weight, targets, _ = graphs()
+    upstream = torch.ones(3, 5, 7)
+    upstream[1, 2, 5] = value
+    found = token_scores(states, weight, targets).log_probs
+    of_states, of_weight = torch.autograd.grad(found, (states, weight), upstream)
+    assert not of_states[1, 5].isfinite().any()
+    assert not of_weight.isfinite().all()
+
+
+def test_without_gradients_of_scores_all_gradients_are_zero():
+    states, weight, targets, lengths = graphs()
+    found = token_scores(states, weight, targets, lengths).log_probs
+    assert not any(gradient.any() for gradient in torch.autograd.grad(found, (states, weight), torch.zeros_like(found)))
+
+
 def test_scores_of_extreme_logits_stay_finite():
     states = torch.tensor([[[1e4], [-1e4]]], requires_grad=True)
     weight = torch.tensor([[1.0], [-1.0], [0.0]], requires_grad=True)
