@@ -4,6 +4,10 @@ The pipeline's side reads token shards, plans and pads batches in its thread, an
 between two validations. The bare side is handed batches that were padded beforehand and does nothing but forward, backward,
 clipping and a fused AdamW. Both start from the same weights and take turns, so that other load of the machine affects both.
 
+A third turn multiplies float32 matrices with the same threads, which is the peak of the machine at that moment. The share of it
+that the pipeline reaches counts the products of both passes with weights and logits alone, padding included: neither attention,
+whose kernels make their own products, nor anything else. With bfloat16 a share can exceed 1.
+
     python -m benchmarks.training.loop --precision bfloat16 --threads 2 --json training_speed.json
 """
 
@@ -14,6 +18,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -23,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.record import publish
 from fewstep.config.network import SIZES, Sizes
@@ -42,6 +48,8 @@ from stages.train.token_files import PoolStream, TokenFiles
 from stages.workers import LocalWorkers, Resources
 
 FAMILY = family_named("stepwise").functions
+PEAK_SIZE = 1024
+"""Rows and columns of the matrices whose product is the machine's peak."""
 
 
 def parse() -> argparse.Namespace:
@@ -120,12 +128,19 @@ def pipeline(
     return advance
 
 
-def timed(advance: Callable[[int], None], count: int, device: torch.device) -> float:
+def timed(advance: Callable[[int], Any], count: int, device: torch.device) -> float:
     started = time.perf_counter()
     advance(count)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter() - started
+
+
+def peak(device: torch.device) -> float:
+    """Return the operations a second of the fastest of a few float32 products of matrices: two for each multiplication."""
+    x = torch.randn(PEAK_SIZE, PEAK_SIZE, device=device)
+    seconds = min(timed(lambda count: [torch.mm(x, x) for _ in range(count)], 4, device) / 4 for _ in range(5))
+    return 2 * PEAK_SIZE**3 / seconds
 
 
 def measure(arguments: argparse.Namespace, context: StepContext) -> dict[str, Any]:
@@ -149,16 +164,28 @@ def measure(arguments: argparse.Namespace, context: StepContext) -> dict[str, An
         )
     tokens = [sum(int(batch.target_lengths.sum()) for batch in part) for part in grouped(batches, arguments.updates)]
     speeds: dict[str, list[float]] = {"bare": [], "pipeline": []}
+    peaks, operations = [], []
     for turn, count in enumerate(tokens):
         for name in sorted(sides, reverse=turn % 2 == 1):
-            seconds = timed(sides[name], arguments.updates, device)
-            if turn:
+            with FlopCounterMode(display=False) if not turn else nullcontext() as counter:
+                seconds = timed(sides[name], arguments.updates, device)
+            if counter is not None:
+                operations.append(counter.get_total_flops() / count)
+            else:
                 speeds[name].append(count / seconds)
+        if turn:
+            peaks.append(peak(device))
+    assert operations[0] == operations[1], "both sides make the same products"
+    reached = [speed * operations[0] / at_most for speed, at_most in zip(speeds["pipeline"], peaks, strict=True)]
     ratios = [ours / theirs for ours, theirs in zip(speeds["pipeline"], speeds["bare"], strict=True)]
     return {
         "target_tokens_per_second": {name: statistics.median(values) for name, values in speeds.items()},
         "ratio": statistics.median(ratios),
         "ratios": ratios,
+        "share_of_peak": statistics.median(reached),
+        "shares_of_peak": reached,
+        "operations_per_token": operations[0],
+        "peak_operations_per_second": statistics.median(peaks),
         "rounds": speeds,
     }
 
@@ -180,16 +207,17 @@ def main() -> None:
         )
         result = measure(arguments, context)
     speeds, ratios = result["target_tokens_per_second"], result["ratios"]
+    figures = "ratio", "share_of_peak"
     network = f"{arguments.size}, {arguments.precision}, {arguments.threads} threads"
     publish(
         arguments,
         section="Training speed against a bare loop",
         explanation=(
             "Target tokens a second of the pipeline's training and of a bare PyTorch loop with the same network and batches, "
-            "in turns in one process."
+            "in turns in one process, and the share of the machine's float32 peak that the pipeline's products of matrices reach."
         ),
-        columns=["network", "bare loop", "pipeline", "ratio, median of rounds"],
-        rows=[[network, f"{speeds['bare']:,.0f}", f"{speeds['pipeline']:,.0f}", f"{result['ratio']:.2f}"]],
+        columns=["network", "bare loop", "pipeline", "ratio, median of rounds", "share of the peak"],
+        rows=[[network, *(f"{speeds[name]:,.0f}" for name in ("bare", "pipeline")), *(f"{result[key]:.2f}" for key in figures)]],
         seed=1,
         rounds=arguments.rounds,
         spread=f"ratio from {min(ratios):.2f} to {max(ratios):.2f} over rounds",
