@@ -34,5 +34,5 @@ class DistillConfig(TargetChoice):
 
 
 STAGE: Stage[DistillInputs, DistillConfig, Text] = Stage(
-    name="distill", version=2, run=Implementation(__name__), output=Text, distributes=True
+    name="distill", version=3, run=Implementation(__name__), output=Text, distributes=True
 )

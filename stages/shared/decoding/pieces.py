@@ -18,7 +18,7 @@ from stages.context import Context
 from stages.errors import ArtifactError, unwritable
 from stages.shared.shards import read_shard, shard_paths
 
-FORMAT = 2
+FORMAT = 3
 """Version that is part of the name of every kept piece. Raise it, with the versions of decode and distill, when the content of
 pieces changes."""
 

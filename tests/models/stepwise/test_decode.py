@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+from unittest import mock
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from models.stepwise.decode import StepwiseDecoder, decode_batch
 from models.stepwise.loss import log_probability
 from models.stepwise.model import build
 from models.stepwise.search import beam, greedy
+from models.stepwise.search import sampling as sampling_module
 from models.stepwise.search.sampling import draw
 from models.training.batch import collate
 from tests.fewstep.search import published_searches
@@ -492,6 +494,20 @@ def test_temperature_sharpens():
     weights = [p**2 for p in (0.2, 0.5, 0.3)]
     expected = [weight / sum(weights) for weight in weights]
     assert frequencies([0.2, 0.5, 0.3], top_p=1.0, temperature=0.5) == pytest.approx(expected, abs=1e-3)
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([0.0, 1.0, 1.5, 4.0]), min_size=9, max_size=9), min_size=1, max_size=5),
+    st.floats(0.01, 1.0),
+    st.floats(0, 1, width=32, exclude_max=True),
+)
+def test_sorting_few_tokens_draws_what_sorting_all_draws(logits, top_p, number):
+    values = torch.tensor(logits)[:, None].log_softmax(-1)
+    numbers = torch.full((len(logits), 1), number)
+    whole = draw(values, numbers, sampling(top_p=top_p).sampling)
+    with mock.patch.object(sampling_module, "LIKELIEST", 4):
+        few = draw(values, numbers, sampling(top_p=top_p).sampling)
+    assert all(map(torch.equal, few, whole))
 
 
 @given(
