@@ -316,3 +316,17 @@ def test_tables_name_initial_weights_smoothing_averaging_and_dropouts(name: str)
 def test_values_without_a_source_have_a_reason(name: str) -> None:
     for one in SETTINGS[name].settings:
         assert one.paper or one.code or one.reason or one.key.endswith("initial_weights"), one.key
+
+
+def test_statements_of_papers_on_the_page_of_conventions_are_quoted() -> None:
+    """Each cell of the columns of papers has a phrase of its paper with the same numbers, or says that it states nothing."""
+    quoted = yaml.safe_load((ROOT / "tests/recipes/conventions.yaml").read_text(encoding="utf-8"))
+    lines = text(ROOT / "docs/guide/conventions.md").splitlines()
+    cells = [re.split(r"(?<!\\)\|", line) for line in lines if line.startswith("| ")]
+    papers = {row[1].strip(): row[2].strip() for row in cells if row[2].strip() not in ("paper", "papers")}
+    assert len(papers) >= 40
+    assert {what for what, cell in papers.items() if not cell.startswith("not stated")} == set(quoted)
+    for what, (place, phrase) in quoted.items():
+        assert len(phrase) <= 120
+        assert re.match(r"(section|appendix|figure|algorithm|Eq\.) \w", place)
+        assert set(re.findall(r"\d[\d.]*", papers[what])) <= set(re.findall(r"\d[\d.]*", f"{place} {phrase}")), what
