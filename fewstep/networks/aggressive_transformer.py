@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fewstep.native import fewstep_native
 from fewstep.networks.arrays import Precision, TransformerShape, expected_arrays, native_arguments
@@ -159,8 +159,11 @@ class AggressiveTransformer:
         precision: Precision = "float32",
         drafter: Drafter | None = None,
         lexicon: Lexicon | None = None,
+        beside: AggressiveTransformer | None = None,
     ) -> None:
         """Build the pair; `arrays`, `shape`, `precision` and `lexicon` describe the verifier as for `fewstep.Transformer`.
+
+        `beside` is a pair with another drafter and an equal verifier, which both then share.
 
         Raises ValueError that names the arrays and sizes that do not fit.
         """
@@ -172,7 +175,8 @@ class AggressiveTransformer:
         mask = MASK if drafter is None else drafter.mask
         if drafter is not None and drafter.copy_queries is not None:
             mask = -1
-        self._native = fewstep_native.make_aggressive(
+        shared: dict[str, Any] = {} if beside is None else {"beside": beside._native}
+        self._native: fewstep_native.AggressiveTransformer = fewstep_native.make_aggressive(
             wanted,
             sizes,
             drafter_arrays,
@@ -190,6 +194,7 @@ class AggressiveTransformer:
             **lexicon_arguments(None if drafter is None else drafter.lexicon),
             **{f"verifier_{name}": part for name, part in lexicon_arguments(lexicon).items()},
             precision=precision,
+            **shared,
         )
 
     def __call__(

@@ -30,6 +30,10 @@ class Copies(Generic[N]):
                     self._made[precision] = self._build(native_precision(precision))
         return self._made[precision]
 
+    def made(self, precision: fewstep.networks.arrays.Precision) -> N | None:
+        """Return the copy with this precision, if it was made."""
+        return self._made.get(precision)
+
 
 def native_precision(precision: Precision) -> fewstep.networks.arrays.Precision:
     """Return a precision that native code supports. Raises ValueError for float16."""

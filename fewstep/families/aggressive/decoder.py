@@ -105,7 +105,12 @@ class NativeDecoder:
         def copies(drafter: Drafter) -> Copies[AggressiveTransformer]:
             return Copies(
                 lambda precision: AggressiveTransformer(
-                    verifier_arrays, shape=shape_of(verifier), precision=precision, drafter=drafter, lexicon=lexicon
+                    verifier_arrays,
+                    shape=shape_of(verifier),
+                    precision=precision,
+                    drafter=drafter,
+                    lexicon=lexicon,
+                    beside=next((made for others in self._copies.values() if (made := others.made(precision))), None),
                 )
             )
 

@@ -82,6 +82,7 @@ def make_aggressive(
     verifier_common_tokens: I64,
     verifier_linked_tokens: I64,
     precision: str,
+    beside: AggressiveTransformer | None = None,
 ) -> AggressiveTransformer: ...
 
 class Beam:

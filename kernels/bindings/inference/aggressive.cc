@@ -69,7 +69,7 @@ void require_pair(const TransformerShape& shape, const TransformerShape& verifie
 }
 
 struct BoundAggressive {
-    Transformer verifier;
+    std::shared_ptr<const Transformer> verifier;  // several pairs may share it
     std::optional<Transformer> network;
     std::optional<Drafter> drafter;
 
@@ -101,15 +101,15 @@ struct BoundAggressive {
                 "proposals: expected lookup, jacobi or nothing without a drafter, got network");
         const bool reads_source = drafter.has_value() && (!drafter->shares_encoder || drafter->mask < 0);
         const auto common_size = [&](std::size_t TransformerShape::* member) {
-            const std::size_t of_verifier = verifier.shape.*member;
+            const std::size_t of_verifier = verifier->shape.*member;
             return network ? std::min(of_verifier, (*network).shape.*member) : of_verifier;
         };
         const auto slots = static_cast<std::int64_t>(common_size(&TransformerShape::slots));
         const std::size_t target_size = common_size(&TransformerShape::target_vocabulary);
         const std::size_t positions =
-            reads_source ? common_size(&TransformerShape::source_positions) : verifier.shape.source_positions;
+            reads_source ? common_size(&TransformerShape::source_positions) : verifier->shape.source_positions;
         const std::size_t source_size =
-            reads_source ? common_size(&TransformerShape::source_vocabulary) : verifier.shape.source_vocabulary;
+            reads_source ? common_size(&TransformerShape::source_vocabulary) : verifier->shape.source_vocabulary;
         require(rules.top_k >= 1 && rules.top_k <= target_size,
                 "top_k: expected at most the vocabulary's " + std::to_string(target_size) + got(rules.top_k));
         require_ids("banned", token_rules.banned, target_size);
@@ -152,18 +152,18 @@ struct BoundAggressive {
                 "draft_shortlist_links: expected at most the number of links of the drafter's lexicon, and common tokens beside "
                 "them, got " +
                     std::to_string(draft_shortlist_links));
-        require_shortlist(verifier.lexicon, rules.verifier_shortlist, eos);
+        require_shortlist(verifier->lexicon, rules.verifier_shortlist, eos);
         require(proposals_kind != Proposals::LOOKUP || hints.size() == max_lengths.size(),
                 "hints: expected one for each row of sources");
-        for (const auto& hint : hints) require_ids("hints", hint, verifier.shape.target_vocabulary);
+        for (const auto& hint : hints) require_ids("hints", hint, verifier->shape.target_vocabulary);
         require(verify || (drafter.has_value() && !drafter->has_heads()),
                 "verify: expected true without a drafter, and for heads, which read the verifier");
         Aggressive result;
         {
             const nb::gil_scoped_release release;
-            result = verify ? aggressive(verifier, drafter ? &*drafter : nullptr, sources, max_lengths, hints, options, token_rules,
-                                         rules, threads)
-                            : draft_only(verifier, *drafter, sources, max_lengths, options, token_rules, rules, threads);
+            result = verify ? aggressive(*verifier, drafter ? &*drafter : nullptr, sources, max_lengths, hints, options,
+                                         token_rules, rules, threads)
+                            : draft_only(*verifier, *drafter, sources, max_lengths, options, token_rules, rules, threads);
         }
         nb::list outcomes;
         for (AggressiveOutcome& outcome : result.outcomes)
@@ -176,33 +176,39 @@ struct BoundAggressive {
     }
 };
 
-// Return a heap object, because the drafter refers to the network inside it.
+// Return a heap object, because the drafter refers to the network inside it. `beside`: a pair whose verifier, of the same arrays in
+// the same precision, is used in place of another copy.
 BoundAggressive* make(const NamedArrays& verifier, const Sizes& verifier_shape, const NamedArrays& drafter,
                       const Sizes& drafter_shape, bool shares_encoder, bool shares_words, const std::string& sight,
                       bool codes_in_layers, bool last_token, std::int64_t mask, const Vector<float>& copy_queries,
                       const Vector<float>& features, const Vector<float>& heads, const Vector<float>& heads_bias,
                       const Ids& common_tokens, const Table& linked_tokens, const Ids& verifier_common_tokens,
-                      const Table& verifier_linked_tokens, const std::string& precision) {
+                      const Table& verifier_linked_tokens, const std::string& precision, const BoundAggressive* beside) {
     const Precision verifier_precision = precision_of(precision);
     const bool drafts = !drafter.empty();
     Lexicon verifier_lexicon = lexicon_of(verifier_common_tokens, verifier_linked_tokens, shape_of(verifier_shape));
     Lexicon lexicon = drafts ? lexicon_of(common_tokens, linked_tokens, shape_of(drafter_shape)) : Lexicon();
     const nb::gil_scoped_release release;
-    auto bound =
-        std::make_unique<BoundAggressive>(BoundAggressive{transformer_of(verifier, verifier_shape), std::nullopt, std::nullopt});
-    bound->verifier.lexicon = std::move(verifier_lexicon);
-    bound->verifier.quantize(verifier_precision);
+    auto bound = std::make_unique<BoundAggressive>();
+    if (beside != nullptr) {
+        bound->verifier = beside->verifier;
+    } else {
+        auto made = std::make_shared<Transformer>(transformer_of(verifier, verifier_shape));
+        made->lexicon = std::move(verifier_lexicon);
+        made->quantize(verifier_precision);
+        bound->verifier = std::move(made);
+    }
     if (!drafts) return bound.release();
     bound->network.emplace(transformer_of(drafter, drafter_shape));
-    require_pair(bound->network->shape, bound->verifier.shape, shares_encoder, shares_words, sight_of(sight), mask,
+    require_pair(bound->network->shape, bound->verifier->shape, shares_encoder, shares_words, sight_of(sight), mask,
                  copy_queries.size(), features.size(), heads.size(), heads_bias.size());
     const std::size_t width = bound->network->shape.width;
     bound->network->lexicon = std::move(lexicon);
-    const bool shares_logits = shares_words && bound->verifier.logits_bias.empty();  // a drafter has no logits bias
+    const bool shares_logits = shares_words && bound->verifier->logits_bias.empty();  // a drafter has no logits bias
     if (shares_logits) bound->network->vocabulary = PackedMatrix();
     Drafter& bound_drafter = bound->drafter.emplace(
         Drafter{*bound->network,
-                shares_logits ? bound->verifier.vocabulary : bound->network->vocabulary,
+                shares_logits ? bound->verifier->vocabulary : bound->network->vocabulary,
                 shares_encoder,
                 sight_of(sight),
                 codes_in_layers,
@@ -236,7 +242,7 @@ void bind_aggressive(nb::module_& module) {
     module.def("make_aggressive", make, "verifier"_a, "verifier_shape"_a, "drafter"_a, "drafter_shape"_a, nb::kw_only(),
                "shares_encoder"_a, "shares_words"_a, "sight"_a, "codes_in_layers"_a, "last_token"_a, "mask"_a, "copy_queries"_a,
                "features"_a, "heads"_a, "heads_bias"_a, "common_tokens"_a, "linked_tokens"_a, "verifier_common_tokens"_a,
-               "verifier_linked_tokens"_a, "precision"_a);
+               "verifier_linked_tokens"_a, "precision"_a, "beside"_a = nb::none());
 }
 
 }  // namespace fewstep

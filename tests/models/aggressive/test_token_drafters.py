@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import gc
 import itertools
 import math
 import random
@@ -17,6 +18,7 @@ from fewstep.config.options import OutputLimits, Sampling, Shortlist
 from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.families.aggressive.roles import can_draft
 from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.native import fewstep_native
 from fewstep.vocabulary import EOS
 from models.aggressive.decode import AggressiveDecoder
 from models.aggressive.drafters import TokenDrafter, pick
@@ -157,6 +159,28 @@ def test_a_draft_model_that_is_the_verifier_has_every_draft_accepted(make, width
         ended = len(one.ids) < len(source) + 1 + 12
         assert one.statistics["accepted"] == one.statistics["drafted"]
         assert one.steps == -(-(len(one.ids) + ended) // (width + 1))
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_the_drafters_of_a_system_share_one_copy_of_its_verifier(precision, monkeypatch):
+    inputs, lent = sources(12), []
+    make = fewstep_native.make_aggressive
+
+    def recorded(*parts, **more):
+        lent.append(more.get("beside"))
+        return make(*parts, **more)
+
+    monkeypatch.setattr(fewstep_native, "make_aggressive", recorded)
+    searches = [search(drafter=name, verifier_precision=precision) for name in ("draft_model", "network")]
+    expected = [run(decoder_of(frozen, "near"), inputs, how) for how in searches]
+    lent.clear()
+    decoder = decoder_of(frozen, "near")
+    for _ in range(2):
+        assert [run(decoder, inputs, how) for how in searches] == expected
+    assert [one is not None for one in lent] == ([False, True] if precision == "float32" else [False, False, True])
+    decoder.engines["native"]._copies["network" if precision == "float32" else "draft_model"]._made.clear()  # the one that lent it
+    gc.collect()
+    assert run(decoder, inputs, searches[precision == "int8"]) == expected[precision == "int8"]
 
 
 def test_a_tree_of_one_branch_is_a_chain():
