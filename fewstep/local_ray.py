@@ -78,10 +78,10 @@ def _make_token() -> None:
 
 
 def check_answers(address: str) -> None:
-    """Raise OSError if no process answers at `[ray://]host:port`, which Ray would try to reach for minutes.
+    """Raise OSError if no process answers at `[ray://]host:port`. Ray itself would try for minutes.
 
-    A connection proves nothing: the kernel accepts it for a process that is stopped. Servers of gRPC, which those of Ray are,
-    answer the beginning of a connection of HTTP/2 (RFC 9113, section 3.4) with bytes, and one with TLS ends the connection.
+    An accepted connection proves nothing, since the kernel accepts it for a stopped process too. Ray's servers speak gRPC, and
+    answer the preface of HTTP/2 (RFC 9113, section 3.4) with bytes. A server with TLS ends the connection.
     """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():

@@ -84,7 +84,7 @@ def count_ngrams(
 
 
 def read_counts(path: Path | str) -> CountedText:
-    """Check a file of counts in full. Raises ValueError for a file that is truncated, altered or of another kind, OSError."""
+    """Check and return a file of counts. Raises ValueError for one that is truncated, altered or of another kind, and OSError."""
     return CountedText(**fewstep_native.read_ngram_counts(str(path)))
 
 

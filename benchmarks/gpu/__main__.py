@@ -132,7 +132,9 @@ def parse() -> argparse.Namespace:
 
 def tasks(arguments: argparse.Namespace) -> Iterator[Task]:
     """Yield the tasks in their order."""
-    device, size, rounds = arguments.device, arguments.size, arguments.rounds
+    device = arguments.device
+    size = arguments.size
+    rounds = arguments.rounds
     yield Task("limits", "bandwidth, products, launches", partial(limits.measure, device))
     for name in agreement.CHECKS:
         yield Task("checks", name, partial(agreement.check, name, device, size))

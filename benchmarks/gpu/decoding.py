@@ -128,7 +128,9 @@ class Setting:
 
     @property
     def net(self) -> Network:
-        shape, vocabulary, wide = SIZES[self.size], VOCABULARY[self.size], BYTES[self.precision]
+        shape = SIZES[self.size]
+        vocabulary = VOCABULARY[self.size]
+        wide = BYTES[self.precision]
         return Network(shape["width"], shape["feed_forward"], self.tokens + 1, vocabulary, vocabulary, wide, wide)
 
     def written(self, order: str, layers: Layers, strategy: Any) -> tuple[str, Entry]:

@@ -75,8 +75,8 @@ def ours(model: nn.Module, loss: Callable[..., Any], batch: Batch, recipe: Train
 def measure(
     family: str, size: str, precision: str, device: str, tokens: int, number: int, rounds: int, deadline: float
 ) -> dict[str, Any]:
-    """Return target tokens a second of both sides, in turns: after a first one, as many rounds as there is time for until
-    `deadline`, but one at least."""
+    """Return target tokens a second of both sides, which take turns. After an untimed round there is at least one, and further
+    ones until `deadline` or up to `rounds`."""
     loss = family_loss(family)
     batch = batch_of(size, max(1, tokens // LENGTH))
     recipe = replace(TrainingConfig(), updates=10**6, precision=precision)  # type: ignore[arg-type]

@@ -149,7 +149,8 @@ def _write(path: Path, value: object) -> None:
 
 def main() -> int:
     arguments = parse()
-    folder, limit = arguments.to.absolute(), arguments.mebibytes << 20
+    folder = arguments.to.absolute()
+    limit = arguments.mebibytes << 20
     out = (arguments.out or folder).absolute()
     try:
         if arguments.command == "prepare":

@@ -99,7 +99,9 @@ def _adapted(step: Step) -> Step:
 def _timed(step: Step, system: str) -> Iterator[tuple[str, BenchmarkInputs, BenchmarkConfig]]:
     """Yield the benchmarks of one system, with the names of their steps: its searches and the baseline; and, where CTranslate2
     decodes the baseline's network, that and the first search of the system (of the baseline's: all that CTranslate2 decodes)."""
-    inputs, config, test = step.inputs, step.config, step.name.rpartition(":")[2]
+    inputs = step.inputs
+    config = step.config
+    test = step.name.rpartition(":")[2]
     entries: list[str] = [entry for entry in config.searches if entry.partition("/")[0] == system]
     rivals: list[str] = [entry for entry, search in config.searches.items() if search.uses_ctranslate2]
     ours = [entry for entry in entries if entry not in rivals]

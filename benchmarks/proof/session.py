@@ -90,7 +90,9 @@ class Session:
 
     def __init__(self, proof: Proof, end: float, save: Callable[[list[Outcome]], None]) -> None:
         """`end`: the time (of time.monotonic) at which the session has ended. `save` is called when there is something to keep."""
-        self.proof, self.end, self.outcomes = proof, end, list[Outcome]()
+        self.proof = proof
+        self.end = end
+        self.outcomes = list[Outcome]()
         self._last = end - STOP_SECONDS
         self._longest = PIECE_SHARE * (end - time.monotonic())
         self._save = save

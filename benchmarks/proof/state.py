@@ -50,7 +50,7 @@ class Item(NamedTuple):
 
 
 def items(proof: Proof) -> Iterator[Item]:
-    """Yield what has to be kept, the more important first: text, results, what the next pieces need, and interrupted work."""
+    """Yield the files to keep, by importance: text, results, what the next pieces need, and interrupted work."""
     root = Path.cwd()
     own = [*text_files(proof.steps.values()), *root.glob("*.json")]
     yield Item("text", {str(path.relative_to(root)): path for path in own})

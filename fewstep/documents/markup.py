@@ -53,7 +53,9 @@ def read_inline(raw: str, dropped: Sequence[str] = ()) -> Inline:
 
 def _parts(raw: str, dropped: Sequence[str]) -> Iterator[tuple[str, bool]]:
     """Yield characters and tags in order."""
-    position, depth, begun = 0, 0, 0  # inside an element of codes: its depth, and where it began
+    position = 0
+    depth = 0  # of an element of codes
+    begun = 0  # where that element began
     while found := _TOKEN.match(raw, position):
         position = found.end()
         name = found["name"]

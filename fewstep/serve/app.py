@@ -185,7 +185,8 @@ def create_app(systems: Mapping[str, System], settings: Settings) -> Observer:
     _add_paths(app, server)
     guarded: Application = Access(BodyLimit(Forms(app, settings), settings), app, settings)
     if settings.cors_origins:
-        methods, headers = ("GET", "POST"), ("authorization", "content-type")
+        methods = ("GET", "POST")
+        headers = ("authorization", "content-type")
         guarded = CORSMiddleware(guarded, settings.cors_origins, methods, headers)
     return Observer(guarded, server.metrics)
 

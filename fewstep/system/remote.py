@@ -123,13 +123,16 @@ def _description(location: str, opened: Open) -> bytes:
 
 def _copy_part(location: str, opened: Open, name: str, part: Mapping[str, Any], directory: Path) -> None:
     """Copy one file. It gets its name when its size and its checksum are those of the description."""
-    place, size, value = f"{location}/{name}", 0, 0
+    place = f"{location}/{name}"
+    size = 0
+    value = 0
     number, temporary = tempfile.mkstemp(dir=(directory / name).parent, prefix=".new.")
     try:
         with os.fdopen(number, "wb") as file:
             for block in _blocks(place, _read(opened, name), part["bytes"], MIN_RATE):
                 file.write(block)
-                size, value = size + len(block), zlib.crc32(block, value)
+                size += len(block)
+                value = zlib.crc32(block, value)
         if size < part["bytes"]:
             raise OSError(f"{place}: expected {part['bytes']} bytes, got {size}: the connection broke off")
         if f"{value:08x}" != part[CHECKSUM]:
@@ -150,7 +153,8 @@ def _read(opened: Open, name: str) -> Generator[bytes, None, None]:
 
 def _blocks(place: str, blocks: Generator[bytes, None, None], most: int, rate: int) -> Iterator[bytes]:
     """Yield the same blocks. Raises BundleError beyond `most` bytes, SlowError for a server that is slower than `rate`."""
-    size, patience = 0, Patience(WAIT_SECONDS)
+    size = 0
+    patience = Patience(WAIT_SECONDS)
     with closing(waited_for(blocks, patience)) as items:
         for block in flowing(items, patience, rate):
             size += len(block)

@@ -285,7 +285,8 @@ class System:
     def _text(self, ids: Sequence[int], source: Masked, line: str) -> tuple[str, int]:
         """Return target ids as text, and how many masks of the source, whose text is `line`, were put back."""
         # One by one, as in `_source`.
-        text, put_back = str(self.target_pieces.decode(list(ids))), 0
+        text = str(self.target_pieces.decode(list(ids)))
+        put_back = 0
         if not self.masks:
             return text, put_back
         spaced = base_code(self.target_language) not in WITHOUT_SPACES
@@ -342,7 +343,8 @@ class System:
         wrong = [row for row, ranked in enumerate(found) if ranked and not self._mask_ids.kept(sources[row], ranked[0].ids)]
         if not wrong:
             return found
-        wider, found = next(self.wider_searches(search), None), list(found)
+        wider = next(self.wider_searches(search), None)
+        found = list(found)
         again = [sources[row] for row in wrong]
         more = decode_sentences(self.decoder, again, wider, threads=threads) if wider else [[] for _ in wrong]
         for row, further in zip(wrong, more, strict=True):

@@ -97,7 +97,8 @@ class Glossary:
 
     def find(self, text: str) -> Iterator[Term]:
         """Yield the terms of a text in order."""
-        kept, position = list(kept_spans(text)), 0
+        kept = list(kept_spans(text))
+        position = 0
         units = list(_units(text))
         for number, unit in enumerate(units):
             if unit.start < position:

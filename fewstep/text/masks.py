@@ -160,7 +160,8 @@ def complete(source: str, output: str, spaced: bool) -> tuple[str, int]:
             wanted[one[0]] -= 1
             parts.append(one[0])
         position = one.end()
-    text, missing = "".join([*parts, output[position:]]), 0
+    text = "".join([*parts, output[position:]])
+    missing = 0
     written = counts(source) - wanted
     for one in _SYMBOL.finditer(source):
         if written[one[0]] > 0:
@@ -202,7 +203,8 @@ def settle(source: str, text: str, kinds: Collection[str], spaced: bool) -> tupl
     stand, a role with its text. A placeholder is set apart from a word that it touches, of which it would be a part.
     """
     wanted = [one for one in PLACEHOLDER.finditer(source) if one.lastgroup in kinds]
-    rest, wrong = Counter(one[0] for one in wanted), 0
+    rest = Counter(one[0] for one in wanted)
+    wrong = 0
     for _ in range(ROUNDS):
         written = Counter(one[0] for one in PLACEHOLDER.finditer(text) if one.lastgroup in kinds)
         if rest == written:
@@ -240,7 +242,8 @@ def _units(text: str, wanted: Mapping[str, int], texts: Sequence[Counter[str]]) 
     roles = [name for name in wanted if _ROLE.fullmatch(name)]
     others = sorted(wanted.keys() - set(roles), key=len, reverse=True)
     patterns = ([rf"{re.escape(name)}`[^`\n]+`" for name in roles], [re.escape(name) for name in others])
-    rest, units = Counter(wanted), list[re.Match[str]]()
+    rest = Counter(wanted)
+    units = list[re.Match[str]]()
     for names in patterns:
         for one in re.finditer("|".join(names), text) if names else ():
             inside = _inside(one[0])

@@ -109,13 +109,16 @@ def gradients(
     r = tl.program_id(0).to(tl.int64)
     at = tl.load(rows + r)
     sentence, vertex = at // vertices, at % vertices
-    row, normaliser = logits + r * size, tl.load(normalisers + r)
-    ids, given = targets + sentence * most, upstream + sentence * most * vertices + vertex
+    row = logits + r * size
+    normaliser = tl.load(normalisers + r)
+    ids = targets + sentence * most
+    given = upstream + sentence * most * vertices + vertex
     t = tl.arange(0, many)
     y = tl.load(ids + t, mask=t < most, other=-1)
     x = tl.load(row + y, mask=t < most, other=0.0).to(tl.float32)
     total = tl.sum(tl.load(given + t * vertices, mask=t < most, other=0.0), 0)
-    factor, share = total * (1.0 + 2.0 * penalty * normaliser), total * (smoothing / size)
+    factor = total * (1.0 + 2.0 * penalty * normaliser)
+    share = total * (smoothing / size)
     own = tl.zeros([many], tl.float32)
     for place in range(0, most):
         own += tl.where(y == tl.load(ids + place), tl.load(given + place * vertices), 0.0)

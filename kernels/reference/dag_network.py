@@ -20,7 +20,8 @@ class DagReference(Reference):
 
     def states(self, source: Sequence[int], vertices: int, rules: DagRules) -> Array:
         """Return the states [L,D] of vertices."""
-        own, scale = self.arrays.get("vertex_inputs"), math.sqrt(self.shape.width)
+        own = self.arrays.get("vertex_inputs")
+        scale = math.sqrt(self.shape.width)
         kinds = self.arrays["target_embedding"][[rules.bos, rules.mask, rules.eos]] * scale if own is None else own
         x: Array = kinds[[0, *[1] * (vertices - 2), 2]] + self.arrays["slot_codes"][:vertices]
         encoded = self.encode(source)

@@ -149,7 +149,8 @@ class DraftAndVerify:
 
     def _verify_tree(self, tree: DraftTree, drafter: Drafter) -> None:
         """Verify a tree of drafts in one pass, write the path that greedy decoding takes in it, and keep the path in the cache."""
-        state, verifier = self.state, self.verifier
+        state = self.state
+        verifier = self.verifier
         states = verifier.step_tree(torch.cat((state.last_tokens(), tree.ids.clamp(min=0)), 1), state.lengths, tree)
         logits = verifier.logits(states)
         log_probs = ban(logits.log_softmax(2), self.search, state.lengths[:, None] + depths(tree))
@@ -185,7 +186,8 @@ class DraftAndVerify:
 
     def _count(self, counts: Tensor, accepted: Tensor, inside: Tensor, gained: Tensor) -> None:
         """Update the statistics of drafting and the width of the next blocks, and stop drafting where it gains too little."""
-        state, search = self.state, self.search
+        state = self.state
+        search = self.search
         width = min(state.proposed.size(1), accepted.size(1))
         offsets = torch.arange(width, device=counts.device)
         state.proposed[:, :width] += inside[:, :width] & (offsets < counts[:, None])

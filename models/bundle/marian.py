@@ -86,7 +86,8 @@ def _problems(description: Mapping[str, Any]) -> Iterator[str]:
 
 def _weights(model: StepwiseModel) -> dict[str, Tensor]:
     """Return the tensors by the names of transformers."""
-    state, config = model.state_dict(), model.config
+    state = model.state_dict()
+    config = model.config
     table = state["target_embedding.weight"].clone()
     table[PAD] = 0.0
     if "start.table.weight" in state:  # the first input of the decoder is the row of the pad token

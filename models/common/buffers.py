@@ -85,7 +85,7 @@ def round_up(value: int, block: int) -> int:
 
 
 def empty_inputs(size: Size, tokens: int, device: torch.device, *, shortlists: bool) -> Inputs:
-    """Return buffers for the batches of a size and a vocabulary of `tokens`."""
+    """Return buffers for batches of one size; the vocabulary has `tokens` entries."""
     ints = torch.zeros(size.sentences, dtype=torch.int64, device=device)
     excluded = torch.zeros((size.sentences, 1, tokens), dtype=torch.bool, device=device) if shortlists else None
     return Inputs(ints[:, None].repeat(1, size.source), ints.clone(), ints.clone(), excluded)

@@ -78,7 +78,8 @@ class GraphRunner:
     def search(self, size: int) -> None:
         """Compute graphs of up to `size` vertices, and their paths if the search follows or finds them."""
         assert self.read is not None
-        model, search = self._model, self._search
+        model = self._model
+        search = self._search
         source, vertices = self.read
         states = model.states(empty_vertices(vertices, size), vertices, source)
         transitions = model.transitions(states, vertices)

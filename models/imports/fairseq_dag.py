@@ -79,7 +79,8 @@ def _graph(options: Options, longest: int) -> dict[str, Any]:
         else:
             size = {"graph_size": "fixed", "graph_factor": _number(options, "src_upsample_fixed") - 2}
         return {"conventions": "paper", "source_bos": True, "max_vertices": longest, **size}
-    base, bos = options.get("upsample_base"), options.flag("prepend_bos")
+    base = options.get("upsample_base")
+    bos = options.flag("prepend_bos")
     kinds = {"source_old": "source", "predict": "predicted", "fixed": "fixed"}
     if base not in kinds:
         raise options.error("upsample_base", f"{', '.join(kinds)}; graphs of other sizes are not read", base)
@@ -123,7 +124,8 @@ def dag_weights(
     """Return the weights by their names here. Raises ForeignModelError for tensors that are missing, left over, or of other
     shapes."""
     drop_constants(tensors, config)
-    width, scale = config.width, scale_of(config.width, scaled=config.scale_embeddings)
+    width = config.width
+    scale = scale_of(config.width, scaled=config.scale_embeddings)
     weights, inputs = token_tables(tensors, options, orders, width)
     source, vertices = (
         positions(tensors, POSITIONS.format(side), rows, width, learned=options.flag(f"{side}_learned_pos"))
@@ -149,7 +151,9 @@ def _links(tensors: ForeignTensors, options: Options, config: DagConfig) -> dict
     features = ("feature:position" if stated is None else str(stated)).split(":")
     if not features or set(features) - {"feature", "position", "sinposition"}:
         raise options.error("links_feature", "feature, position or sinposition, separated by colons", shown(stated))
-    width, has_states, has_codes = config.width, "feature" in features, len(set(features) - {"feature"}) > 0
+    width = config.width
+    has_states = "feature" in features
+    has_codes = len(set(features) - {"feature"}) > 0
     codes = torch.zeros(config.max_vertices, width)
     if has_codes:
         codes = positions(tensors, LINK_POSITIONS, config.max_vertices, width, learned="position" in features)
@@ -170,7 +174,8 @@ def of_pretraining(tensors: Mapping[str, Tensor]) -> dict[str, Any] | None:
     tensors."""
     tables = {side: tensors.get(f"{POSITIONS.format(side)}.weight") for side in SIDES}
     tensors = renamed_links(tensors)
-    gates, inner = tensors.get(f"decoder.{LINKS['gates']}.weight"), tensors.get("encoder.layers.0.fc1.weight")
+    gates = tensors.get(f"decoder.{LINKS['gates']}.weight")
+    inner = tensors.get("encoder.layers.0.fc1.weight")
     if gates is None or inner is None:
         return None
     found = dict(PRETRAINED) | {"segment_embedding": SEGMENTS in tensors}

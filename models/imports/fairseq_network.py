@@ -69,7 +69,8 @@ def _order(read: Checkpoint, table: str, size: int, options: Options) -> PieceOr
     """Return the rows of a vocabulary's tokens."""
     if table not in read.tensors:
         raise ForeignModelError(f"{table}: expected a tensor, got none; the checkpoint is not one of a Transformer")
-    listed, rows = size - len(RESERVED), len(read.tensors[table]) - len(SPECIAL)
+    listed = size - len(RESERVED)
+    rows = len(read.tensors[table]) - len(SPECIAL)
     if listed != rows:
         plan = options.get("seg_tokens")
         behind = f", the last {plan} of them its plan tokens [P0], [P1], ..., which the file does not list" if plan else ""

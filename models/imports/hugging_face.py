@@ -38,7 +38,7 @@ def network_of(kind: Literal["marian", "bart"], directory: Path) -> StepwiseConf
 
 
 def vocabulary_size(directory: Path) -> int:
-    """Return the number of target pieces by the `config.json` of a directory; 0 if it states none."""
+    """Return the number of target pieces that the `config.json` of a directory states; 0 without one."""
     try:
         values = read_object(directory / "config.json")
         return whole(values, "decoder_vocab_size", whole(values, "vocab_size", 0, least=0))

@@ -1,7 +1,7 @@
 """Checkpoints of `torch.save`, examined before PyTorch reads them.
 
-A file of 2 KB may hold lists that hold one another twice, so that their text or their hash has no end, claim storages of terabytes,
-or compress its records a thousand times. Nothing is built here: the operations of a pickle are followed on nodes without content.
+A file of 2 KB may hold nested lists whose text would have no end, storages of stated terabytes, or records that are compressed a
+thousand times. Therefore nothing is built here: the operations of a pickle are followed on nodes without content.
 """
 
 from __future__ import annotations

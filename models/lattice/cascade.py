@@ -36,7 +36,7 @@ class Seen(NamedTuple):
 def cascade(
     model: LatticeModel, memories: list[Memory], slots: SlotTensors, search: LatticeSearch
 ) -> tuple[SlotTensors, LatticeScores]:
-    """Return the proposed candidates of slots, of which `slots` states the numbers, and the lattices of encoded sources."""
+    """Return `slots` with the candidates that the model proposes, and the scores of the lattices of encoded sources."""
     size, count = slots.token_ids.shape[1:]
     unigrams, seen = unigram_rows(model, memories, size)
     ids = proposals(model, unigrams, slots, count, search.length_window)

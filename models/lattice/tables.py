@@ -76,7 +76,8 @@ class Scorers:
 
     def __getitem__(self, precision: Precision) -> tuple[LatticeModel, BigramTables | None]:
         """Return the network in a precision, and its tables, which are computed in float32."""
-        model, exact = self._models[precision], self._tables["float32"]
+        model = self._models[precision]
+        exact = self._tables["float32"]
         if exact is not None and precision not in self._tables:
             self._tables[precision] = exact.to(model.target_embedding.weight.dtype)
         return model, self._tables.get(precision)

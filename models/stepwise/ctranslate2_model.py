@@ -101,8 +101,10 @@ def write_model(
 
 
 def vocabulary_map(shortlist: Shortlist, lexicon: Lexicon, *, source_pieces: Sequence[str], target_pieces: Sequence[str]) -> str:
-    """Return CTranslate2's vocabulary map of a shortlist of stated size: its frequent tokens and the links of EOS, which every
-    source ends with, behind an empty source, and the links of each source token."""
+    """Return CTranslate2's vocabulary map of a shortlist of stated size, a line for each source token with its links.
+
+    The line of the empty token holds for all sources. It has the frequent tokens, and the links of EOS, which ends every source.
+    """
     linked = np.zeros((0, 0), np.int64) if lexicon.linked_tokens is None else lexicon.linked_tokens[:, : shortlist.links]
     always = dict.fromkeys([*lexicon.common_tokens[: shortlist.tokens], *linked[EOS : EOS + 1].ravel()])
     rows = [("", always), *zip(source_pieces, linked, strict=False)]

@@ -36,8 +36,8 @@ class TokenRules:
         return log_probs.masked_fill(never, -torch.inf)
 
     def _repeats(self, log_probs: Tensor, slots: Tensor, written: Tensor) -> Tensor:
-        """Return [R,z,V], True at tokens that would end an n-gram which a direction has: those behind an earlier occurrence of its
-        last n - 1 tokens."""
+        """Return [R,z,V], True at tokens that would repeat an n-gram of their direction: the tokens that follow
+        an earlier occurrence of its last n - 1 tokens."""
         places = torch.arange(written.size(1), device=written.device)
         same = (places < slots[:, None]) & ((slots[:, None] - places) % self.directions == 0)  # [z,T]
         found = same.expand(len(written), -1, -1)

@@ -41,7 +41,8 @@ def infill(pool: Pool, config: Infilling, seed: int) -> Pool:
     """
     values, offsets = pool.source
     starts, ends, row_starts = _spans(pool, config, seed)
-    first, step = np.zeros(len(values), bool), np.zeros(len(values) + 1, np.int64)
+    first = np.zeros(len(values), bool)
+    step = np.zeros(len(values) + 1, np.int64)
     first[starts] = True
     step[starts] += 1
     step[ends] -= 1

@@ -101,9 +101,13 @@ class Optimizer:
         self.gradient.zero_()
 
     def learning_rate(self, update: int) -> float:
-        """Return the learning rate of an update. After the loss of the moments it rises to that of the schedule over
-        `warmup_updates` updates again, since the first steps of new moments are as long as the learning rate allows."""
-        rate, warmup = learning_rate(self.config, update), self.config.warmup_updates
+        """Return the learning rate of an update.
+
+        After the moments were lost, the rate rises to that of the schedule over another `warmup_updates` updates: with new
+        moments, Adam makes its first steps as long as the rate allows.
+        """
+        rate = learning_rate(self.config, update)
+        warmup = self.config.warmup_updates
         return rate * min(1.0, (update - self.moments_since) / max(warmup, 1)) if self.moments_since else rate
 
     def step(self, update: int, count: Tensor) -> Tensor:

@@ -86,7 +86,8 @@ def translate_files(directory: Path, *, device: str, options: Mapping[str, Any])
     Raises ConfigError for an invalid search, DataError for a file that cannot be opened or read, for an output that is the input
     and for a missing device, ArtifactError for a broken system, StageError for threads that cannot start.
     """
-    search, n_best = options["search"], options["n_best"]
+    search = options["search"]
+    n_best = options["n_best"]
     chosen = None if search is None else search_named(directory, search)
 
     def load() -> fewstep.System:

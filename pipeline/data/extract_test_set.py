@@ -22,7 +22,8 @@ def extract(request: dict[str, Any]) -> dict[str, Any]:
     tarfile.TarFile.extraction_filter = staticmethod(tarfile.data_filter)  # no member leaves the directory
     kind = getattr(import_module(request["module"]), request["kind"])
     dataset = kind(request["name"], data=request["data"], langpairs=request["langpairs"], **request["options"])
-    pair, directory = request["pair"], request["directory"]
+    pair = request["pair"]
+    directory = request["directory"]
     dataset._outdir = directory
     dataset._rawdir = os.path.join(directory, "raw")
     os.makedirs(dataset._rawdir)

@@ -67,7 +67,8 @@ def demands(config: RunConfig, steps: Collection[str] | None = None) -> list[Dem
 def vocabulary_size(config: RunConfig) -> int:
     """Return the number of pieces of the target: as it is trained, or as the files of one that was trained elsewhere state it; 0
     for SentencePiece models, which planning does not read."""
-    vocabulary, teacher = config.vocabulary, config.teacher
+    vocabulary = config.vocabulary
+    teacher = config.teacher
     if isinstance(vocabulary, VocabularyOptions):
         return vocabulary.size
     if isinstance(vocabulary, Pinned):

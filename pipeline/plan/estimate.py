@@ -126,7 +126,8 @@ def _amount_before(manifest: dict[str, Any], known: Mapping[str, Path]) -> float
 
 def _text_rows(step: Step) -> int:
     """Return the number of pairs of a text before filtering."""
-    config, inputs = step.config, step.inputs
+    config = step.config
+    inputs = step.inputs
     assert isinstance(config, CorpusConfig)
     assert isinstance(inputs, CorpusInputs)
     if config.embedded:

@@ -85,7 +85,8 @@ def pretrain(flow: Flow, name: str, settings: TrainedSystem, encoded: Encoded) -
 
 
 def _infilled_text(flow: Flow, encoded: Encoded) -> TrainingData:
-    settings, languages = flow.config.pretraining, flow.config.languages
+    settings = flow.config.pretraining
+    languages = flow.config.languages
     assert settings is not None
     files = {"": (settings.monolingual, languages.source), "/target": (settings.target_monolingual, languages.target)}
     tokens = []

@@ -100,7 +100,8 @@ def _comet(flow: Flow, config: Distillation) -> ExternalFile | None:
 
 def back_translate(flow: Flow, encoded: Encoded) -> TrainingData:
     """Translate text in the target language with a finished system of the other direction; empty if the config asks for none."""
-    settings, languages = flow.config.corpus.back_translation, flow.config.languages
+    settings = flow.config.corpus.back_translation
+    languages = flow.config.languages
     if settings is None:
         return ()
     name = "back-translation"

@@ -47,7 +47,8 @@ def read_distilled_text(flow: Flow, text: DistilledText, texts: Texts) -> Text:
 
 def import_teacher(flow: Flow) -> System | None:
     """Import the teacher, if the config names a network of another toolkit."""
-    teacher, languages = flow.config.teacher, flow.config.languages
+    teacher = flow.config.teacher
+    languages = flow.config.languages
     kind: Literal["marian", "bart", "fairseq"]
     if isinstance(teacher, MarianTeacher):
         kind = "marian"

@@ -87,7 +87,8 @@ def _copy_from_web(url: str, partial: PartialFile) -> dict[str, Any]:
     if partial.offset:
         # With `If-Range` a server whose file has changed sends the whole new one (RFC 9110, section 13.1.5).
         headers |= {"Range": f"bytes={partial.offset}-", "If-Range": partial.validator}
-    patience, begun = Patience(WAIT_SECONDS), partial.offset
+    patience = Patience(WAIT_SECONDS)
+    begun = partial.offset
     with closing(waited_for(_answer_and_blocks(url, headers), patience)) as items:
         answer = _head(items)
         if answer.status_code in TRANSIENT_ANSWERS:
@@ -190,7 +191,8 @@ def read_json_pages(url: str) -> list[Any]:
     """
     pages = list[Any]()
     following: str | None = url
-    size, started = 0, time.monotonic()
+    size = 0
+    started = time.monotonic()
     while following:
         if len(pages) == MAX_PAGES:
             raise DataError(

@@ -77,7 +77,9 @@ def run(inputs: BenchmarkInputs, config: BenchmarkConfig, context: StepContext) 
 def _write_tables(
     record: dict[str, Any], test_sentences: int, timings: list[RoundTimings], config: BenchmarkConfig, context: Context
 ) -> None:
-    protocol, figures, task = record["protocol"], record["entries"], TASKS[config.task]
+    protocol = record["protocol"]
+    figures = record["entries"]
+    task = TASKS[config.task]
     tables = {
         "benchmark": table(test_sentences, protocol, figures, task),
         "benchmark-references": reference_table(protocol, figures),

@@ -52,7 +52,8 @@ def judged(command: FilterCommand, sources: Sequence[str], targets: Sequence[str
 
 
 def _left_out(command: FilterCommand, lines: Sequence[str], written: Sequence[str]) -> Mask:
-    dropped, position = np.ones(len(lines), bool), 0
+    dropped = np.ones(len(lines), bool)
+    position = 0
     for line in written:
         while position < len(lines) and lines[position] != line:
             position += 1

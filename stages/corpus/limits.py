@@ -44,7 +44,8 @@ def within_batches(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
     `MAX_BATCH_BYTES`."""
     held = size = 0
     for table in tables:
-        held, size = held + table.num_rows, size + table.nbytes
+        held += table.num_rows
+        size += table.nbytes
         if size > MAX_BATCH_BYTES:
             raise DataError(
                 f"corpus files, column {table.column_names[0]}: expected at most {MAX_BATCH_BYTES:,} bytes in {rows:,} consecutive "

@@ -65,7 +65,8 @@ def run(inputs: DistillInputs, config: DistillConfig, context: StepContext) -> N
 
 def _check_rows(text: Text, pieces: Iterable[Piece], rows: int) -> None:
     """Raise ArtifactError unless the text has `rows` rows with ascending ids."""
-    last, found = -1, 0
+    last = -1
+    found = 0
     for piece in pieces:
         for id_ in piece.read()["id"].to_pylist():
             if id_ <= last:

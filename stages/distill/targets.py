@@ -158,8 +158,11 @@ class Outputs:
                 yield Candidates(source, [output["text"] for output in outputs], reference or "")
 
     def pairs(self, chosen: Iterator[int | None], *, ranks: bool) -> pa.Table:
-        """Return the pairs by the indices of their targets, in the order of `candidates`, with the outcomes of the sources in the
-        metadata of the table, and how often each rank of the search was chosen (`ranks`)."""
+        """Return the pairs of the sources with their chosen targets.
+
+        `chosen` has the index of a target for each source of `candidates`, in their order. The metadata of the table hold the
+        outcomes of the sources and, with `ranks`, how often each rank of the search was chosen.
+        """
         counts = self.counts.copy()
         targets: list[str | None] = []
         for outputs in self.usable:

@@ -23,9 +23,10 @@ REASONS = {"rejected": "not taken by the model", "not_json": "no JSON", "empty":
 
 
 class Journal:
-    """The answers for the sources of a shard, in a file to which each is appended as soon as it is there.
+    """The file of the answers for the sources of a shard. Each answer is appended as soon as it is there.
 
-    Its name depends on all that answers depend on, so that a later attempt or another run asks only for the missing ones.
+    The name of the file is a digest of the sources, the model and the options, so that a later attempt or another run finds it,
+    and asks only for missing answers.
     """
 
     def __init__(self, folder: Path, config: ExternalConfig, sources: Sequence[str]) -> None:

@@ -138,7 +138,8 @@ def make_finisher(job: Job) -> Callable[[Sequence[Group]], tuple[TableSummary, R
     from stages.lattice.recall import measure
 
     def finish(groups: Sequence[Group]) -> tuple[TableSummary, Recall]:
-        inputs, context = job.inputs, job.context
+        inputs = job.inputs
+        context = job.context
         aligner = aligner_of(inputs.links)
         options = TableOptions(
             top=job.config.top,

@@ -39,7 +39,8 @@ def make_estimator(job: Job) -> Callable[[None], None]:
 
 
 def _estimate(job: Job, _: None) -> None:
-    context, config = job.context, job.config
+    context = job.context
+    config = job.config
     folder = context.temporary(context.directory / CHECKPOINTS / "text")  # a program of an earlier attempt may still be running
     folder.mkdir(parents=True, exist_ok=True)
     context.progress(1, 3, "parts")

@@ -68,7 +68,8 @@ def open_binarised(prefix: Path) -> Binarised:
             f"{index}, sentence {row + 1}: expected the place {(ends[row] - sizes[row]) * kind.itemsize}, behind the sentence "
             f"before, got {places[row]}; binarise the text again"
         )
-    size, stated = content.stat().st_size, int(ends[-1]) * kind.itemsize if count else 0
+    size = content.stat().st_size
+    stated = int(ends[-1]) * kind.itemsize if count else 0
     if size != stated:
         raise DataError(f"{content}: expected {stated} bytes as its index states, got {size}; copy the file again")
     return Binarised(content, np.memmap(content, kind, "r") if size else np.empty(0, kind), ends)

@@ -21,8 +21,8 @@ class _LogFile(logging.FileHandler):
 
 @contextmanager
 def logged(path: Path) -> Iterator[logging.Logger]:
-    """Append log records of the logger `fewstep` to `path`, which no other user may read: other programs and the environment put
-    into messages what they like."""
+    """Append the records of the logger `fewstep` to `path`. No other user may read it, since messages may quote other programs
+    and the environment."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(0o600)
     handler = _LogFile(path, encoding="utf-8")

@@ -16,7 +16,9 @@ class Canvas:
     """Shapes on a white sheet of `width` x `height` pixels; coordinates start at the top left corner."""
 
     def __init__(self, width: int, height: int, title: str) -> None:
-        self.size, self.title, self._parts = (width, height), title, [""]
+        self.size = (width, height)
+        self.title = title
+        self._parts = [""]
 
     def text(
         self, x: float, y: float, words: str, *, size: int = 14, color: str = INK, anchor: str = "middle", bold: bool = False

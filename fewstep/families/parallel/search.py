@@ -157,7 +157,8 @@ def _best_alignments(slots: RankedSlots) -> list[Hypothesis]:
 def _drawn(slots: RankedSlots, row: int, source: Sequence[int], search: ParallelSearch) -> list[Hypothesis]:
     """Return the texts of `n_best` alignments of a sentence, whose slots are drawn independently: from the best symbols that have
     `top_p` together, by their probabilities to the power of 1 / temperature. They score the alignment's log-probability."""
-    size, options = int(slots.lengths[row]), search.sampling
+    size = int(slots.lengths[row])
+    options = search.sampling
     scores = np.concatenate((slots.blanks[row, :size, None], slots.scores[row, :size]), 1).astype(np.float64)
     symbols = np.concatenate((np.full((size, 1), BLANK), slots.ids[row, :size]), 1)
     order = np.argsort(-scores, axis=1, kind="stable")

@@ -92,7 +92,8 @@ def _teacher(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
 
 
 def _foreign_teacher(config: RunConfig) -> Iterator[Rule]:
-    teacher, settings = config.teacher, config.distillation
+    teacher = config.teacher
+    settings = config.distillation
     if config.languages.target_token and not isinstance(teacher, MarianTeacher):
         yield broken(
             ("languages", "target_token"),

@@ -50,7 +50,7 @@ def dropout(pairs: int) -> float:
 
 
 class Rule(NamedTuple):
-    """How a value `auto` follows from another number."""
+    """The rule by which a value `auto` follows from another number."""
 
     value: Callable[[Any], Any]
     cause: KeyPath = ()

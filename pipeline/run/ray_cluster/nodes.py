@@ -38,7 +38,7 @@ class NodeWatch:
         return {node for node, error in list(self._silent.items()) if isinstance(error, ConnectionRefusedError)}
 
     def close(self, *, wait: bool = True) -> None:
-        """End the thread. With `wait`, return once it has ended: it may be in a look. It does not end while the head is silent."""
+        """End the thread. With `wait`, wait for its request to the head, but not for a head that does not answer."""
         self._closed.set()
         if wait:
             self._thread.join(2 * ANSWER_SECONDS)

@@ -1,7 +1,7 @@
-"""The rows of a Parquet file, counted by a process of limited memory and time that reads it before any other one does.
+"""The rows of a Parquet file, counted by a process of limited memory and time before any other process reads the file.
 
-The library has no limits: pages expand against the footer, values against their page, and schemas that are nested a thousand times
-overflow its stack.
+The library has no limits of its own: pages can be larger than the footer states, values larger than their page, and a schema of a
+thousand nested levels overflows its stack.
 """
 
 from __future__ import annotations

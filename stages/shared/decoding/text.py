@@ -59,7 +59,8 @@ def decode_text(text: Text, job: DecodeJob, piece_rows: int, context: StepContex
     context.progress(done, total, "rows")
     for index, stats in context.workers.map(make_decoder, (job, context.for_workers()), missing):
         check(missing[index])
-        fresh, tokens = fresh + stats.rows, tokens + stats.tokens
+        fresh += stats.rows
+        tokens += stats.tokens
         seconds = max(time.monotonic() - began, 1e-9)
         context.progress(done + fresh, total, "rows")
         if context.stop_requested() and done + fresh < total:
@@ -143,7 +144,8 @@ def hypothesis_table(
         for id_, line, source, ranked in zip(ids, lines, sources, hypotheses, strict=True)
         for rank, hypothesis in enumerate(ranked)
     ]
-    outputs, of_rows = [row[2].ids for row in rows], [row[4] for row in rows]
+    outputs = [row[2].ids for row in rows]
+    of_rows = [row[4] for row in rows]
     whole = system.complete_texts(outputs, of_rows) if complete and system.masks else None
     texts = system.decode_ids(outputs, of_rows) if whole is None else [text for text, _ in whole]
     columns = {

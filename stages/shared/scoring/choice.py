@@ -61,7 +61,9 @@ class Judge:
     """A COMET model (Rei et al. 2020), which scores all outputs of many sources at once, since it is slow to load."""
 
     def __init__(self, choice: TargetChoice, model: ExternalFile, context: Context) -> None:
-        self.choice, self.model, self.context = choice, model, context
+        self.choice = choice
+        self.model = model
+        self.context = context
 
     def best(self, rows: Sequence[Candidates]) -> list[int | None]:
         """Return the outputs with the highest scores of a model without references (Fernandes et al. 2022), None for those below
