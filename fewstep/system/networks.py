@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MISFIT",
+    "check_header",
     "check_weights",
     "named_arrays",
     "network_of",
@@ -102,7 +103,7 @@ def read_header(path: Path) -> Header:
     """Return the header of a safetensors file; no tensor is read. Raises BundleError for any other file."""
     from safetensors import SafetensorError, safe_open
 
-    _check_header(path)
+    check_header(path)
     try:
         with safe_open(path, "np") as file:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 it is no mapping
@@ -112,7 +113,7 @@ def read_header(path: Path) -> Header:
         raise BundleError(f"{path}: expected weights in safetensors format, but: {error}; {REMEDY}") from error
 
 
-def _check_header(path: Path) -> None:
+def check_header(path: Path) -> None:
     """Raise BundleError for a missing file, and for a header that names millions of tensors."""
     require_file(path)
     try:
@@ -128,7 +129,7 @@ def read_arrays(path: Path) -> Arrays:
     """Return the tensors of a safetensors file by name. Raises BundleError for any other file."""
     from safetensors import SafetensorError, safe_open
 
-    _check_header(path)
+    check_header(path)
     try:
         with safe_open(path, "np") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 it is no mapping

@@ -7,6 +7,7 @@ thousand times. Therefore nothing is built here: the operations of a pickle are 
 from __future__ import annotations
 
 import pickletools
+import struct
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +18,20 @@ from models.imports.files import ForeignModelError
 
 MAX_BYTES = 1 << 26
 """Largest pickle without its tensors."""
-MAX_OPERATIONS = 5_000_000
-"""Most operations in a pickle."""
+MAX_OPERATIONS = 1_000_000
+"""Most operations in a pickle: a tensor takes about 40, and a node of each is followed."""
 MAX_VALUES = 10_000_000
 """Most values with repeated ones written out."""
 MAX_DEPTH = 200
 """Most levels of nesting."""
 MAX_TEXT = 1 << 16
 """Longest text that is encoded as bytes."""
+MAX_KEYS = 5_000
+"""Most keys of dictionaries and sets that are no texts and no small numbers: their hashes may be made equal."""
+MAX_KEY_VALUES = 100_000
+"""Most values in these keys together, with repeated ones written out: each use of a key goes through them."""
+SMALL_NUMBER = 1 << 60
+"""Numbers below it have different hashes."""
 ARCHIVE = b"PK\x03\x04"
 """First bytes of a file in the format of today."""
 PARTS = 5
@@ -60,6 +67,10 @@ CONSTANTS = {
     "BINBYTES8", "BYTEARRAY8",
 }  # fmt: skip
 EMPTY = {"EMPTY_TUPLE", "EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET"}
+KEYED = {"SETITEM": 2, "SETITEMS": 2, "DICT": 2, "ADDITEMS": 1, "FROZENSET": 1}
+"""Operations that hash values: of how many each the first one is a key."""
+HASHING = {"builtins.set", "__builtin__.set", "collections.OrderedDict"}
+"""Functions that hash the entries of a list, or the first ones of its pairs."""
 TO_MARK = {"TUPLE", "LIST", "DICT", "FROZENSET"}
 ADDING = {"APPENDS", "SETITEMS", "ADDITEMS"}
 COUNTED = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "REDUCE": 2, "NEWOBJ": 2, "NEWOBJ_EX": 3, "BINPERSID": 1, "STACK_GLOBAL": 2}
@@ -112,19 +123,54 @@ def _stacks(path: Path) -> Iterator[_Stack]:
     """Yield the pickles of a file, followed to their ends. The first bytes distinguish the formats of PyTorch."""
     with path.open("rb") as file:
         is_archive = file.read(len(ARCHIVE)) == ARCHIVE
+        if is_archive:
+            _check_end(file)
     if is_archive:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
+            _check_names(entries)
             if any(entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size for entry in entries):
                 raise ForeignModelError("expected records that are stored, got compressed ones; copy the file again")
             for entry in entries:
-                if entry.filename.endswith(".pkl"):
+                if entry.filename.lower().endswith(".pkl"):
                     with archive.open(entry) as file:
                         yield _Stack(file, entry.file_size)
         return
     with path.open("rb") as file:
         for _ in range(PARTS):
             yield _Stack(file, path.stat().st_size)
+
+
+END, END64, LOCATOR = struct.Struct("<4sHHHHIIH"), struct.Struct("<4sQHHIIQQQQ"), struct.Struct("<4sIQI")
+"""The end of an archive, and in front of it that of one with sizes of 64 bits, with the place of that one."""
+
+
+def _check_end(file: IO[bytes]) -> None:
+    """Raise ForeignModelError unless the directory of an archive stands at the stated place, and at its end.
+
+    zipfile reads what stands at the end, and PyTorch what stands at the place: of two directories each would read another one.
+    """
+    size = file.seek(0, 2)
+    file.seek(max(0, size - END.size - LOCATOR.size - END64.size))
+    last = file.read()
+    if len(last) < END.size:
+        raise ValueError("no end of the archive")
+    mark, *_, length, place, comment = END.unpack(last[-END.size :])
+    begin = size - END.size
+    agree = mark == b"PK\x05\x06" and comment == 0
+    if last[: -END.size][-LOCATOR.size :].startswith(b"PK\x06\x07"):
+        begin = size - len(last)
+        _, _, stated, _ = LOCATOR.unpack(last[END64.size : -END.size])
+        mark, *_, length, place = END64.unpack(last[: END64.size])
+        agree = agree and mark == b"PK\x06\x06" and stated == begin
+    if not agree or place + length != begin:
+        raise ForeignModelError("expected one directory, at the end of the archive, got another place of it; copy the file again")
+
+
+def _check_names(entries: Sequence[zipfile.ZipInfo]) -> None:
+    """Raise ForeignModelError for a name that occurs twice; PyTorch does not tell capital letters from others."""
+    if len({entry.filename.lower() for entry in entries}) < len(entries):
+        raise ForeignModelError("expected each record once, got one again; copy the file again")
 
 
 class _Stack:
@@ -136,6 +182,7 @@ class _Stack:
         self.memo: dict[Any, _Node] = {}
         self.made: list[_Node] = []
         self.storages: list[_Node] = []
+        self.keys: list[_Node] = []
         start = file.tell()
         for number, (operation, argument, _) in enumerate(pickletools.genops(file)):
             if number > MAX_OPERATIONS or file.tell() - start > MAX_BYTES:
@@ -153,14 +200,18 @@ class _Stack:
         elif name == "MARK":
             self.nodes.append(_MARK)
         elif name in TO_MARK:
-            self._push(_Node(parts=self._to_mark()))
+            parts = self._to_mark()
+            self._hash(name, parts)
+            self._push(_Node(parts=parts))
         elif name in ADDING:
             parts = self._to_mark()
+            self._hash(name, parts)
             self.nodes[-1].parts += parts
         elif name in COUNTED:
             self._take(name, COUNTED[name])
         elif name in INTO:
             parts = self._pop(INTO[name])
+            self._hash(name, parts)
             self.nodes[-1].parts += parts
         elif name == "GLOBAL":
             self._push(_Node(name=argument.replace(" ", ".")))
@@ -190,7 +241,20 @@ class _Stack:
             and any(isinstance(part.constant, str) and len(part.constant) > MAX_TEXT for part in parts[1].parts)
         ):
             raise ForeignModelError(f"expected a text of at most {MAX_TEXT} characters as bytes")
+        elif name == "REDUCE" and parts[0].name in HASHING:
+            entries = [entry for argument in parts[1].parts for entry in argument.parts]
+            self._add_keys([*entries, *(entry.parts[0] for entry in entries if entry.parts)])
         self._push(node)
+
+    def _hash(self, name: str, parts: list[_Node]) -> None:
+        if name in KEYED:
+            self._add_keys(parts[:: KEYED[name]])
+
+    def _add_keys(self, keys: list[_Node]) -> None:
+        """Raise ForeignModelError for many keys of dictionaries and sets whose hashes may be made equal."""
+        self.keys += [key for key in keys if not _has_own_hash(key.constant)]
+        if len(self.keys) > MAX_KEYS:
+            raise ForeignModelError(f"expected at most {MAX_KEYS} keys other than texts and small numbers, got more")
 
     def _push(self, node: _Node) -> None:
         self.nodes.append(node)
@@ -262,6 +326,13 @@ class _Stack:
                 sizes[node] = total, depth
                 above.discard(node)
                 open_.pop()
+        if sum(sizes[key][0] for key in self.keys) > MAX_KEY_VALUES:
+            raise ForeignModelError(f"expected keys of at most {MAX_KEY_VALUES} values together, with repeated ones written out")
+
+
+def _has_own_hash(constant: object) -> bool:
+    """Return whether a value is one of which many with the same hash cannot be made: texts are hashed with a secret."""
+    return isinstance(constant, str | bytes) or (isinstance(constant, int) and abs(constant) < SMALL_NUMBER)
 
 
 MIN_STORAGE_PARTS = 5

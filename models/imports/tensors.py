@@ -15,6 +15,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fewstep.config.network import NetworkConfig
+from fewstep.system.format import BundleError
+from fewstep.system.networks import check_header
 from models.imports.files import ForeignModelError
 from models.imports.pickles import check_checkpoint, check_tensors
 
@@ -128,7 +130,11 @@ def foreign_layers(state: Mapping[str, Tensor], prefix: str, config: NetworkConf
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file or of a pickle of tensors, from which no code runs. Raises ForeignModelError."""
     try:
+        if path.suffix == ".safetensors":
+            check_header(path)
         loaded = dict(load_file(path)) if path.suffix == ".safetensors" else load_pickle(path)
+    except BundleError as error:
+        raise ForeignModelError(str(error)) from error
     except (OSError, SafetensorError, ValueError) as error:
         if isinstance(error, ForeignModelError):
             raise

@@ -13,6 +13,7 @@ import typer
 import durable
 from fewstep.access import access_problem
 from fewstep.bounded_files import MAX_VOCABULARY_BYTES, read_bounded
+from fewstep.text.escape import escaped
 from pipeline.errors import DataError, StageError
 from stages.shared.data_bin import open_binarised, sentences
 from stages.shared.dictionary import symbols
@@ -40,7 +41,7 @@ def unbinarise(
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     for name, count in rows.items():
-        print(f"{output / name}: {count:,} sentences")
+        print(escaped(f"{output / name}: {count:,} sentences"))
 
 
 def write_text(folder: Path, output: Path) -> dict[str, int]:
@@ -54,9 +55,11 @@ def write_text(folder: Path, output: Path) -> dict[str, int]:
     for split, source, target, language in found:
         tokens = _dictionary(folder / f"dict.{language}.txt")
         text = open_binarised(folder / f"{split}.{source}-{target}.{language}")
+        if f"{split}.{language}" in rows:
+            raise DataError(f"{folder}: expected one text {split}.{language}, got several; move one pair to another folder")
         with (output / f"{split}.{language}").open("x", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{line}\n" for line in sentences(text, tokens))
-        rows[f"{split}.{language}"] = len(text.ends)
+        rows[f"{split}.{language}"] = len(text.sizes)
     for split, source, target, _ in found:
         sides = [rows.get(f"{split}.{language}") for language in (source, target)]
         if None not in sides and sides[0] != sides[1]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import pickle
 import struct
 import zipfile
@@ -158,6 +159,60 @@ def test_records_that_expand_are_refused(tmp_path: Path) -> None:
     assert path.stat().st_size < 100_000
     with pytest.raises(ForeignModelError, match="expected records that are stored, got compressed ones"):
         read_checkpoint(path)
+
+
+def test_records_that_pytorch_alone_reads_are_refused(tmp_path: Path) -> None:
+    """It takes DATA.PKL for data.pkl, and a directory at the place that the end of the archive states."""
+    hostile, harmless = shared_key(40), tensor(16, (4, 4), (4, 1))
+    path = archive(tmp_path / "model.pt", hostile)
+    path.write_bytes(path.read_bytes().replace(b"data.pkl", b"DATA.PKL"))
+    with pytest.raises(ForeignModelError, match="expected at most 10000000 values"):
+        read_checkpoint(path)
+    with zipfile.ZipFile(path, "w") as file:
+        for name in ("DATA.PKL", "data.pkl", "version"):
+            file.writestr(f"archive/{name}", harmless)
+    with pytest.raises(ForeignModelError, match="expected each record once"):
+        read_checkpoint(path)
+    inner, whole = (archive(tmp_path / name, content).read_bytes() for name, content in (("a", hostile), ("b", harmless)))
+    size, place = struct.unpack("<II", inner[-10:-2])
+    # zipfile finds the second directory, in front of the end, and PyTorch the first one.
+    other = struct.unpack("<I", whole[-10:-6])[0]
+    path.write_bytes(inner[: size + place] + whole[:-22] + whole[-22:-10] + struct.pack("<IIH", other, place, 0))
+    with zipfile.ZipFile(path) as file:
+        assert file.getinfo("archive/data.pkl").file_size == len(harmless)
+    with pytest.raises(ForeignModelError, match="expected one directory, at the end of the archive"):
+        read_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (dictionary(*(number(count * ((1 << 61) - 1)) + b"K\x01" for count in range(1, 6000))), "at most 5000 keys"),
+        (b"c__builtin__\nset\n](" + b"".join(number(count << 64) for count in range(6000)) + b"e\x85R", "at most 5000 keys"),
+        (b"](" + (b"}" + doubled(12, b"K\x01") + b"K\x01s") * 20 + b"e", "keys of at most 100000 values"),
+    ],
+)
+def test_keys_with_equal_or_long_hashes_are_refused(values: bytes, message: str, tmp_path: Path) -> None:
+    path = archive(tmp_path / "model.pt", b"\x80\x02" + values + b".")
+    with pytest.raises(ForeignModelError, match=message):
+        read_checkpoint(path)
+
+
+def test_many_operations_are_refused(tmp_path: Path) -> None:
+    path = archive(tmp_path / "model.pt", b"\x80\x02](" + b"N" * 1_000_000 + b"e.")
+    with pytest.raises(ForeignModelError, match="at most 67108864 bytes and 1000000 operations"):
+        read_checkpoint(path)
+
+
+def test_a_header_of_millions_of_tensors_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(struct.pack("<Q", 17 << 20) + b" " * (17 << 20))
+    with pytest.raises(ForeignModelError, match="expected a header of at most 16,777,216 bytes"):
+        read_tensors(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ForeignModelError, match=r"model\.safetensors"):
+        read_tensors(path)
 
 
 def test_an_old_file_is_no_archive_because_one_follows(tmp_path: Path) -> None:

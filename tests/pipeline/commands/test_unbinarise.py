@@ -1,5 +1,6 @@
 """Folders that are written here byte by byte, after the description of fairseq's format mmap."""
 
+import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -70,10 +71,11 @@ ROWS = 12 * 3 + 26
         ("idx", index([3], [0], code=7), "got version 1 and type 7"),
         ("idx", index([3, 1, 2], [0, 12, 16])[:-4], f"expected {ROWS} bytes for 3 sentences, got {ROWS - 4}"),
         ("idx", b"MMIDIDX\x00\x00" + struct.pack("<QBQ", 1, 4, 2**60), "bytes for 1152921504606846976 sentences, got 26"),
-        ("idx", index([3, 0, 2], [0, 12, 12]), "sentence 2: expected at least one number, got 0"),
-        ("idx", index([3, -(2**31), 2], [0, 12, 12]), "sentence 2: expected at least one number, got -2147483648"),
+        ("idx", index([3, 0, 2], [0, 12, 12]), "sentence 2: expected from 1 to 524,288 numbers, got 0"),
+        ("idx", index([3, -(2**31), 2], [0, 12, 12]), "sentence 2: expected from 1 to 524,288 numbers, got -2147483648"),
         ("idx", index([3, 1, 2], [0, 12, 2**62]), "sentence 3: expected the place 16, .*, got 4611686018427387904"),
-        ("idx", index([3, 1, 2**31 - 1], [0, 12, 16]), "expected 8589934604 bytes as its index states"),
+        ("idx", index([3, 1, 2**31 - 1], [0, 12, 16]), "sentence 3: expected from 1 to 524,288 numbers, got 2147483647"),
+        ("idx", index([3, 1, 4], [0, 12, 16]), "expected 32 bytes as its index states, got 24"),
         ("bin", np.array([4, 5, 2, 4, 4, 2], "<i4").tobytes()[:-1], "expected 24 bytes as its index states, got 23"),
         ("bin", np.array([4, 5, 2, 4, 4, 2], "<i4").tobytes(), r"sentence 2: expected 2 \(</s>\) at the end, got 4"),
         ("bin", np.array([4, 9, 2, 2, 4, 2], "<i4").tobytes(), "sentence 1: expected numbers from 3 to 5, .* got 9"),
@@ -105,3 +107,41 @@ def test_sides_of_other_lengths_folders_without_text_and_symbols_with_spaces_are
     with pytest.raises(DataError, match=r"dict\.de\.txt"):
         unbinarise(tmp_path, tmp_path / "text")
     assert not (tmp_path / "text").exists()
+
+
+def test_texts_that_expand_are_refused(tmp_path: Path) -> None:
+    """A symbol of half a megabyte for each byte."""
+    (tmp_path / "dict.de.txt").write_text("x" * 500_000 + " 1\n")
+    (tmp_path / "out").mkdir()
+    write(tmp_path / "train.en-de.de", [[4, 4, 4, 2]], np.dtype("u1"), 1)
+    with pytest.raises(DataError, match="sentence 1: expected at most 1,048,576 bytes in a line"):
+        write_text(tmp_path, tmp_path / "out")
+    (tmp_path / "out" / "train.de").unlink()
+    write(tmp_path / "train.en-de.de", [[4, 2]] * 200, np.dtype("u1"), 1)
+    with pytest.raises(DataError, match="sentence 135: expected at most 67,108,864 bytes of text in a file of its size"):
+        write_text(tmp_path, tmp_path / "out")
+
+
+def test_a_pipe_is_no_index(tmp_path: Path) -> None:
+    (tmp_path / "dict.de.txt").write_text("ein 1\n")
+    os.mkfifo(tmp_path / "train.en-de.de.idx")
+    with pytest.raises(DataError, match=r"train\.en-de\.de\.idx: expected a file, got none, or a pipe"):
+        write_text(tmp_path, tmp_path / "out")
+
+
+def test_names_of_files_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "data-bin"
+    folder.mkdir()
+    binarise(folder, "train\x1b]0;x\x07")
+    unbinarise(folder, tmp_path / "text")
+    assert "\x1b" not in (shown := capsys.readouterr().out)
+    assert r"train\x1b]0;x\x07.de: 3 sentences" in shown
+
+
+def test_two_texts_of_one_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "dict.de.txt").write_text("ein 1\n")
+    (tmp_path / "out").mkdir()
+    for pair in ("en-de", "de-fr"):
+        write(tmp_path / f"train.{pair}.de", [[4, 2]], np.dtype("u1"), 1)
+    with pytest.raises(DataError, match=r"expected one text train\.de, got several"):
+        write_text(tmp_path, tmp_path / "out")
