@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from fewstep.documents.document import DocumentError, Edit, Languages, Segment
-from fewstep.documents.markup import VOID, Inline, restored
+from fewstep.documents.markup import VOID, Inline, restored, unescaped
 
 __all__ = ["Piece", "filled", "pieces", "segments"]
 
@@ -32,7 +32,7 @@ MAX_TAG = 10_000
 _TAG_BEGIN = re.compile("<[A-Za-z/!?]")
 _TAG = re.compile(
     r"""<!--.*?(?:-->|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)|<[!?][^<>]*>"""
-    r"""|<(?P<end>/?)(?P<name>[a-zA-Z][^\s/<>"']*)(?P<rest>(?:[^<>"']|"[^"]*"|'[^']*')*+)>""",
+    r"""|<(?P<end>/?)(?P<name>[a-zA-Z][^\s/<>"']*+)(?P<rest>(?:[^<>"']|"[^"]*"|'[^']*')*+)>""",
     re.DOTALL,
 )
 _NOT_TRANSLATED = re.compile(
@@ -40,7 +40,7 @@ _NOT_TRANSLATED = re.compile(
 )
 _LETTER = re.compile(r"[^\W\d_]")
 _SPACES = re.compile(r"[ \t\r\n\f]+")
-_TEXT = re.compile(r"(?P<before>(?:\s|&nbsp;|&#160;)*+)(?P<body>.*?)(?:\s|&nbsp;|&#160;)*", re.DOTALL)
+_SPACE_REFERENCES = ("&nbsp;", "&#160;")
 
 
 class _Part(NamedTuple):
@@ -102,14 +102,25 @@ def pieces(document: str) -> list[Piece]:
     found = list[Piece]()
     kept = ""
     for part in _parts(document):
-        match = None if part.is_tag or part.stays else _TEXT.fullmatch(part.raw)
-        text = _SPACES.sub(" ", html.unescape(match["body"])) if match else ""
-        if not match or not text.strip():
+        start, end = (0, 0) if part.is_tag or part.stays else _body(part.raw)
+        text = _SPACES.sub(" ", unescaped(part.raw[start:end]))
+        if not text.strip():
             kept += part.raw
             continue
-        found.append(Piece(kept + match["before"], text, part.raw[match.end("body") :]))
+        found.append(Piece(kept + part.raw[:start], text, part.raw[end:]))
         kept = ""
     return [*found, Piece(kept, "", "")]
+
+
+def _body(part: str) -> tuple[int, int]:
+    """Return where a text begins and ends without the white space around it."""
+    start = 0
+    end = len(part)
+    while start < end and (part[start].isspace() or part.startswith(_SPACE_REFERENCES, start)):
+        start += 1 if part[start].isspace() else len(_SPACE_REFERENCES[0])
+    while start < end and (part[end - 1].isspace() or part.endswith(_SPACE_REFERENCES, start, end)):
+        end -= 1 if part[end - 1].isspace() else len(_SPACE_REFERENCES[0])
+    return start, end
 
 
 def filled(found: Sequence[Piece], outputs: Sequence[str]) -> str:
@@ -168,7 +179,7 @@ def _runs(text: str) -> Iterator[list[_Part]]:
 
 def _trimmed(run: list[_Part]) -> list[_Part]:
     """Return a run without the tags around all of it; empty for one without letters."""
-    if not any(not part.is_tag and _LETTER.search(html.unescape(part.raw)) for part in run):
+    if not any(not part.is_tag and _LETTER.search(unescaped(part.raw)) for part in run):
         return []
     start = 0
     stop = len(run)
@@ -207,7 +218,7 @@ def _segment(run: list[_Part], line: int, offsets: dict[int, int]) -> Segment:
     tags = list[tuple[int, int]]()
     length = 0
     for part in run:
-        text = part.raw if part.is_tag else html.unescape(part.raw)
+        text = part.raw if part.is_tag else unescaped(part.raw)
         if part.is_tag:
             tags.append((length, length + len(text)))
         parts.append(text)

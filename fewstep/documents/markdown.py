@@ -19,6 +19,8 @@ MAX_BYTES = 512 << 10
 """Bytes of a document, for which the package holds up to 700 bytes each: a line of `|-|` is a table."""
 MAX_MARKS = 2000
 """Brackets in a paragraph or in a row of a table."""
+_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+"""A line of Markdown. Other separators (U+2028, form feeds) end none."""
 _FRONT_MATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*\r?$", re.S | re.M)
 _DESTINATION = re.compile(r"\]\((?:[^()\s]|\([^()\s]*\))*(?:\s+\"[^\"]*\")?\)|\]\[[^\]\n]*\]")
 _BLOCK_START = re.compile(r"(?=[#>+*=-]|```|~~~|\|)|\d{1,9}(?=[.)](?:\s|$))")
@@ -34,7 +36,7 @@ def segments(data: bytes, name: str, languages: Languages) -> list[Segment]:
         raise DocumentError(f"{name}: expected at most {MAX_BYTES:,} bytes of Markdown, got {len(data):,}; divide the document")
     text = data.decode("utf-8")
     _check_marks(text, name)
-    lines = text.splitlines(keepends=True) if "\r" not in text else re.findall(r"[^\n]*\n|[^\n]+", text)
+    lines = _LINE.findall(text)
     starts = [0, *accumulate(len(line.encode()) for line in lines)]
     found = list[Segment]()
     cursor = (0, 0)

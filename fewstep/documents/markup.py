@@ -6,11 +6,13 @@ the original document, such as `<bpt>` and `<ph>`, are one tag with their conten
 
 from __future__ import annotations
 
+import html
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-__all__ = ["VOID", "Inline", "escaped_text", "flat", "occurrences", "read_inline", "restored"]
+__all__ = ["VOID", "Inline", "escaped_text", "flat", "occurrences", "read_inline", "restored", "unescaped"]
 
 CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
 """Elements of TMX and XLIFF 1.2 whose content is a code of the original document."""
@@ -24,6 +26,7 @@ _TOKEN = re.compile(
 _ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _ESCAPED = re.compile("[&<>]")
+_NUMBER = re.compile(r"&#0*([0-9]+)")
 _TAG_NAME = re.compile(r"<(/?)([^\s/>]+)")
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML does not have."""
@@ -83,6 +86,11 @@ def _character(name: str) -> str:
     return chr(int(name[2:], 16) if name[1:2] in "xX" else int(name[1:]))
 
 
+def unescaped(text: str) -> str:
+    """Return a text of HTML without character references. (Python's function does not read numbers of thousands of digits.)"""
+    return html.unescape(_NUMBER.sub(lambda found: f"&#{found[1][:10] or '0'}", text) if "&#" in text else text)
+
+
 def escaped_text(text: str) -> str:
     """Return characters as content of XML; those that XML lacks are left out."""
     return _ESCAPED.sub(lambda found: _ESCAPES[found[0]], _NOT_XML.sub("", text))
@@ -97,11 +105,11 @@ def restored(translation: str, source: Inline) -> str:
     raw = {flat(tag): tag for start, stop in reversed(source.tags) if (tag := source.text[start:stop])}
     if not raw:
         return escaped_text(translation)
-    real = dict[str, list[bool]]()
+    real, places = dict[str, list[bool]](), set(source.tags)
     parts = list[tuple[str, bool]]()
     position = 0
     for start, stop in occurrences(source.text, raw):
-        real.setdefault(flat(source.text[start:stop]), []).append((start, stop) in source.tags)
+        real.setdefault(flat(source.text[start:stop]), []).append((start, stop) in places)
     for start, stop in occurrences(translation, raw):
         tag = flat(translation[start:stop])
         kinds = real.get(tag, [True])
@@ -130,6 +138,7 @@ def occurrences(text: str, tags: Iterable[str]) -> Iterator[tuple[int, int]]:
 def _unbalanced(tags: Sequence[str]) -> set[int]:
     """Return the numbers of the tags that have no partner in their order."""
     opened = list[tuple[str, int]]()
+    names = Counter[str]()
     wrong = set[int]()
     for number, tag in enumerate(tags):
         found = _TAG_NAME.match(tag)
@@ -137,10 +146,12 @@ def _unbalanced(tags: Sequence[str]) -> set[int]:
             continue  # it stands for itself
         if not found[1]:
             opened.append((found[2], number))
-        elif found[2] in [name for name, _ in opened]:
+            names[found[2]] += 1
+        elif names[found[2]]:
             while opened[-1][0] != found[2]:
+                names[opened[-1][0]] -= 1
                 wrong.add(opened.pop()[1])
-            opened.pop()
+            names[opened.pop()[0]] -= 1
         else:
             wrong.add(number)
     return wrong | {number for _, number in opened}

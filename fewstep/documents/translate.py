@@ -43,6 +43,9 @@ FORMATS = {
 XML = ("tmx", "xliff")
 """Formats that may be in UTF-16."""
 
+MAX_TAGS = 2000
+"""Inline elements of a text, each of which is looked for at each place of a translation."""
+
 _LETTER = re.compile(r"[^\W\d_]")
 _LINE_END = re.compile(r"[\r\n]")
 
@@ -110,7 +113,12 @@ def read_document(data: bytes, kind: str, name: str, languages: Languages) -> Do
             data = data.decode(encoding).encode("utf-8")
         except UnicodeError as error:
             raise DocumentError(f"{name}: expected UTF-16, got an invalid character ({error}); repair the file") from error
-    return Document(data, encoding, FORMATS[kind](data, name, languages))
+    found = FORMATS[kind](data, name, languages)
+    if long := next((one for one in found if len(one.tags) > MAX_TAGS), None):
+        raise DocumentError(
+            f"{name}, line {long.line}: expected at most {MAX_TAGS:,} inline elements in a text, got {len(long.tags):,}; divide it"
+        )
+    return Document(data, encoding, found)
 
 
 def translate_document(

@@ -242,7 +242,10 @@ def _add_paths(app: FastAPI, server: Server) -> None:
     @app.get("/v2/languages", **deepl)
     async def deepl_languages(request: Request, type: Literal["source", "target"] | None = None) -> list[DeeplLanguage]:
         """List the languages of the server for clients of DeepL, which send `type` as a form."""
-        form = parse_qs((await request.body()).decode(), max_num_fields=10).get("type", ["source"])
+        try:
+            form = parse_qs((await request.body()).decode(), max_num_fields=10).get("type", ["source"])
+        except ValueError as error:
+            raise clients.InvalidError(f"body: expected a form with the field type, got: {error}") from error
         return clients.deepl_languages(server, type or form[0])
 
     @app.post("/explain", **secured)

@@ -22,6 +22,9 @@ SPARE = 16
 progress."""
 HEAD_SECONDS = 30.0
 """Time from the opening of a connection, or the end of an answer, until the head of the next request is complete."""
+WRITE_SECONDS = 30.0
+"""Time in which a client must take `WRITE_BYTES` of an answer that waits for it."""
+WRITE_BYTES = 30_000
 MAX_PARTS = 4096
 """Parts of a body of any size: chunks of a byte cost the server 20 microseconds each."""
 PART_BYTES = 64
@@ -47,6 +50,7 @@ class Connection(H11Protocol):
         super().__init__(*arguments, **options)
         self.conn = _BoundedParts(h11.SERVER, self.config.h11_max_incomplete_event_size or 64 << 10)
         self._head_due: asyncio.TimerHandle | None = None
+        self._write_due: asyncio.TimerHandle | None = None
 
     @property
     def is_waiting(self) -> bool:
@@ -74,9 +78,31 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
-        if self._head_due:
-            self._head_due.cancel()
+        for due in (self._head_due, self._write_due):
+            if due:
+                due.cancel()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Wait for the client to take what was written. uvicorn waits without an end then, with the next request in progress."""
+        super().pause_writing()
+        self._await_reader()
+
+    def resume_writing(self) -> None:
+        """Stop waiting."""
+        if self._write_due:
+            self._write_due.cancel()
+        super().resume_writing()
+
+    def _await_reader(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._write_due = self.loop.call_later(WRITE_SECONDS, self._check_reader, left)
+
+    def _check_reader(self, before: int) -> None:
+        if before - self.transport.get_write_buffer_size() < WRITE_BYTES:
+            self.transport.abort()
+        else:
+            self._await_reader()
 
     def send_400_response(self, msg: str) -> None:
         """Answer a malformed request, or end an answer that has begun."""
@@ -94,7 +120,9 @@ class Connection(H11Protocol):
         return self._head_due.when() if self._head_due else 0.0
 
     def _give_up(self) -> None:
-        if self.is_waiting:
+        if self.is_waiting and self.flow.write_paused:  # its client still reads the answer, or loses the connection for that
+            self._await_head()
+        elif self.is_waiting:
             self.transport.abort()
 
 

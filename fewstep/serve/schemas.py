@@ -4,10 +4,33 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
+MAX_KEYS = 256
+"""Fields of a request, or systems in a map of searches."""
+
+
+def _few(value: Any) -> Any:
+    """Return a value. Raises ValueError for a map of many keys, for each of which there would be an error."""
+    if isinstance(value, dict) and len(value) > MAX_KEYS:
+        raise ValueError(f"expected at most {MAX_KEYS} keys, got {len(value)}")
+    return value
+
+
+class Request(BaseModel):
+    """The body of a request. Its lists are validated up to the first entry that is not valid."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_few_fields(cls, value: Any) -> Any:
+        return _few(value)
+
+
+Texts = Annotated[list[str], Field(fail_fast=True)]
 SearchChoice = Annotated[
-    str | dict[str, str] | None,
+    str | Annotated[dict[str, str], BeforeValidator(_few)] | None,
     Field(
         description="Label of a search of each requested system, or a map from systems to labels. Default: their default searches.",
         examples=["greedy"],
@@ -15,13 +38,11 @@ SearchChoice = Annotated[
 ]
 
 
-class TranslateRequest(BaseModel):
+class TranslateRequest(Request):
     """Texts to translate."""
 
-    model_config = ConfigDict(extra="forbid")
-
     sentences: Annotated[
-        list[str],
+        Texts,
         Field(
             min_length=1,
             description="Texts. Each is split into sentences, whose translations are joined with the white space of the text.",
@@ -29,7 +50,7 @@ class TranslateRequest(BaseModel):
         ),
     ]
     systems: Annotated[
-        list[str] | None,
+        Texts | None,
         Field(min_length=1, description="Names of systems (GET /systems). Default: the first system for the languages."),
     ] = None
     source_language: Annotated[
@@ -46,6 +67,7 @@ class TranslateRequest(BaseModel):
         list[tuple[str, str]],
         Field(
             max_length=1000,
+            fail_fast=True,
             description="Terms, each with the translation that it must have. Needs a system with masks of terms.",
             examples=[[["man", "Mann"]]],
         ),
@@ -93,12 +115,10 @@ EMPTY = BeforeValidator(_none_if_empty)
 """A field without a value in a form is no value."""
 
 
-class LibreRequest(BaseModel):
+class LibreRequest(Request):
     """Texts to translate, as clients of LibreTranslate send them."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    q: Annotated[str | list[str], Field(min_length=1, description="A text, or several.", examples=["A man reads."])]
+    q: Annotated[str | Texts, Field(min_length=1, description="A text, or several.", examples=["A man reads."])]
     source: Annotated[str, Field(min_length=1, description="Language of the texts, or `auto`.", examples=["en"])]
     target: Annotated[str, Field(min_length=1, description="Language of the translations.")]
     format: Annotated[
@@ -111,12 +131,10 @@ class LibreRequest(BaseModel):
     secret: Annotated[str | None, Field(description="Not used.")] = None
 
 
-class DetectRequest(BaseModel):
+class DetectRequest(Request):
     """A text whose language is asked for."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    q: Annotated[str | list[str], Field(min_length=1, description="A text, or several in the same language.")]
+    q: Annotated[str | Texts, Field(min_length=1, description="A text, or several in the same language.")]
     api_key: Annotated[str | None, Field(description="The token of the server, if it has one.")] = None
     secret: Annotated[str | None, Field(description="Not used.")] = None
 
@@ -159,12 +177,10 @@ class DeeplLanguage(BaseModel):
     supports_formality: Annotated[bool, Field(description="Never.")] = False
 
 
-class DeeplRequest(BaseModel):
+class DeeplRequest(Request):
     """Texts to translate, as clients of DeepL send them."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    text: Annotated[list[str], Field(min_length=1, description="Texts.", examples=[["A man reads."]])]
+    text: Annotated[Texts, Field(min_length=1, description="Texts.", examples=[["A man reads."]])]
     target_lang: Annotated[str, Field(min_length=1, description="Language of the translations.", examples=["DE"])]
     source_lang: Annotated[str | None, EMPTY, Field(description="Language of the texts. Default: it is identified.")] = None
     split_sentences: Annotated[
@@ -200,10 +216,8 @@ class DeeplAnswer(BaseModel):
     translations: list[DeeplTranslation]
 
 
-class ExplainRequest(BaseModel):
+class ExplainRequest(Request):
     """A sentence whose search is to be shown."""
-
-    model_config = ConfigDict(extra="forbid")
 
     sentence: Annotated[str, Field(description="A sentence; of several ones the first is shown.")]
     system: Annotated[str | None, Field(description="Name of a system. Default: the first one.")] = None

@@ -22,11 +22,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from fewstep.bounded_files import MAX_VOCABULARY_BYTES
 from fewstep.text.languages import UNSPACED
 from fewstep.text.normalise import normalise
-from fewstep.text.terms import Term, kept_spans
+from fewstep.text.terms import Term, kept_characters
 
 __all__ = ["Glossary", "GlossaryError", "read_glossary"]
+
+MAX_UNITS, MAX_CHARACTERS = 128, 1000
+"""Words of a term, and characters of a term or its translation: as many steps are taken at each word of a text."""
 
 _UNIT = re.compile(rf"[^\W{UNSPACED}]+|\S")
 """A part of a term: a word of a script with spaces, or another character."""
@@ -42,17 +46,31 @@ class _Unit(NamedTuple):
     spaced: bool
     """Whether white space stands in front of it."""
 
-    def is_for(self, other: _Unit, first: bool, exact: bool) -> bool:
-        """Return whether this unit of a term is that of a text."""
-        same = self.text == other.text if exact else self.text == other.text.casefold()
-        return same and (first or self.spaced == other.spaced)
 
+class _Branch:
+    """Terms that begin with the same units."""
 
-class _Entry(NamedTuple):
-    units: list[_Unit]
-    exact: bool
-    """Whether the term is found only as it is written."""
-    target: str
+    def __init__(self) -> None:
+        self.branches: dict[tuple[str, bool], _Branch] = {}
+        """The terms that go on, by the next unit and whether white space stands in front of it."""
+        self.target = ""
+        """The translation of the term that ends here; empty without one."""
+
+    def add(self, units: Iterable[_Unit], target: str) -> None:
+        """Add a term, unless it is there."""
+        branch = self
+        for number, unit in enumerate(units):
+            branch = branch.branches.setdefault((unit.text, number > 0 and unit.spaced), _Branch())
+        branch.target = branch.target or target
+
+    def found(self, keys: Iterator[tuple[str, bool]]) -> Iterator[tuple[int, str]]:
+        """Yield the numbers of units of the terms that a text has at a place, shortest first, and their translations."""
+        branch: _Branch | None = self
+        for number, key in enumerate(keys, 1):
+            if branch is None or (branch := branch.branches.get(key)) is None:
+                return
+            if branch.target:
+                yield number, branch.target
 
 
 @dataclass(frozen=True)
@@ -65,7 +83,7 @@ class Glossary:
     def of(pairs: Iterable[Sequence[str]], places: Sequence[str] = ()) -> Glossary:
         """Return the glossary of pairs; pairs that occur twice are one. `places` name the pairs in errors.
 
-        Raises GlossaryError for an empty term, and for one with two translations.
+        Raises GlossaryError for an empty term or a long one, and for one with two translations.
         """
         found, at = dict[str, str](), dict[str, str]()
         for number, pair in enumerate(pairs):
@@ -73,6 +91,11 @@ class Glossary:
             if len(pair) != 2:
                 raise GlossaryError(f"{place}: expected a term and its translation, got {len(pair)} parts")
             source, target = (normalise(side) for side in pair)
+            if max(len(source), len(target)) > MAX_CHARACTERS or sum(1 for _ in _units(source)) > MAX_UNITS:
+                raise GlossaryError(
+                    f"{place}: expected a term of at most {MAX_UNITS} words and {MAX_CHARACTERS:,} characters on each side, got a "
+                    "longer one; remove it or shorten it"
+                )
             if not _UNIT.search(source) or not target:
                 raise GlossaryError(f"{place}: expected a term and its translation, got an empty one; remove it or complete it")
             if found.setdefault(source, target) != target:
@@ -84,36 +107,37 @@ class Glossary:
         return Glossary(tuple(found.items()))
 
     @cached_property
-    def _entries(self) -> dict[str, list[_Entry]]:
-        """The terms by their first unit, the longest first."""
-        found = dict[str, list[_Entry]]()
+    def _branches(self) -> tuple[_Branch, _Branch]:
+        """The terms that are found as they are written, and those in any case."""
+        found = _Branch(), _Branch()
         for source, target in self.terms:
             exact = source != source.lower()
-            units = list(_units(source if exact else source.casefold()))
-            found.setdefault(units[0].text.casefold(), []).append(_Entry(units, exact, target))
-        for entries in found.values():
-            entries.sort(key=lambda entry: (-len(entry.units), not entry.exact))
+            found[not exact].add(_units(source if exact else source.casefold()), target)
         return found
 
     def find(self, text: str) -> Iterator[Term]:
         """Yield the terms of a text in order."""
-        kept = list(kept_spans(text))
+        kept = kept_characters(text)
         position = 0
         units = list(_units(text))
         for number, unit in enumerate(units):
             if unit.start < position:
                 continue
-            for entry in self._entries.get(unit.text.casefold(), ()):
-                inside = units[number : number + len(entry.units)]
-                if len(inside) < len(entry.units) or not all(
-                    own.is_for(other, at == 0, entry.exact) for at, (own, other) in enumerate(zip(entry.units, inside, strict=True))
-                ):
-                    continue
-                end = inside[-1].start + len(inside[-1].text)
-                if not any(start < end and unit.start < stop for start, stop in kept):
-                    yield Term(unit.start, end, entry.target)
+            for count, target in self._at(units, number):
+                last = units[number + count - 1]
+                end = last.start + len(last.text)
+                if 1 not in kept[unit.start : end]:
+                    yield Term(unit.start, end, target)
                     position = end
                     break
+
+    def _at(self, units: Sequence[_Unit], number: int) -> list[tuple[int, str]]:
+        """Return the terms at a unit of a text, the longest first, of equally long ones that as it is written."""
+        exact, folded = self._branches
+        rest = range(number, min(len(units), number + MAX_UNITS))
+        found = list(exact.found((units[at].text, at > number and units[at].spaced) for at in rest))
+        found += folded.found((units[at].text.casefold(), at > number and units[at].spaced) for at in rest)
+        return sorted(found, key=lambda one: -one[0])
 
     def honoured(self, source: str, output: str) -> tuple[int, int]:
         """Return how many terms a source has, and how many of them its translation has as stated, whatever else it has."""
@@ -142,7 +166,11 @@ def read_glossary(path: str | os.PathLike[str]) -> Glossary:
     """
     path = Path(path)
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as file:
+            content = file.read(MAX_VOCABULARY_BYTES + 1)
+        if len(content) > MAX_VOCABULARY_BYTES:
+            raise GlossaryError(f"{path}: expected a glossary of at most {MAX_VOCABULARY_BYTES:,} bytes, got more; divide it")
+        text = content.decode("utf-8-sig")
     except OSError as error:
         raise GlossaryError(f"{path}: expected a glossary, got {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -152,7 +180,7 @@ def read_glossary(path: str | os.PathLike[str]) -> Glossary:
 
 def parse_glossary(text: str, name: str) -> Glossary:
     """Return the glossary that a text holds, as in a file. Raises GlossaryError as `read_glossary` does."""
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    lines = [(number, line) for number, line in enumerate(re.split("\r?\n|\r", text), 1) if line.strip()]
     rows = [line.split("\t") for _, line in lines]
     for (number, _), row in zip(lines, rows, strict=True):
         if len(row) != 2:

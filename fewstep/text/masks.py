@@ -29,6 +29,8 @@ COUNT = 8
 """Different placeholders of a kind in a text that have masks; further ones stay."""
 _SYMBOL = re.compile(rf"⟦(?:{'|'.join(KINDS)})[1-{COUNT}]⟧")
 _QUOTED = re.compile(r"`[^`\n]+`")
+MOST_PUT = 100
+"""Placeholders of a text that are put back: the time grows with the cube of their number."""
 ROUNDS = 4
 """Times that a text is settled, since marks that are taken off may leave others."""
 _ROLE = re.compile(r":[\w:.+-]+:")
@@ -77,8 +79,10 @@ def _found(text: str, kinds: Collection[str], terms: Iterable[Term]) -> list[_Fo
     """Return the placeholders of some kinds, and the terms, in order. Placeholders of other kinds are not looked into."""
     matches = (one for one in _pattern("number" in kinds).finditer(text) if one.lastgroup in kinds)
     found = [_Found(*one.span(), str(one.lastgroup), one[0]) for one in matches]
-    taken = [(one.start, one.end) for one in found]
-    free = (one for one in terms if not any(start < one.end and one.start < end for start, end in taken))
+    taken = bytearray(len(text))
+    for start, end, *_ in found:
+        taken[start:end] = b"\1" * (end - start)
+    free = (one for one in terms if 1 not in taken[one.start : one.end])
     return sorted([*found, *(_Found(one.start, one.end, "term", one.target) for one in free)])
 
 
@@ -143,7 +147,8 @@ def counts(text: str) -> Counter[str]:
 
 
 def complete(source: str, output: str, spaced: bool) -> tuple[str, int]:
-    """Return an output with exactly the masks of its source, both with masks, and how many of them were put back.
+    """Return an output with exactly the masks of its source, both with masks, and how many of them were missing, of which at most
+    `MOST_PUT` are put back.
 
     Masks that are written too often are left out. One that is missing is put where it would stand if the output ran in step with
     its source: behind the next word if the language of the output is `spaced`. A role is put in front of the text in backquotes
@@ -167,7 +172,8 @@ def complete(source: str, output: str, spaced: bool) -> tuple[str, int]:
         if written[one[0]] > 0:
             written[one[0]] -= 1
         else:
-            text, missing = _put(text, one, source, spaced), missing + 1
+            text = _put(text, one, source, spaced) if missing < MOST_PUT else text
+            missing += 1
     return text, missing
 
 
@@ -197,7 +203,8 @@ def _joins(neighbour: str) -> bool:
 
 
 def settle(source: str, text: str, kinds: Collection[str], spaced: bool) -> tuple[str, int]:
-    """Return a translation with exactly the placeholders of its source, of some kinds, and how many were not as they should be.
+    """Return a translation with exactly the placeholders of its source, of some kinds, and how many were not as they should be. A
+    translation of a source with more than `MOST_PUT` is left as it is.
 
     The marks of a placeholder that the source does not have are taken off, and one that is missing is put where it is likely to
     stand, a role with its text. A placeholder is set apart from a word that it touches, of which it would be a part.
@@ -210,6 +217,8 @@ def settle(source: str, text: str, kinds: Collection[str], spaced: bool) -> tupl
         if rest == written:
             break
         wrong = wrong or max(1, (rest - written).total() + (written - rest).total())
+        if len(wanted) > MOST_PUT:
+            break
         text = _settled(source, text, wanted, kinds, spaced)
     return text, wrong
 

@@ -11,7 +11,7 @@ from zlib import crc32
 from fewstep.text.languages import UNSPACED
 from fewstep.text.placeholders import PLACEHOLDER
 
-__all__ = ["Term", "kept_spans", "shared_words", "words"]
+__all__ = ["Term", "kept_characters", "shared_words", "words"]
 
 _WORD = re.compile(rf"[^\W\d_{UNSPACED}](?:[^\W{UNSPACED}]|[-'’](?=[^\W{UNSPACED}]))*")
 _QUOTED = re.compile(r"`[^`\n]+`_{0,2}")
@@ -29,16 +29,21 @@ class Term(NamedTuple):
     target: str
 
 
-def kept_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of a text in which nothing is a term: placeholders, and what stands in backquotes."""
-    return (one.span() for pattern in (PLACEHOLDER, _QUOTED) for one in pattern.finditer(text))
+def kept_characters(text: str) -> bytearray:
+    """Return 1 for each character of a text in which nothing is a term: placeholders, and what stands in backquotes."""
+    kept = bytearray(len(text))
+    for pattern in (PLACEHOLDER, _QUOTED):
+        for one in pattern.finditer(text):
+            kept[one.start() : one.end()] = b"\1" * (one.end() - one.start())
+    return kept
 
 
 def words(text: str) -> Iterator[Term]:
-    """Yield the words of scripts with spaces outside of `kept_spans`, at least three letters long, each as its own translation."""
-    kept = list(kept_spans(text))
+    """Yield the words of scripts with spaces outside of `kept_characters`, at least three letters long, each as its own
+    translation."""
+    kept = kept_characters(text)
     for one in _WORD.finditer(text):
-        if len(one[0]) >= SHORTEST and not any(start < one.end() and one.start() < end for start, end in kept):
+        if len(one[0]) >= SHORTEST and 1 not in kept[one.start() : one.end()]:
             yield Term(one.start(), one.end(), one[0])
 
 

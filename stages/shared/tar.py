@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from stages.shared.expansion import compression_name, decompressed, within_ratio
+from stages.shared.expansion import compression_name, decompressed, most_text, within_ratio
 
 BLOCK = 512
 MAX_NAME_BYTES = 4096
@@ -47,7 +47,11 @@ def tar_members(path: Path) -> Iterator[Member]:
     """
     with path.open("rb") as file:
         compression = compression_name(file.peek(BLOCK))
-        stream = _Seekable(file) if compression is None else _Expanded(within_ratio(path, _whole(decompressed(file, compression))))
+        stream = (
+            _Seekable(file)
+            if compression is None
+            else _Expanded(within_ratio(path, _whole(decompressed(file, compression))), most_text(path))
+        )
         yield from _members(stream)
 
 
@@ -89,6 +93,7 @@ def _members(stream: _Seekable | _Expanded) -> Iterator[Member]:
             size = 0
         elif b"size" in sizes:
             size = _digits(sizes[b"size"], 10)
+        _bounded(size, "a member", stream.most)
         part = _Part(stream, size)
         regular = header.kind in _REGULAR and not name.endswith(b"/")
         yield Member(name.decode("utf-8", "surrogateescape"), regular, io.BufferedReader(part))
@@ -160,14 +165,14 @@ class _Seekable:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._size = file.seek(0, io.SEEK_END)
+        self.most = file.seek(0, io.SEEK_END)
         file.seek(0)
 
     def read(self, size: int) -> bytes:
         return self._file.read(size)
 
     def skip(self, size: int) -> None:
-        if self._file.tell() + size > self._size + BLOCK:
+        if self._file.tell() + size > self.most + BLOCK:
             raise TarError("the end within a member")
         self._file.seek(size, io.SEEK_CUR)
 
@@ -175,8 +180,9 @@ class _Seekable:
 class _Expanded:
     """An archive as it is decompressed."""
 
-    def __init__(self, blocks: Iterator[bytes]) -> None:
+    def __init__(self, blocks: Iterator[bytes], most: int) -> None:
         self._blocks = blocks
+        self.most = most
         self._block = b""
         self._start = 0
 

@@ -22,6 +22,7 @@ from fewstep.config.network import Sizes
 from fewstep.documents import markdown
 from fewstep.documents.document import MAX_UNIT_BYTES
 from fewstep.documents.elements import MAX_DEPTH
+from fewstep.documents.translate import MAX_TAGS
 from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.serve import body, connections
 from fewstep.serve.access import KEY_BYTES
@@ -29,6 +30,7 @@ from fewstep.serve.forms import MAX_FIELDS
 from fewstep.serve.settings import Settings
 from fewstep.system.description import MAX_ENTRIES
 from fewstep.system.system import MAX_EXPLAINED_TOKENS
+from fewstep.text.glossary import MAX_CHARACTERS, MAX_UNITS
 from models.family import family_named
 from models.imports import pickles
 from models.training.batch import Position, prefetch_batches, shares
@@ -272,6 +274,8 @@ def test_the_limits_are_those_of_the_source() -> None:
         f"{bounded_files.MAX_VOCABULARY_BYTES // mib} MiB; {bounded_files.MAX_RECORD_BYTES // mib} MiB; "
         f"{bounded_files.MAX_JSON_VALUES:,}",
         f"{of_text.MAX_ROW_GROUP_BYTES // gib} GiB; {of_text.MAX_BATCH_BYTES // gib} GiB",
+        f"{bounded_files.MAX_VOCABULARY_BYTES // mib} MiB; {MAX_UNITS}, {MAX_CHARACTERS:,}; {MAX_TAGS:,}",
+        f"{connections.WRITE_SECONDS:g} s",
         f"{KEY_BYTES >> 10} KiB; {MAX_FIELDS:,}",
         f"{SERVER.max_request_bytes // mib} MiB; {SERVER.max_sentences}; {SERVER.max_characters:,}; {MAX_EXPLAINED_TOKENS}",
         f"{connections.HEAD_SECONDS:g} s; {SERVER.body_seconds:g} s, {body.MIN_BYTES_PER_SECOND:,} bytes/s; "

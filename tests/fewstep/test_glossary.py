@@ -24,6 +24,7 @@ from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.serve.app import create_app
 from fewstep.serve.settings import Settings
 from fewstep.system import system as of_systems
+from fewstep.text import glossary as of_glossaries
 from fewstep.text.glossary import Glossary, GlossaryError, read_glossary
 from fewstep.text.masks import complete, counts, kinds_of, mask, mask_pair, restored, settle
 from fewstep.text.placeholders import placeholders
@@ -409,3 +410,36 @@ def occurring(text: str) -> Counter[str]:
 def test_placeholders_beside_masks_are_settled(source: str, output: str, text: str, changed: int) -> None:
     found = settle(source, output, ["code", "reference", "role", "tag", "directive"], spaced=True)
     assert (found[0].rstrip(), found[1]) == (text, changed)
+
+
+def test_terms_that_begin_alike_are_found_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand terms at each of 5,000 words: each word is looked at once for each word of a term, and not for each term."""
+    looked = 0
+
+    class Counting(dict):
+        def get(self, key, default=None):
+            nonlocal looked
+            looked += 1
+            return super().get(key, default)
+
+    monkeypatch.setattr(of_glossaries._Branch, "__init__", lambda self: self.__dict__.update(branches=Counting(), target=""))
+    glossary = Glossary.of([*((f"a b{number}", "x") for number in range(1000)), ("a b7 c", "y")])
+    assert [one.target for one in glossary.find("a " * 5000 + "b7 c")] == ["y"]
+    assert looked < 30_000
+
+
+@pytest.mark.parametrize("term", [("a " * 129, "x"), ("a" * 1001, "x"), ("a", "x" * 1001)])
+def test_long_terms_are_refused(term: tuple[str, str]) -> None:
+    with pytest.raises(GlossaryError, match=r"glossary\[0\]: expected a term of at most 128 words and 1,000 characters"):
+        Glossary.of([term])
+
+
+def test_separators_end_no_line_of_a_glossary(tmp_path: Path) -> None:
+    path = tmp_path / "terms.tsv"
+    path.write_text("a\u2028b\tc\x85d\r\ne\tf\n", encoding="utf-8", newline="")
+    assert len(read_glossary(path).terms) == 2
+
+
+def test_a_glossary_without_end_is_refused() -> None:
+    with pytest.raises(GlossaryError, match="/dev/zero: expected a glossary of at most 16,777,216 bytes"):
+        read_glossary("/dev/zero")

@@ -64,7 +64,8 @@ class Bases:
                 f"{base.where}: base: expected at most {MAX_BASES} files that extend each other; merge some of them"
             )
         elif not os.path.isfile(file):  # unlike the method of paths, it answers for names that no file can have
-            self.problems.append(f"{base.where}: base: expected a file, got {str(file)!r}, which does not exist")
+            found = "is no regular file" if os.path.exists(file) else "does not exist"
+            self.problems.append(f"{base.where}: base: expected a file, got {str(file)!r}, which {found}")
         elif any(file.samefile(other) for other in (*above, path)):
             self.problems.append(f"{base.where}: base: expected a file that is not itself laid over this one, got {str(file)!r}")
         else:

@@ -3,8 +3,10 @@
 import pytest
 
 from fewstep.documents import html, markdown, plain
-from fewstep.documents.document import DocumentError
+from fewstep.documents.document import DocumentError, edited
 from fewstep.documents.html import filled, pieces
+from fewstep.documents.markup import _unbalanced, unescaped
+from fewstep.documents.translate import read_document
 
 LANGUAGES = ("en", "de")
 MEGABYTE = 1 << 20
@@ -58,3 +60,41 @@ def test_a_request_of_comments_or_scripts_without_end_stays_as_it_is(part: str) 
     whole = "a<!-- b -->c" + part + " d <i>e</i>"
     assert [one.text for one in pieces(whole)] == ["a", "c", ""], "it goes to the end, as in a browser"
     assert filled(pieces(whole), ["x", "y"]) == whole.replace("a<", "x<").replace(">c", ">y")
+
+
+@pytest.mark.parametrize("text", ["a" + " " * MEGABYTE + "b", "a" + "&nbsp;" * (MEGABYTE // 6) + "b", "<" + "a" * MEGABYTE])
+def test_mark_up_of_requests_is_read_in_linear_time(text: str) -> None:
+    found = pieces(text)
+    assert filled(found, [piece.text.replace("\xa0", "&nbsp;") for piece in found[:-1]]).startswith(text[:1].replace("<", "&lt;"))
+
+
+def test_white_space_around_a_text_stays() -> None:
+    found = pieces(" &nbsp; a&nbsp;b &#160;\n<b>\t</b>")
+    assert [tuple(piece) for piece in found] == [(" &nbsp; ", "a\xa0b", " &#160;\n"), ("<b>\t</b>", "", "")]
+
+
+def test_character_references_of_thousands_of_digits_are_read() -> None:
+    assert unescaped(f"&#{'9' * 5000}; &#{'0' * 5000}65; &#x{'0' * 5000}41; &#0; &#; &amp;") == "\ufffd A A \ufffd &#; &"
+    assert pieces(f"a &#{'9' * 5000};")[0].text == "a \ufffd"
+    (segment,) = html.segments(f"<p>a &#{'9' * 5000};</p>".encode(), "x", LANGUAGES)
+    assert segment.text == "a \ufffd"
+
+
+def test_tags_that_are_not_closed_are_found_in_linear_time() -> None:
+    depth = 100_000
+    assert _unbalanced([f"<i{number}>" for number in range(depth)] + ["</b>"] * depth) == set(range(2 * depth))
+    assert _unbalanced(["<b>", "<i>", "</b>", "</i>", "<i>", "</i>"]) == {1, 3}
+
+
+def test_a_text_of_thousands_of_inline_elements_is_refused() -> None:
+    page = "<p>ein\n</p>\n<p>" + "".join(f'a <a href="{number}">b</a> ' for number in range(1001))
+    with pytest.raises(DocumentError, match="x, line 3: expected at most 2,000 inline elements in a text, got 2,00"):
+        read_document(page.encode(), "html", "x", LANGUAGES)
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\x85", "\x0b", "\x0c", "\x1c"])
+def test_separators_end_no_line_of_markdown(separator: str) -> None:
+    text = f"a{separator}b\n\nc\rd\r\n\r\ne"
+    found = markdown.segments(text.encode(), "x", LANGUAGES)
+    edits = [edit for segment in found for edit in segment.write(segment.text.upper(), "")]
+    assert edited(text.encode(), edits).decode() == text.upper().replace("C\rD", "C\nD")

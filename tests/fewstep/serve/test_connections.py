@@ -179,3 +179,21 @@ def test_the_limit_leaves_files_to_the_process():
 
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert max_connections() + connections.BACKLOG + connections.SPARE < files
+
+
+def test_a_client_that_reads_no_answers_loses_its_connection(monkeypatch):
+    """Although its next request is in progress, which waits for the answers before to be taken."""
+    monkeypatch.setattr(connections, "WRITE_SECONDS", 0.5)
+    answers = 30_000
+
+    async def run():
+        async with listening() as (port, state):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 10)
+            writer.write(GET * answers)
+            async with asyncio.timeout(FAST_SECONDS):
+                while state.connections:
+                    await asyncio.sleep(0.05)
+            writer.close()
+            assert len(await reader.read(1 << 30)) < answers * 100
+
+    asyncio.run(run())

@@ -53,6 +53,7 @@ HOSTILE = {
     "a record that is longer than its header": header(size=10, kind=b"x") + padded(b"9999 a=bc\n") + header(),
     "a size that is no number": header()[:124] + b"x" * 12 + header()[136:],
     "a size of digits that are no octal ones": header()[:124] + b"99999999999\0" + header()[136:],
+    "a size of 20 digits": header(size=29, kind=b"x") + padded(record(b"size", b"9" * 20)) + header(size=5) + padded(b"hello"),
     "a member that is not there": header(size=1 << 70),
     "headers without members": header(size=0, kind=b"L") * 5000 + header()[:100],
 }
