@@ -281,7 +281,7 @@ def _latest(store: Store) -> Iterator[tuple[Path, str]]:
 def _caches(store: Store) -> Iterator[tuple[Path, str]]:
     """Yield cached digests and verifications of files that no longer exist."""
     for path in sorted((store.root / "digests").glob("*")):
-        if is_own_digest(path) and not Path(read_json(path)["stamp"][0]).exists():
+        if is_own_digest(path) and not os.path.exists(str(read_json(path)["stamp"][0])):
             yield path, "its file does not exist"
     for path in sorted((store.root / "verified").glob("*.json")):
         found = VERIFIED.fullmatch(path.name)

@@ -16,6 +16,7 @@ from pipeline.store import garbage
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directory
 from pipeline.store.downloads import downloads_folder
+from pipeline.store.files import text_digest
 from pipeline.store.lease import Lease, step_lease
 from pipeline.store.marker import open_store
 from tests.pipeline.run_specs import plan_entry, run_spec
@@ -309,3 +310,9 @@ def test_the_command_removes_files_only_with_delete(store: Store, capsys: pytest
     assert not store.directory("train", A).exists()
     assert main(["gc", "--store", str(store.root / "none")]) == 2
     assert "expected the directory of a store" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", [5, None, ["a"], "x" * 5000, "\0", "a\ud800"])
+def test_a_digest_of_no_path_is_of_a_file_that_does_not_exist(store: Store, path: object) -> None:
+    file = write(store.root / "digests" / text_digest(str(path)), json.dumps({"stamp": [path]}))
+    assert [(item.path, item.reason) for item in garbage.collect(store)] == [(file, "its file does not exist")]
