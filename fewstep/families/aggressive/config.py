@@ -189,7 +189,7 @@ class AggressiveSearch(LimitedSearch):
     min_tokens_per_pass: Annotated[float, Ge(0), Le(MAX_WEIGHT)] | None = None
     """Mean number of tokens per pass of the verifier, over a sentence without its first pass, below which drafting stops after
     three more blocks: the rest of the sentence is written greedily. 0: always draft, as in the paper. Empty: 1.2 for heads
-    (`drafting: medusa`) and `drafter: jacobi`, which draft without a pass of their own, and 1.5 for other drafters."""
+    (`drafting: medusa`), which draft without a pass of their own, and 1.5 for other drafters."""
     sampling: Sampling = field(default_factory=Sampling)
     """Options of the strategy `sample`."""
     output_limits: OutputLimits = field(default_factory=OutputLimits)
@@ -207,8 +207,8 @@ class AggressiveSearch(LimitedSearch):
         """Return the search with the `min_tokens_per_pass` of this drafter, unless it states one."""
         if self.min_tokens_per_pass is not None:
             return self
-        free = self.drafts_by == "jacobi" or (self.drafts_by == "network" and network.drafting == "medusa")
-        return replace(self, min_tokens_per_pass=HEADS_MIN_TOKENS_PER_PASS if free else MIN_TOKENS_PER_PASS)
+        heads = self.drafts_by == "network" and network.drafting == "medusa"
+        return replace(self, min_tokens_per_pass=HEADS_MIN_TOKENS_PER_PASS if heads else MIN_TOKENS_PER_PASS)
 
     @property
     def drafts_by(self) -> str:

@@ -346,5 +346,5 @@ def test_a_drafter_that_gains_too_little_is_named(caplog):
 
 
 def test_drafts_without_a_pass_of_their_own_stop_at_a_lower_limit():
-    for drafter, least in (("jacobi", 1.2), ("draft_model", 1.5), ("network", 1.5)):
+    for drafter, least in (("jacobi", 1.5), ("draft_model", 1.5), ("network", 1.5)):
         assert AggressiveSearch(drafter=drafter).with_fallback(BLOCK.config).min_tokens_per_pass == least
