@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -75,7 +77,8 @@ def patience() -> Iterator[None]:
     """Let Ray start nodes on a machine that is busy, and on which other clusters start and end.
 
     The processes of a node may need longer than the half minute that Ray gives them. The file with the address of the latest
-    cluster may vanish while Ray rewrites it, and nobody reads it here.
+    cluster may vanish while Ray rewrites it, and nobody reads it here. Nodes start one at a time, since two may choose the same
+    port.
     """
     from ray._private import services, utils
 
@@ -89,7 +92,12 @@ def patience() -> Iterator[None]:
             time.sleep(1.0)
         return ask(*arguments)
 
-    with mock.patch.object(services, "get_node", keep_asking), mock.patch.object(utils, "write_ray_address"):
+    with (
+        (Path(tempfile.gettempdir()) / "fewstep-tests-nodes.lock").open("w") as lock,
+        mock.patch.object(services, "get_node", keep_asking),
+        mock.patch.object(utils, "write_ray_address"),
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
