@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from fewstep.bounded_files import read_at_most
 from fewstep.commands.options import Option, add_options
 from fewstep.local_ray import stay_on_loopback
 from fewstep.serve.settings import ServeError, Settings
@@ -23,6 +24,8 @@ __all__ = ["OPTIONS", "add_arguments", "run", "serve"]
 
 TOKEN = "FEWSTEP_TOKEN"
 """Environment variable with the bearer token."""
+TOKEN_BYTES = 1 << 16
+"""Bytes of the file with the token, which may be a device without an end. The head of a request takes no more."""
 BAD_INPUT = 2
 OWN = Settings()
 
@@ -110,9 +113,14 @@ def _settings(values: Mapping[str, Any]) -> Settings:
 
 def _token(file: Path | None) -> str | None:
     try:
-        return file.read_text(encoding="utf-8").strip() if file else os.environ.get(TOKEN)
+        found = read_at_most(file, TOKEN_BYTES + 1).decode("utf-8") if file else os.environ.get(TOKEN)
     except (OSError, UnicodeDecodeError) as error:
         raise ServeError(f"--token-file {file}: expected a readable file with the token, got: {error}") from error
+    if file and found is not None:
+        if len(found) > TOKEN_BYTES:
+            raise ServeError(f"--token-file {file}: expected a token of at most {TOKEN_BYTES:,} bytes, got a longer file")
+        return found.strip()
+    return found
 
 
 def _part(name: str, extra: str) -> Any:

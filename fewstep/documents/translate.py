@@ -46,6 +46,9 @@ XML = ("tmx", "xliff")
 MAX_TAGS = 2000
 """Inline elements of a text, each of which is looked for at each place of a translation."""
 
+MAX_CHARACTERS = 1 << 20
+"""Characters of a text, which takes 50 times as much memory until it is divided into sentences."""
+
 _LETTER = re.compile(r"[^\W\d_]")
 _LINE_END = re.compile(r"[\r\n]")
 
@@ -114,6 +117,10 @@ def read_document(data: bytes, kind: str, name: str, languages: Languages) -> Do
         except UnicodeError as error:
             raise DocumentError(f"{name}: expected UTF-16, got an invalid character ({error}); repair the file") from error
     found = FORMATS[kind](data, name, languages)
+    if long := next((one for one in found if len(one.text) > MAX_CHARACTERS), None):
+        raise DocumentError(
+            f"{name}, line {long.line}: expected at most {MAX_CHARACTERS:,} characters in a text, got {len(long.text):,}; divide it"
+        )
     if long := next((one for one in found if len(one.tags) > MAX_TAGS), None):
         raise DocumentError(
             f"{name}, line {long.line}: expected at most {MAX_TAGS:,} inline elements in a text, got {len(long.tags):,}; divide it"

@@ -175,7 +175,7 @@ def _retried(location: str, action: Callable[[], T]) -> T:
             return action()
         except (OSError, http.client.HTTPException) as error:
             if number == TRIES or isinstance(error, SlowError) or getattr(error, "errno", None) in FULL:
-                reason = str(error) or type(error).__name__
+                reason = " ".join(str(error).split()) or type(error).__name__
                 place = "" if reason.startswith(location) else f"{location}: could not be read: "
                 raise OSError(f"{place}{reason:.500}; check the network, and repeat the command") from error
             time.sleep(PAUSE_SECONDS * 4 ** (number - 1))
@@ -210,7 +210,19 @@ def _check_url(location: str) -> None:
 
 
 class _Redirections(HTTPRedirectHandler):
-    """Redirections to web servers alone. A token stays with the server that it is for."""
+    """Redirections to web servers alone, whose content is not read. A token stays with the server that it is for."""
+
+    def http_error_302(  # the name by which `urllib` finds it
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: http.client.HTTPMessage
+    ) -> Any:
+        fp.close()  # `urllib` would read all of it into memory
+        try:
+            return super().http_error_302(req, fp, code, msg, headers)
+        except ValueError as error:
+            location = headers.get("Location", "")
+            raise BundleError(f"{req.full_url}: expected a redirection to a URL, got one to {location!r:.200}: {error}") from error
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: http.client.HTTPMessage, newurl: str

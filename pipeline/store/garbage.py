@@ -19,7 +19,7 @@ from pipeline.store.files import REMOVED, discard, read_json
 from pipeline.store.lease import step_lease
 from pipeline.store.lease_watch import LEASE, LeaseWatch
 from pipeline.store.locks import locked
-from pipeline.store.marker import FOLDERS, is_own_artifact, is_own_digest, require_marker
+from pipeline.store.marker import FOLDERS, MARKER, is_own_artifact, is_own_digest, require_marker
 from pipeline.store.mirror import FETCHING
 from pipeline.store.run_file import LATEST, read_run, run_files
 from pipeline.store.urls import sha256_digits
@@ -77,8 +77,8 @@ def collect(store: Store, *, shards: bool = False, watch: LeaseWatch | None = No
     Leases whose holders cannot be seen from here are watched (`watch`) until they are renewed or expire.
 
     Kept are files that a run refers to or a live process works on, files without a lease that were touched within the last hour,
-    decoded shards while a driver is active, and all files that fewstep did not write, judging by name, place and content. Links and
-    mount points are left, with everything behind them.
+    decoded shards while a driver is active, and all files that fewstep did not write, judging by name, place and content. Links,
+    mount points and stores in the store are left, with everything behind them.
 
     Raises DataError if the directory is not a store, ArtifactError if a run cannot be read.
     """
@@ -125,7 +125,7 @@ def _locked(store: Store, *, shared: bool = False) -> AbstractContextManager[Non
 
 
 class _OwnTree:
-    """The files of a store that lie in it: what is behind a link, or was mounted in it, may belong to another store."""
+    """The files of a store that lie in it. What is behind a link, was mounted, or has a marker may belong to another store."""
 
     def __init__(self, store: Store) -> None:
         self._root = store.root
@@ -134,7 +134,7 @@ class _OwnTree:
         self._named: set[Path] = set()
 
     def holds(self, path: Path) -> bool:
-        """Return whether a path with everything in it lies in the store. A link or mount that is met is named in a warning."""
+        """Return whether a path with everything in it lies in the store. What leads away is named in a warning."""
         above = [parent for parent in (path, *path.parents) if parent.is_relative_to(self._root) and parent != self._root]
         try:
             for found in chain(reversed(above), path.rglob("*")):
@@ -150,6 +150,8 @@ class _OwnTree:
     def _leads_away(self, path: Path) -> str | None:
         if path.is_symlink():
             return f"is a link to {os.readlink(path)}"
+        if path.is_dir() and (path / MARKER).exists():
+            return "is a store of its own"
         if self._mounts and f"{self._real_root}/{path.relative_to(self._root)}" in self._mounts:
             return "is a mount point"
         return None

@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
@@ -163,19 +164,34 @@ def answer_of(url: str, headers: Mapping[str, str]) -> Iterator[requests.Respons
     headers = {"Accept-Encoding": "identity", **headers}
     with requests.Session() as session:
         for _ in range(MAX_REDIRECTIONS):
-            asked = session.prepare_request(requests.Request("GET", url, headers=headers))
-            # `Session.send` and adapters take neither proxies nor certificates from the environment by themselves.
-            settings = session.merge_environment_settings(url, {}, True, None, None)
-            answer = session.get_adapter(url).send(asked, timeout=TIMEOUT_SECONDS, **settings)
+            with _named(url):
+                asked = session.prepare_request(requests.Request("GET", url, headers=headers))
+                # `Session.send` and adapters take neither proxies nor certificates from the environment by themselves.
+                settings = session.merge_environment_settings(url, {}, True, None, None)
+                answer = session.get_adapter(url).send(asked, timeout=TIMEOUT_SECONDS, **settings)
             with answer:
-                target = session.get_redirect_target(answer)
+                with _named(answer.headers.get("Location", url)):
+                    target = session.get_redirect_target(answer)
+                    url = urljoin(url, target or "")
                 if target is None:
                     yield answer
                     return
-                url = urljoin(url, target)
                 if not url.startswith(("https://", "http://")):
                     raise OSError(f"expected a redirection to a web server, got one to {url[:200]!r}")
     raise OSError(f"expected at most {MAX_REDIRECTIONS} redirections, got more")
+
+
+@contextmanager
+def _named(url: str) -> Iterator[None]:
+    """Turn the errors of a URL that is not valid, of which `requests` translates a few alone, into an OSError that names it."""
+    from urllib3.exceptions import HTTPError
+
+    try:
+        yield
+    except (ValueError, HTTPError, HTTPException) as error:
+        if isinstance(error, OSError):
+            raise
+        raise OSError(f"expected the URL of a web server, got {url[:200]!r}: {str(error)[:200]}") from error
 
 
 def _status(answer: requests.Response) -> str:

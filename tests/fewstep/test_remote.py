@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import http.server
+import io
 import json
 import shutil
 import threading
@@ -12,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.request import Request
 
 import pytest
 
@@ -25,6 +28,14 @@ from fewstep.system.integrity import seal
 from tests.fewstep.systems import LINES, write_systems
 
 REPOSITORY = "/somebody/small/resolve/main"
+
+
+class EndlessContent(io.BytesIO):
+    """The content of an answer, none of which may be read."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        assert self.closed, "the content of a redirection is read into memory"
+        return b""
 
 
 @dataclass
@@ -149,6 +160,23 @@ def test_a_token_stays_with_its_server(server: Server, system: Path, monkeypatch
         server.faults[f"{REPOSITORY}/system.json"] = [address]
         with pytest.raises(BundleError, match=message):
             fewstep.load("hf:somebody/small")
+
+
+def test_the_content_of_a_redirection_is_not_read() -> None:
+    headers = http.client.HTTPMessage()
+    headers["Location"] = "http://[::1"
+    for code in (301, 302, 303, 307, 308):
+        found = getattr(remote._Redirections(), f"http_error_{code}")
+        with pytest.raises(BundleError, match=r"http://h/m: expected a redirection to a URL, got one to 'http://\[::1'"):
+            found(Request("http://h/m"), EndlessContent(), code, "", headers)
+    headers.replace_header("Location", "/other")
+    redirections = remote._Redirections()
+    opened = list[str]()
+    redirections.parent = SimpleNamespace(open=lambda request, timeout: opened.append(request.full_url))  # type: ignore[assignment]
+    request = Request("http://h/m")
+    request.timeout = 1.0
+    redirections.http_error_302(request, EndlessContent(), 302, "", headers)
+    assert opened == ["http://h/other"]
 
 
 def test_transient_faults_are_tried_again(server: Server, system: Path) -> None:

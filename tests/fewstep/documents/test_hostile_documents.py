@@ -47,6 +47,16 @@ def test_a_table_of_many_links_is_read() -> None:
     assert len(markdown.segments(table.encode(), "x", LANGUAGES)) == 2022
 
 
+@pytest.mark.parametrize(
+    ("kind", "before", "after"),
+    [("txt", b"a\n", b"x"), ("html", b"<p>a</p>\n<p>", b"x</p>"), ("po", b'msgid "', b'x"\nmsgstr ""\n')],
+)
+def test_a_text_of_two_million_characters_is_refused(kind: str, before: bytes, after: bytes) -> None:
+    data = before + b"a " * MEGABYTE + after
+    with pytest.raises(DocumentError, match=r"x, line \d: expected at most 1,048,576 characters in a text, got 2,097,15\d; divide"):
+        read_document(data, kind, "x", LANGUAGES)
+
+
 def test_lines_of_spaces_are_no_text() -> None:
     data = b" " * MEGABYTE + b"\n\t \x0b\n  a b \r\n" + b"\t" * MEGABYTE
     (segment,) = plain.segments(data, "x", LANGUAGES)

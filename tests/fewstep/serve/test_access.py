@@ -1,12 +1,15 @@
 """Names, tokens, rates and content types."""
 
 import asyncio
+import os
+from pathlib import Path
 
 import pytest
 
+from fewstep.commands.serve import _token
 from fewstep.serve import access
 from fewstep.serve.access import Access, Rates
-from fewstep.serve.settings import Settings
+from fewstep.serve.settings import ServeError, Settings
 
 
 async def welcome(scope, receive, send):
@@ -236,3 +239,19 @@ def test_a_body_is_not_read_without_the_token(headers):
 def test_a_small_body_is_read_for_its_token(path, headers, status):
     """Clients of LibreTranslate have it there."""
     assert Client(token="secret").ask(path, method="POST", content_type=b"application/json", **headers)[0] == status
+
+
+def test_a_token_file_that_does_not_end_or_waits_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    assert _token(tmp_path / "token") == "secret"
+    (tmp_path / "large").write_text("a" * (1 << 20))
+    os.mkfifo(tmp_path / "pipe")
+    writer = os.open(tmp_path / "pipe", os.O_RDWR)  # of whom a reader would wait for more
+    try:
+        for name, problem in (("large", "expected a token of at most 65,536 bytes"), ("pipe", "makes readers wait")):
+            with pytest.raises(ServeError, match=rf"--token-file .*/{name}: .*{problem}"):
+                _token(tmp_path / name)
+    finally:
+        os.close(writer)
+    with pytest.raises(ServeError, match="expected a token of at most"):
+        _token(Path("/dev/zero"))

@@ -345,6 +345,9 @@ def test_other_answers_are_refused(
     [
         (lambda h: send(h, b"", 302, Location="/a"), "expected at most 10 redirections"),
         (lambda h: send(h, b"", 302, Location="file:///etc/passwd"), "expected a redirection to a web server"),
+        (lambda h: send(h, b"", 302, Location="http://[::1/x"), r"expected the URL of a web server, got 'http://\[::1/x'"),
+        (lambda h: send(h, b"", 302, Location="http://h/\xff"), r"expected the URL of a web server, got 'http://h/\xff'"),
+        (lambda h: send(h, b"", 302, Location=f"http://{'a' * 99}/x"), "expected the URL of a web server, got 'http://aaa"),
         (lambda h: send(h, b"", 503), "the server answered 503"),
     ],
 )

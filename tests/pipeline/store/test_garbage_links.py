@@ -260,3 +260,18 @@ def test_a_store_that_another_process_has_just_created_is_accepted(tmp_path: Pat
     (tmp_path / ".gc").touch()
     assert (open_store(tmp_path).root / MARKER).is_file()
     shutil.rmtree(tmp_path)
+
+
+@pytest.mark.parametrize("place", [f"train/{A}", f"train/{A}/inner", "train"])
+def test_a_store_in_a_store_is_left(tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture) -> None:
+    store = open_store(tmp_path / "store")
+    manifest = {"stage": "train", "fingerprint": A, "inputs": {}}
+    (store.root / "train" / A).mkdir(parents=True)
+    (store.root / "train" / A / "manifest.json").write_text(json.dumps(manifest))
+    assert [item.path for item in garbage.collect(store)] == [store.root / "train" / A]
+    inner = store.root / place / MARKER
+    inner.parent.mkdir(exist_ok=True)
+    inner.write_text('{"format": 1}')
+    assert garbage.remove(store) == []
+    assert f"{inner.parent} is a store of its own; it is left" in caplog.text
+    assert inner.exists()
