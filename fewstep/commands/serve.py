@@ -12,7 +12,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fewstep.bounded_files import read_at_most
 from fewstep.commands.options import Option, add_options
 from fewstep.local_ray import stay_on_loopback
 from fewstep.serve.settings import ServeError, Settings
@@ -112,15 +111,16 @@ def _settings(values: Mapping[str, Any]) -> Settings:
 
 
 def _token(file: Path | None) -> str | None:
+    if file is None:
+        return os.environ.get(TOKEN)
     try:
-        found = read_at_most(file, TOKEN_BYTES + 1).decode("utf-8") if file else os.environ.get(TOKEN)
+        with file.open("rb") as opened:
+            found = opened.read(TOKEN_BYTES + 1).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ServeError(f"--token-file {file}: expected a readable file with the token, got: {error}") from error
-    if file and found is not None:
-        if len(found) > TOKEN_BYTES:
-            raise ServeError(f"--token-file {file}: expected a token of at most {TOKEN_BYTES:,} bytes, got a longer file")
-        return found.strip()
-    return found
+    if len(found) > TOKEN_BYTES:
+        raise ServeError(f"--token-file {file}: expected a token of at most {TOKEN_BYTES:,} bytes, got a longer file")
+    return found.strip()
 
 
 def _part(name: str, extra: str) -> Any:

@@ -1,7 +1,6 @@
 """Names, tokens, rates and content types."""
 
 import asyncio
-import os
 from pathlib import Path
 
 import pytest
@@ -241,17 +240,10 @@ def test_a_small_body_is_read_for_its_token(path, headers, status):
     assert Client(token="secret").ask(path, method="POST", content_type=b"application/json", **headers)[0] == status
 
 
-def test_a_token_file_that_does_not_end_or_waits_is_refused(tmp_path: Path) -> None:
+def test_a_token_file_that_does_not_end_is_refused(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
     assert _token(tmp_path / "token") == "secret"
     (tmp_path / "large").write_text("a" * (1 << 20))
-    os.mkfifo(tmp_path / "pipe")
-    writer = os.open(tmp_path / "pipe", os.O_RDWR)  # of whom a reader would wait for more
-    try:
-        for name, problem in (("large", "expected a token of at most 65,536 bytes"), ("pipe", "makes readers wait")):
-            with pytest.raises(ServeError, match=rf"--token-file .*/{name}: .*{problem}"):
-                _token(tmp_path / name)
-    finally:
-        os.close(writer)
-    with pytest.raises(ServeError, match="expected a token of at most"):
-        _token(Path("/dev/zero"))
+    for path in (tmp_path / "large", Path("/dev/zero")):
+        with pytest.raises(ServeError, match=rf"--token-file {path}: expected a token of at most 65,536 bytes"):
+            _token(path)
