@@ -89,13 +89,16 @@ def _segment(lines: list[str], starts: list[int], first: int, places: list[tuple
     parts = [lines[first + number][start:stop] for number, (start, stop) in enumerate(places)]
     text = "\n".join(parts)
     prefix = lines[first + 1][: places[1][0]] if len(places) > 1 else ""
-    newline = "\r\n" if lines[first].endswith("\r\n") else "\n"
     begin = starts[first] + len(lines[first][: places[0][0]].encode())
     last = first + len(places) - 1
+    ends = [line[len(line.rstrip("\r\n")) :] for line in lines[first:last]] or ["\n"]
     end = starts[last] + len(lines[last][: places[-1][1]].encode())
 
     def write(translation: str, problem: str) -> list[Edit]:
-        return [Edit(begin, end, _escaped(translation, text).replace("\n", newline + prefix).encode())]
+        written, *later = _escaped(translation, text).split("\n")
+        for number, line in enumerate(later):
+            written += ends[min(number, len(ends) - 1)] + prefix + line
+        return [Edit(begin, end, written.encode())]
 
     tags = tuple(match.span() for match in _DESTINATION.finditer(text))
     return Segment(first + 1, text, write, tags, soft_breaks=True)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fewstep.documents.document import DocumentError, Edit, edited
@@ -219,6 +219,8 @@ def test_html_keeps_its_tags_and_its_text(text: str) -> None:
     st.sampled_from(sorted(set(FORMATS) - {"tmx", "xliff", "po"})),
     st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=60),
 )
+@example("md", "0\r0")
+@example("md", "a\rb\nc\r\nd")
 def test_any_text_is_unchanged_by_the_identity(kind: str, text: str) -> None:
     assert translated(text, kind, Echo()).data.decode() == text
 
