@@ -200,10 +200,10 @@ class FinishedSystem:
 
 def _finished(name: str, entry: FamilyEntry) -> type[FinishedSystem]:
     """Return the finished systems of a family, whose searches are those of the family."""
-    search = entry.search
+    search: Any = entry.search
     keys: list[tuple[str, Any, Any]] = [
         ("family", Literal[name], field(default=name)),
-        ("search", Annotated[dict[str, search], MinLen(1)], field(default_factory=lambda: labelled(search()))),  # type: ignore[valid-type]
+        ("search", Annotated[dict[str, search], MinLen(1)], field(default_factory=lambda: labelled(search()))),
     ]
     made = make_dataclass(f"Finished{entry.system.__name__}", keys, bases=(FinishedSystem,), frozen=True, kw_only=True)
     made.__doc__ = FinishedSystem.__doc__

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from urllib.request import Request
 
 import pytest
@@ -172,7 +172,7 @@ def test_the_content_of_a_redirection_is_not_read() -> None:
     headers.replace_header("Location", "/other")
     redirections = remote._Redirections()
     opened = list[str]()
-    redirections.parent = SimpleNamespace(open=lambda request, timeout: opened.append(request.full_url))  # type: ignore[assignment]
+    redirections.parent = cast(Any, SimpleNamespace(open=lambda request, timeout: opened.append(request.full_url)))
     request = Request("http://h/m")
     request.timeout = 1.0
     redirections.http_error_302(request, EndlessContent(), 302, "", headers)

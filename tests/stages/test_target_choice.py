@@ -13,7 +13,7 @@ from stages.errors import StageError
 from stages.external import ExternalConfig, ExternalInputs
 from stages.external.run import run
 from stages.shared.scoring.choice import Candidates, selector_of
-from stages.shared.target_choice import TargetChoice
+from stages.shared.target_choice import Choice, TargetChoice
 from tests.stages.comet_program import program
 from tests.stages.steps import context_in, read_json, rows_of, write_text
 
@@ -31,9 +31,17 @@ def model(tmp_path: Path) -> ExternalFile:
     return ExternalFile(path, "0123456789abcdef0123")
 
 
-def chosen(tmp_path: Path, model: ExternalFile, rows: Sequence[Candidates], edit: str = "", **choice: object) -> list[int | None]:
+def chosen(
+    tmp_path: Path,
+    model: ExternalFile,
+    rows: Sequence[Candidates],
+    edit: str = "",
+    *,
+    choose: Choice,
+    min_quality: float | None = None,
+) -> list[int | None]:
     context = context_in(tmp_path / "step.partial")
-    config = TargetChoice(comet_program=program(tmp_path, edit), **choice)  # type: ignore[arg-type]
+    config = TargetChoice(choose=choose, min_quality=min_quality, comet_program=program(tmp_path, edit))
     selector = selector_of(config, model, context)
     assert selector is not None
     return selector(rows)
