@@ -17,7 +17,6 @@ from typing import Any
 from unittest import mock
 
 from tests.processes import descendants, wait_for_end
-from tests.waiting import SLOW_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 FAST = {  # a process that is gone is noticed in seconds, a slow one has a minute to answer
@@ -26,6 +25,9 @@ FAST = {  # a process that is gone is noticed in seconds, a slow one has a minut
     "health_check_timeout_ms": 10000,
     "health_check_failure_threshold": 6,
 }
+
+START_SECONDS = 400.0
+"""Time that the processes of a node may take to start, below the limit of a test that waits for its turn meanwhile."""
 
 
 class Nodes:
@@ -37,7 +39,7 @@ class Nodes:
 
         ports = {"dashboard_port": 0, "dashboard_agent_listen_port": 0}  # any: a cluster before may not have left its own yet
         head = {"num_cpus": 0, "include_dashboard": jobs, **ports, "_system_config": {**FAST, **system}}
-        with patience():
+        with patience(), own_turn():
             self._cluster = Cluster(initialize_head=True, head_node_args=head)
 
     @property
@@ -50,7 +52,7 @@ class Nodes:
 
     def add(self, cpus: int = 1, *, environment: dict[str, str] | None = None, **resources: float) -> Any:
         """Add a node with CPUs and custom resources, whose processes have these environment variables in addition."""
-        with patience():
+        with patience(), own_turn():
             return self._cluster.add_node(num_cpus=cpus, resources=resources, env_vars=environment)
 
     def kill(self, node: Any) -> None:
@@ -77,26 +79,28 @@ def patience() -> Iterator[None]:
     """Let Ray start nodes on a machine that is busy, and on which other clusters start and end.
 
     The processes of a node may need longer than the half minute that Ray gives them. The file with the address of the latest
-    cluster may vanish while Ray rewrites it, and nobody reads it here. Nodes start one at a time, since two may choose the same
-    port.
+    cluster may vanish while Ray rewrites it, and nobody reads it here.
     """
     from ray._private import services, utils
 
     ask = services.get_node
 
     def keep_asking(*arguments: Any) -> Any:
-        deadline = time.monotonic() + SLOW_SECONDS
+        deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             with suppress(RuntimeError):  # it is not there yet
                 return ask(*arguments)
             time.sleep(1.0)
         return ask(*arguments)
 
-    with (
-        (Path(tempfile.gettempdir()) / "fewstep-tests-nodes.lock").open("w") as lock,
-        mock.patch.object(services, "get_node", keep_asking),
-        mock.patch.object(utils, "write_ray_address"),
-    ):
+    with mock.patch.object(services, "get_node", keep_asking), mock.patch.object(utils, "write_ray_address"):
+        yield
+
+
+@contextmanager
+def own_turn() -> Iterator[None]:
+    """Wait until no other process starts a node: two that start at once may choose the same port. Only for the start itself."""
+    with (Path(tempfile.gettempdir()) / "fewstep-tests-nodes.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
