@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from fewstep.documents.document import DocumentError, Edit, Languages, Segment
@@ -58,8 +58,11 @@ class _Part(NamedTuple):
     """Whether it is in an element whose content stays, or ends it."""
 
 
-def _parts(document: str) -> Iterator[_Part]:
-    """Yield the parts of a document in order, in linear time. A comment or script without an end takes the rest of it."""
+def _parts(document: str, ignored: Collection[str] = ()) -> Iterator[_Part]:
+    """Yield the parts of a document in order, in linear time. A comment or script without an end takes the rest of it.
+
+    The content of elements with an `ignored` name in lower case stays as well.
+    """
     position = 0
     kept = ""
     depth = 0
@@ -74,7 +77,7 @@ def _parts(document: str) -> Iterator[_Part]:
         elif name and not match["rest"].endswith("/") and name not in VOID:
             if depth:
                 depth += name == kept
-            elif name in KEPT or _NOT_TRANSLATED.search(match["rest"]):
+            elif name in KEPT or name in ignored or _NOT_TRANSLATED.search(match["rest"]):
                 kept = name
                 depth = 1
             if name in RAW:
@@ -94,14 +97,15 @@ class Piece(NamedTuple):
     after: str
 
 
-def pieces(document: str) -> list[Piece]:
+def pieces(document: str, ignored: Collection[str] = ()) -> list[Piece]:
     """Return the texts between any two tags of a document, in order, and an empty text at the end.
 
     White space within a text is one space, as a browser shows it. No tag is moved or repeated: `a <b>red</b> ball` is three texts.
+    The content of elements with an `ignored` name in lower case stays.
     """
     found = list[Piece]()
     kept = ""
-    for part in _parts(document):
+    for part in _parts(document, ignored):
         start, end = (0, 0) if part.is_tag or part.stays else _body(part.raw)
         text = _SPACES.sub(" ", unescaped(part.raw[start:end]))
         if not text.strip():

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 from fewstep.serve.messages import Application, Headers, Receive, Scope, Send, header, refuse
 from fewstep.serve.settings import Settings
 
-OPEN = frozenset({"/", "/health", "/healthz", "/languages"})
-"""Paths that need no token and have no rate: the page, which holds no data, the probes of load balancers, and the languages, for
-which clients of LibreTranslate ask without a token."""
+OPEN = frozenset({"/", "/frontend/settings", "/health", "/healthz", "/languages"})
+"""Paths that need no token and have no rate: the page, which holds no data, the probes of load balancers, and the languages and
+limits, for which clients of LibreTranslate ask without a token."""
 FORMS = frozenset({"/translate", "/detect", "/v2/translate"})
 """Paths that take forms as well as JSON."""
 MULTIPART = b"multipart/form-data"
@@ -27,7 +27,7 @@ KEYED = frozenset({"/translate", "/detect"})
 KEY_BYTES = 64 << 10
 """Size of a body that is read although the head of its request has no token."""
 KEY_IN_BODY = "fewstep.key_in_body"
-"""The key of a request's scope that is true if the token is still to be found in the body."""
+"""The key of a request's scope that is true if the token is still to be found in the body, or in a form behind the path."""
 SCHEMES = (b"bearer", b"deepl-auth-key")
 """The word in front of the token in the header `Authorization`."""
 MAX_CLIENTS = 10_000
@@ -78,10 +78,9 @@ class Access:
 
         Pages of other sites cannot send JSON unless the server agrees (`cors_origins`). They can send forms.
         """
-        kind = header(scope, b"content-type")
-        if _is_json(kind):
+        if _is_json(header(scope, b"content-type")):
             return None
-        if scope["path"] not in FORMS or not is_form(kind):
+        if scope["path"] not in FORMS or not (is_form(scope) or is_form_in_url(scope)):
             detail = "content-type: expected application/json, got another type or none; send the header 'Content-Type"
             return 415, f"{detail}: application/json' (curl -H 'Content-Type: application/json')", ()
         origin = header(scope, b"origin")
@@ -129,7 +128,8 @@ def _may_have_key(scope: Scope) -> bool:
     if scope["method"] != "POST" or scope["path"] not in KEYED or header(scope, b"authorization") is not None:
         return False
     length = header(scope, b"content-length") or b""
-    return length.isdigit() and 0 < int(length) <= KEY_BYTES and header(scope, b"transfer-encoding") is None
+    short = length.isdigit() and 0 < int(length) <= KEY_BYTES and header(scope, b"transfer-encoding") is None
+    return short or is_form_in_url(scope)
 
 
 def _host_name(url: bytes) -> str | None:
@@ -139,9 +139,15 @@ def _host_name(url: bytes) -> str | None:
         return None
 
 
-def is_form(content_type: bytes | None) -> bool:
-    """Return whether a content type is that of a form."""
-    return _kind(content_type) in (b"application/x-www-form-urlencoded", MULTIPART)
+def is_form(scope: Scope) -> bool:
+    """Return whether the body of a request is a form."""
+    return _kind(header(scope, b"content-type")) in (b"application/x-www-form-urlencoded", MULTIPART)
+
+
+def is_form_in_url(scope: Scope) -> bool:
+    """Return whether a request has no body, but fields behind its path, as some clients of LibreTranslate send them."""
+    empty = (header(scope, b"content-length") or b"0") == b"0" and header(scope, b"transfer-encoding") is None
+    return empty and scope["path"] in KEYED and bool(scope.get("query_string"))
 
 
 def _kind(content_type: bytes | None) -> bytes:

@@ -41,6 +41,8 @@ from fewstep.serve.schemas import (
     DetectRequest,
     ExplainAnswer,
     ExplainRequest,
+    FrontendSettings,
+    GlossaryLanguages,
     Health,
     Language,
     LibreAnswer,
@@ -82,7 +84,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     507: {"description": "The memory does not suffice for a sentence."},
 }
 HEALTH: dict[int | str, dict[str, Any]] = {503: {"model": Health, "description": "The server shuts down."}}
-OTHER_CLIENTS = frozenset({"/detect", "/v2/languages", "/v2/translate"})
+OTHER_CLIENTS = frozenset({"/detect", "/v2/glossary-language-pairs", "/v2/languages", "/v2/translate"})
 """Paths of clients of other servers alone."""
 CLIENT_CLOSED_REQUEST = 499
 NOTHING = Answer([], 0.0, 0.0, 0)
@@ -234,6 +236,11 @@ def _add_paths(app: FastAPI, server: Server) -> None:
         """List the languages of the server, as LibreTranslate does."""
         return clients.libre_languages(server)
 
+    @app.get("/frontend/settings")
+    async def frontend_settings() -> FrontendSettings:
+        """Return the limits of the server and its first languages, as LibreTranslate does."""
+        return clients.libre_settings(server)
+
     @app.post("/v2/translate", openapi_extra=form_of(DeeplRequest), **deepl)
     async def deepl_translate(request: Request, body: DeeplRequest) -> DeeplAnswer:
         """Translate texts for clients of DeepL."""
@@ -247,6 +254,11 @@ def _add_paths(app: FastAPI, server: Server) -> None:
         except ValueError as error:
             raise clients.InvalidError(f"body: expected a form with the field type, got: {error}") from error
         return clients.deepl_languages(server, type or form[0])
+
+    @app.get("/v2/glossary-language-pairs", **deepl)
+    async def deepl_glossary_languages() -> GlossaryLanguages:
+        """Return that clients of DeepL have no glossaries here."""
+        return GlossaryLanguages()
 
     @app.post("/explain", **secured)
     async def explain(request: Request, body: ExplainRequest) -> ExplainAnswer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from fastapi import HTTPException
@@ -19,6 +19,9 @@ from fewstep.serve.schemas import (
     DeeplTranslation,
     DetectedLanguage,
     DetectRequest,
+    FrontendLanguage,
+    FrontendLanguages,
+    FrontendSettings,
     Language,
     LibreAnswer,
     LibreRequest,
@@ -90,6 +93,19 @@ def libre_languages(server: Serving) -> list[Language]:
     return [Language(code=code, name=name_of(code), targets=into) for code, into in targets_of(server.systems).items()]
 
 
+def libre_settings(server: Serving) -> FrontendSettings:
+    """Return what pages of LibreTranslate ask for at their start: limits, and the languages of the first system."""
+    first = next(iter(server.systems.values()))
+    source, target = (FrontendLanguage(code=code, name=name_of(code)) for code in (first.source_language, first.target_language))
+    has_token = server.settings.token is not None
+    return FrontendSettings(
+        charLimit=server.settings.max_characters,
+        apiKeys=has_token,
+        keyRequired=has_token,
+        language=FrontendLanguages(source=source, target=target),
+    )
+
+
 def deepl_languages(server: Serving, side: str) -> list[DeeplLanguage]:
     """Return the languages of sources or of targets. Raises InvalidError for another side."""
     if side not in ("source", "target"):
@@ -104,7 +120,8 @@ async def deepl_translate(server: Serving, request: DeeplRequest) -> DeeplAnswer
     chosen = await _choose(server, texts, request.source_lang or AUTO, request.target_lang, "source_lang", "target_lang")
     given = [_LINE_ENDS.sub(" ", text) for text in texts] if request.split_sentences == "nonewlines" else texts
     whole = request.split_sentences == "0"
-    found = await _translate(server, chosen.name, given, request.tag_handling is not None, 1, whole)
+    ignored = frozenset(name.lower() for name in request.ignore_tags or ())
+    found = await _translate(server, chosen.name, given, request.tag_handling is not None, 1, whole, ignored)
     source = chosen.source.language.upper()
     return DeeplAnswer(
         translations=[
@@ -141,9 +158,15 @@ def _possible(system: System, wanted: int) -> int:
 
 
 async def _translate(
-    server: Serving, name: str, texts: Sequence[str], html: bool, n_best: int, one_sentence: bool = False
+    server: Serving,
+    name: str,
+    texts: Sequence[str],
+    html: bool,
+    n_best: int,
+    one_sentence: bool = False,
+    ignored: Collection[str] = (),
 ) -> list[list[str]]:
-    """Return the translations of each text, best first. Raises HTTPException."""
+    """Return the translations of each text, best first; elements with an `ignored` name stay. Raises HTTPException."""
 
     async def translated(sentences: list[str]) -> list[list[str]]:
         if not sentences:
@@ -152,11 +175,13 @@ async def _translate(
         (answer,) = (await server.translate(request)).systems
         return [[one.text for one in ranked] for ranked in answer.translations]
 
-    return await (_between_tags(texts, translated) if html else translated([*texts]))
+    return await (_between_tags(texts, ignored, translated) if html else translated([*texts]))
 
 
-async def _between_tags(documents: Sequence[str], translated: Callable[[list[str]], Awaitable[list[list[str]]]]) -> list[list[str]]:
+async def _between_tags(
+    documents: Sequence[str], ignored: Collection[str], translated: Callable[[list[str]], Awaitable[list[list[str]]]]
+) -> list[list[str]]:
     """Return the one translation of each document."""
-    found = await asyncio.to_thread(lambda: [pieces(document) for document in documents])
+    found = await asyncio.to_thread(lambda: [pieces(document, ignored) for document in documents])
     outputs = iter(await translated([piece.text for parts in found for piece in parts[:-1]]))
     return [[filled(parts, [next(outputs)[0] for _ in parts[:-1]])] for parts in found]

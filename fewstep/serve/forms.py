@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
-from fewstep.serve.access import KEY_IN_BODY, MULTIPART, is_form
+from fewstep.serve.access import KEY_IN_BODY, MULTIPART, is_form, is_form_in_url
 from fewstep.serve.body import replay
 from fewstep.serve.messages import Application, Receive, Scope, Send, header, send_error
 from fewstep.serve.settings import Settings
@@ -37,14 +37,17 @@ class Forms:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 400, 401 or 403, or let the application answer."""
-        form = scope["type"] == "http" and scope["method"] == "POST" and is_form(header(scope, b"content-type"))
+        posted = scope["type"] == "http" and scope["method"] == "POST"
+        in_url = posted and is_form_in_url(scope)
+        form = in_url or (posted and is_form(scope))
         if not form and not scope.get(KEY_IN_BODY):
             await self._application(scope, receive, send)
             return
         body: bytes = (await receive())["body"]
         fields: Any
         try:
-            fields = _fields(_pairs(body, header(scope, b"content-type") or b"")) if form else json.loads(body)
+            content = scope["query_string"] if in_url else body
+            fields = _fields(_pairs(content, header(scope, b"content-type") or b"")) if form else json.loads(body)
         except (ValueError, RecursionError) as error:
             if form:
                 detail = f"body: expected a form of at most {MAX_FIELDS} fields, as the content-type says, got: {error}"

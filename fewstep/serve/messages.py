@@ -19,6 +19,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 ERROR_NAMES = {
     "/translate": ("detail", "error"),
     "/detect": ("error",),
+    "/v2/glossary-language-pairs": ("message",),
     "/v2/languages": ("message",),
     "/v2/translate": ("message",),
 }

@@ -115,8 +115,22 @@ EMPTY = BeforeValidator(_none_if_empty)
 """A field without a value in a form is no value."""
 
 
-class LibreRequest(Request):
+class ForeignRequest(Request):
+    """The body of a request of LibreTranslate's clients. Some send fields that no server knows, which are not used."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class LibreRequest(ForeignRequest):
     """Texts to translate, as clients of LibreTranslate send them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_fields_of_ours(cls, value: Any) -> Any:
+        ours = sorted(TranslateRequest.model_fields.keys() & value.keys()) if isinstance(value, dict) else []
+        if ours:
+            raise ValueError(f"expected fields of LibreTranslate beside q, got {', '.join(ours)}; send the texts as sentences")
+        return value
 
     q: Annotated[str | Texts, Field(min_length=1, description="A text, or several.", examples=["A man reads."])]
     source: Annotated[str, Field(min_length=1, description="Language of the texts, or `auto`.", examples=["en"])]
@@ -131,7 +145,7 @@ class LibreRequest(Request):
     secret: Annotated[str | None, Field(description="Not used.")] = None
 
 
-class DetectRequest(Request):
+class DetectRequest(ForeignRequest):
     """A text whose language is asked for."""
 
     q: Annotated[str | Texts, Field(min_length=1, description="A text, or several in the same language.")]
@@ -169,12 +183,53 @@ class Language(BaseModel):
     targets: Annotated[list[str], Field(description="Languages into which it can be translated.")]
 
 
+class FrontendLanguage(BaseModel):
+    """A language that a page begins with."""
+
+    code: str
+    name: str
+
+
+class FrontendLanguages(BaseModel):
+    """The languages that a page begins with."""
+
+    source: FrontendLanguage
+    target: FrontendLanguage
+
+
+class FrontendSettings(BaseModel):
+    """The answer to a page of LibreTranslate at its start: limits, and the languages that it begins with."""
+
+    charLimit: Annotated[int, Field(description="Characters that a text may have.")]  # noqa: N815
+    frontendTimeout: Annotated[int, Field(description="Milliseconds from the last key to a request.")] = 500  # noqa: N815
+    apiKeys: Annotated[bool, Field(description="Whether the server has a token.")]  # noqa: N815
+    keyRequired: Annotated[bool, Field(description="Whether requests need it.")]  # noqa: N815
+    suggestions: Annotated[bool, Field(description="Never.")] = False
+    filesTranslation: Annotated[bool, Field(description="Never.")] = False  # noqa: N815
+    supportedFilesFormat: Annotated[list[str], Field(description="None.")] = []  # noqa: N815
+    language: FrontendLanguages
+
+
 class DeeplLanguage(BaseModel):
     """A language of the server, for clients of DeepL."""
 
     language: Annotated[str, Field(description="Its code in capitals.")]
     name: Annotated[str, Field(description="Name in English, or the code.")]
     supports_formality: Annotated[bool, Field(description="Never.")] = False
+
+
+class GlossaryLanguages(BaseModel):
+    """The pairs of languages with glossaries, for clients of DeepL, which ask for them before any text."""
+
+    supported_languages: Annotated[list[dict[str, str]], Field(description="None.")] = []
+
+
+def _names(value: Any) -> Any:
+    """Return a list of names; those of a form are separated by commas."""
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        return value
+    return [name for one in found for part in one.split(",") if (name := part.strip())]
 
 
 class DeeplRequest(Request):
@@ -190,6 +245,11 @@ class DeeplRequest(Request):
     ] = None
     tag_handling: Annotated[
         Literal["html", "xml"] | None, EMPTY, Field(description="Text between tags is translated, tags stay.")
+    ] = None
+    ignore_tags: Annotated[
+        Texts | None,
+        BeforeValidator(_names),
+        Field(description="Elements whose content is not translated, with `tag_handling`; in a form separated by commas."),
     ] = None
     formality: Annotated[
         Literal["default", "prefer_more", "prefer_less"] | None, EMPTY, Field(description="A wish without effect.")

@@ -277,6 +277,74 @@ def test_forms_are_read_as_json(server):
     assert form(server, "/explain", {"sentence": "ein"})[0] == 415
 
 
+def in_url(server, path, **fields):
+    status, _, answer = server.request("POST", f"{path}?{urlencode(fields)}")
+    return status, json.loads(answer)
+
+
+def test_fields_behind_the_path(server, guarded):
+    """The requests of deep-translator, which have no body and no content type."""
+    fields = {"q": "ein hund & drei", "source": "en", "target": "de", "format": "text", "api_key": "any"}
+    assert in_url(server, "/translate", **fields) == server.post(fields)
+    assert in_url(server, "/detect", q="ein") == server.post({"q": "ein"}, "/detect")
+    assert in_url(guarded, "/translate", **{**fields, "api_key": "secret"}) == server.post(fields)
+    assert in_url(guarded, "/translate", **fields)[0] == 403
+    del fields["api_key"]
+    assert in_url(guarded, "/translate", **fields)[0] == 401
+    assert in_url(server, "/translate", source="en", target="de")[0] == 400
+    assert in_url(server, "/v2/translate", text="ein", target_lang="DE")[0] == 415, "DeepL's clients send a body"
+    query = f"/translate?{urlencode(fields)}"
+    assert server.request("POST", query, headers={"origin": "http://localhost:1"})[0] == 403
+    assert server.request("POST", query, b"ein")[0] == 415, "a body needs a content type"
+    assert server.post({**fields, "q": "drei"}, query)[1] == server.post({**fields, "q": "drei"})[1], "JSON goes first"
+
+
+def test_fields_that_no_server_knows_are_not_used(server):
+    """The requests of the npm package `libretranslate`."""
+    fields = {"q": "ein", "source": "en", "target": "de"}
+    assert server.post({**fields, "apiKey": ""}) == server.post(fields)
+    assert server.post({"q": "ein", "apiKey": ""}, "/detect") == server.post({"q": "ein"}, "/detect")
+
+
+def test_pages_of_libretranslate_ask_for_settings(server, guarded):
+    """Without an answer its page shows an error alone."""
+    found = {one: json.loads(one.request("GET", "/frontend/settings")[2]) for one in (server, guarded)}
+    assert found[server] == {
+        "charLimit": 400,
+        "frontendTimeout": 500,
+        "apiKeys": False,
+        "keyRequired": False,
+        "suggestions": False,
+        "filesTranslation": False,
+        "supportedFilesFormat": [],
+        "language": {"source": {"code": "en", "name": "English"}, "target": {"code": "de", "name": "German"}},
+    }
+    assert found[guarded]["apiKeys"] is found[guarded]["keyRequired"] is True
+
+
+def test_requests_of_weblate_to_deepl(server, system):
+    """Placeholders are elements `x`, whose content stays; before any text it asks for the languages of glossaries."""
+    head = {"authorization": "DeepL-Auth-Key any"}
+    status, _, answer = server.request("GET", "/v2/glossary-language-pairs", headers=head)
+    assert (status, json.loads(answer)) == (200, {"supported_languages": []})
+    asked = {
+        "text": ['ein <x id="4"></x> hund', "drei<X>ein hund</X>"],
+        "source_lang": "EN",
+        "target_lang": "DE",
+        "formality": "default",
+        "tag_handling": "xml",
+        "ignore_tags": ["x"],
+    }
+    status, answer = server.post(asked, "/v2/translate", **head)
+    ein, hund, drei = system.translate(["ein", "hund", "drei"])
+    assert status == 200
+    assert [one["text"] for one in answer["translations"]] == [f'{ein} <x id="4"></x> {hund}', f"{drei}<X>ein hund</X>"]
+    joined = {**asked, "ignore_tags": "b, x"}
+    assert form(server, "/v2/translate", joined)[1] == answer
+    status, answer = server.post({**asked, "ignore_tags": [3]}, "/v2/translate")
+    assert (status, answer["message"].split(":")[0]) == (400, "ignore_tags.0")
+
+
 def test_forms_of_other_sites_are_refused(server):
     """A page can send a form to any server without asking it."""
     fields = {"q": "ein"}
@@ -307,8 +375,10 @@ INVALID = [
     ({"q": 3, "source": "en", "target": "de"}, "q."),
     ({"q": "ein", "source": "en", "target": "de", "format": "xml"}, "format: Input should be 'text' or 'html'"),
     ({"q": "ein", "source": "en", "target": "de", "alternatives": -1}, "alternatives: "),
-    ({"q": "ein", "source": "en", "target": "de", "formt": "html"}, "formt: Extra inputs are not permitted"),
-    ({"q": "ein", "sentences": ["ein"], "source": "en", "target": "de"}, "sentences: Extra inputs"),
+    (
+        {"q": "ein", "source": "en", "target": "de", "sentences": ["ein"], "glossary": []},
+        "body: Value error, expected fields of LibreTranslate beside q, got glossary, sentences; send the texts as sentences",
+    ),
     ({"q": "ein", "source": "xx", "target": "de"}, "source, target: expected languages of a system (en into de), got 'from xx"),
 ]
 
