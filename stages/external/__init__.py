@@ -178,5 +178,5 @@ class ExternalConfig(TargetChoice):
 
 
 STAGE: Stage[ExternalInputs, ExternalConfig, Text] = Stage(
-    name="external", version=2, run=Implementation(__name__), output=Text, distributes=True
+    name="external", version=3, run=Implementation(__name__), output=Text, distributes=True
 )

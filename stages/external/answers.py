@@ -18,7 +18,7 @@ from stages.external.prompts import Answer, estimate, options_of
 from stages.shared.scoring.choice import Candidates, selector_of
 from stages.shared.target_filters import TargetFilter
 
-REASONS = {"rejected": "not taken by the model", "not_json": "no JSON", "empty": "empty output"}
+REASONS = {"rejected": "not taken by the model", "cut": "cut at the longest length", "not_json": "no JSON", "empty": "empty output"}
 """Reasons for a source without a target, beside those of filters, and their names in reports."""
 
 
@@ -181,7 +181,9 @@ class Chooser:
         """Return the outputs that may be targets, and otherwise the reason."""
         if not answer.outputs:
             return [], "rejected" if answer.problem else "empty"
-        reasons = [_reason(source, output, self._filter) for output in answer.outputs]
+        reasons = [
+            "cut" if index in answer.cut else _reason(source, output, self._filter) for index, output in enumerate(answer.outputs)
+        ]
         usable = [output for output, reason in zip(answer.outputs, reasons, strict=True) if output and reason is None]
         return usable, reasons[0] or "empty"
 

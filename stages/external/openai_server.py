@@ -81,12 +81,27 @@ class Server:
         self._url = f"{self._options.url.rstrip('/')}/{path}"
 
     def ask(self, text: str) -> Answer:
-        """Return the answer for a text. Raises TransientError if all tries fail, DataError for a request that no try mends."""
-        body = self._body(text)
+        """Return the answer for a text. A server that writes fewer outputs than asked for is asked again for the others.
+
+        Raises TransientError if all tries of a request fail, DataError for a request that no try mends.
+        """
+        answer = self._ask(text, self._config.n_best)
+        while answer.outputs and (missing := self._config.n_best - len(answer.outputs)) > 0:
+            more = self._ask(text, missing)
+            if more.problem:
+                break
+            cut = (*answer.cut, *(len(answer.outputs) + index for index in more.cut))
+            prompt_tokens, answer_tokens = answer.prompt_tokens + more.prompt_tokens, answer.answer_tokens + more.answer_tokens
+            answer = Answer([*answer.outputs, *more.outputs], prompt_tokens, answer_tokens, cut=cut)
+        return answer
+
+    def _ask(self, text: str, outputs: int) -> Answer:
+        """Return the answer to a request for a number of outputs, which may have fewer."""
+        body = self._body(text, outputs)
         wait = FIRST_WAIT_SECONDS
         for attempt in range(self._options.retries + 1):
             try:
-                return self._answer(*self._post(body), text)
+                return self._answer(*self._post(body), text, outputs)
             except _RepeatError as error:
                 if attempt == self._options.retries:
                     tries = f"{attempt + 1} tries" if attempt else "1 try"
@@ -98,7 +113,7 @@ class Server:
                 wait = min(2 * wait, MAX_WAIT_SECONDS)
         raise AssertionError
 
-    def _body(self, text: str) -> bytes:
+    def _body(self, text: str, outputs: int) -> bytes:
         options = self._options
         asked = prompt(self._config, text)
         body: dict[str, Any] = {
@@ -106,7 +121,7 @@ class Server:
             "max_tokens": options.max_tokens,
             "temperature": options.temperature,
             "top_p": options.top_p,
-            "n": self._config.n_best,
+            "n": outputs,
         }
         body |= {"messages": [{"role": "user", "content": asked}]} if options.protocol == "chat" else {"prompt": asked}
         if options.output == "json":
@@ -151,7 +166,7 @@ class Server:
                 raise _RepeatError(f"an answer of more than {limit} bytes")
         return bytes(content)
 
-    def _answer(self, status: int, content: bytes, text: str) -> Answer:
+    def _answer(self, status: int, content: bytes, text: str, number: int) -> Answer:
         if status in REJECTED:
             return Answer([], 0, 0, f"status {status}: {self._shown(content.decode('utf-8', 'replace'))}")
         if status != 200:
@@ -160,8 +175,8 @@ class Server:
             raise DataError(f"teacher.openai: {self._url}: expected an answer, got status {status}: {found}; {remedy}")
         try:
             value = json.loads(content)
-            choices = value["choices"]
-            outputs: list[str | None] = [_text(choice) for choice in choices[: self._config.n_best]]
+            choices = value["choices"][:number]
+            outputs: list[str | None] = [_text(choice) for choice in choices]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise _RepeatError(f"no JSON of the protocol ({type(error).__name__})") from None
         if not outputs:
@@ -170,9 +185,10 @@ class Server:
             outputs = [output and translation(output) for output in outputs]
         asked, answered = estimate(self._config, [text])
         usage = value.get("usage")
-        return Answer(
-            outputs, _count(usage, "prompt_tokens", math.ceil(asked)), _count(usage, "completion_tokens", math.ceil(answered))
-        )
+        prompt_tokens = _count(usage, "prompt_tokens", math.ceil(asked))
+        answer_tokens = _count(usage, "completion_tokens", math.ceil(answered * len(outputs) / self._config.n_best))
+        cut = tuple(index for index, choice in enumerate(choices) if choice.get("finish_reason") == "length")
+        return Answer(outputs, prompt_tokens, answer_tokens, cut=cut)
 
     def _session(self) -> requests.Session:
         if not hasattr(self._local, "session"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fewstep.text.languages import name_of
@@ -26,6 +26,8 @@ class Answer(NamedTuple):
     answer_tokens: int
     problem: str = ""
     """The reason for a text that the model does not take."""
+    cut: Sequence[int] = ()
+    """Indices of outputs that reached the largest number of tokens."""
 
 
 def options_of(config: ExternalConfig) -> LanguageModelOptions:

@@ -159,4 +159,5 @@ def _answer(samples: Sequence[Mapping[str, Any]], config: ExternalConfig) -> Ans
     if _options(config).output == "json":
         outputs = [output and translation(output) for output in outputs]
     prompts, answered = (sum(int(sample[name]) for sample in taken) for name in ("num_input_tokens", "num_generated_tokens"))
-    return Answer(outputs, prompts, answered)
+    cut = tuple(index for index, sample in enumerate(taken) if sample["num_generated_tokens"] >= _options(config).max_tokens)
+    return Answer(outputs, prompts, answered, cut=cut)

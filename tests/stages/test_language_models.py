@@ -348,7 +348,7 @@ def test_outputs_are_chosen_among_those_that_pass(model, tmp_path):
     outputs = {
         lines[0]: ["der kleine Hund läuft", "der kleine Hund rennt", "ein Auto", "der kleine Hund läuft"],
         lines[1]: ["Here is the translation: die Katze schläft", "the cat sleeps here", "die Katze schläft hier", ""],
-        lines[2]: ["a bird sings now"] * 2,  # fewer than asked for
+        lines[2]: ["a bird sings now"] * 2,  # fewer than asked for, so that they are asked for again
         lines[3]: ["I'm sorry, but I can't help with that."] * 9,  # more
         lines[4]: [None, "", " ", ""],
         lines[5]: [],
@@ -371,7 +371,40 @@ def test_outputs_are_chosen_among_those_that_pass(model, tmp_path):
     assert ["refused by the teacher", "1", "16.67%"] in table["rows"]
     assert [found[0] for found in chosen.values()] == [outputs[lines[0]][index] for index in (0, 0, 1)]
     assert [found[1] for found in chosen.values()] == ["die Katze schläft hier"] * 3
-    assert model.asked == Counter(lines), "all three choices are among the same answers"
+    assert model.asked == Counter([*lines, lines[2]]), "all three choices are among the same answers"
+
+
+def test_a_server_that_writes_one_output_is_asked_for_each(model):
+    """`transformers serve` and Ollama know no `n`."""
+    model.answer = lambda source, body: whole(f"{source} {body['n']}")
+    answer = asker(model, n_best=3, temperature=1.0).ask("one")
+    assert answer == Answer(["one 3", "one 2", "one 1"], 90, 15)
+    model.answer = lambda source, body: whole(source, usage=None)
+    whole_estimate = asker(model, temperature=1.0).ask("one").answer_tokens
+    assert asker(model, n_best=3, temperature=1.0).ask("one").answer_tokens == 3 * whole_estimate
+    model.asked.clear()
+    model.faults["one"] = [whole("first"), 400]
+    assert asker(model, n_best=3, temperature=1.0).ask("one").outputs == ["first"], "it has been paid"
+    assert model.asked["one"] == 2
+
+
+def test_an_output_that_was_cut_is_no_target(model, tmp_path):
+    def answer(source, body):
+        ends = {"one dog runs": ["length", "stop"], "three cats": ["length"] * 2}.get(source, ["stop", None])
+        choices = [{"message": {"content": f"{source} {end}"}, "finish_reason": end} for end in ends]
+        return json.dumps({"choices": choices, "usage": USAGE}).encode()
+
+    model.answer = answer
+    inputs, context = ExternalInputs(text_of(tmp_path / "text"), ()), context_in(tmp_path / "external.partial")
+    run(inputs, config(model, n_best=2, temperature=1.0), context)
+    assert counts(context) == {"rows": 6, "kept": 4, "empty": 1, "cut": 1}
+    assert distilled(context.directory)[0] == "one dog runs stop"
+    rows = json.loads((context.directory / "records/tables/distillation.json").read_text())["rows"]
+    assert ["cut at the longest length", "1", "16.67%"] in rows
+    again = context_in(tmp_path / "again.partial", shard_cache=context.shard_cache)
+    run(inputs, config(model, n_best=2, temperature=1.0), again)
+    assert counts(again) == counts(context), "kept answers know it"
+    assert sum(model.asked.values()) == 5
 
 
 def test_a_server_that_takes_no_text_ends_the_step(model, tmp_path):

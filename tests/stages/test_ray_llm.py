@@ -196,6 +196,6 @@ def test_the_processor_of_ray_runs_engines(tmp_path: Path, monkeypatch: pytest.M
         "model": str(tmp_path / "model"), "tensor_parallel_size": 1, "max_model_len": 99, "distributed_executor_backend": "uni",
     }  # fmt: skip
     journals = [json.loads(line) for path in context.shard_cache.glob("*.answers") for line in path.read_text().splitlines()]
-    kept = {tuple(outputs): (problem, answers) for _, outputs, _, answers, problem in journals}
+    kept = {tuple(outputs): (problem, answers) for _, outputs, _, answers, problem, _ in journals}
     assert kept[("ONE DOG RUNS 0", "ONE DOG RUNS 1")] == ("", 6)
     assert "the prompt is longer than the model" in kept[()][0]
