@@ -17,8 +17,6 @@ __all__ = ["segments"]
 PACKAGE = "markdown-it-py"
 MAX_BYTES = 512 << 10
 """Bytes of a document, for which the package holds up to 700 bytes each: a line of `|-|` is a table."""
-MAX_MARKS = 2000
-"""Brackets in a paragraph or in a row of a table."""
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
 """A line of Markdown. Other separators (U+2028, form feeds) end none."""
 _FRONT_MATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*\r?$", re.S | re.M)
@@ -35,7 +33,6 @@ def segments(data: bytes, name: str, languages: Languages) -> list[Segment]:
     if len(data) > MAX_BYTES:
         raise DocumentError(f"{name}: expected at most {MAX_BYTES:,} bytes of Markdown, got {len(data):,}; divide the document")
     text = data.decode("utf-8")
-    _check_marks(text, name)
     lines = _LINE.findall(text)
     starts = [0, *accumulate(len(line.encode()) for line in lines)]
     found = list[Segment]()
@@ -51,23 +48,13 @@ def segments(data: bytes, name: str, languages: Languages) -> list[Segment]:
     return found
 
 
-def _check_marks(text: str, name: str) -> None:
-    """Raise DocumentError for a paragraph with many brackets, for which the package takes quadratic time."""
-    marks = 0
-    for number, line in enumerate(text.split("\n"), 1):
-        marks = 0 if not line.strip() or line.lstrip().startswith("|") else marks + line.count("[") + line.count("<")
-        if marks > MAX_MARKS or line.count("[") + line.count("<") > MAX_MARKS:
-            raise DocumentError(
-                f"{name}, line {number}: expected at most {MAX_MARKS:,} brackets in a paragraph, got more; divide the paragraph"
-            )
-
-
 def _texts(text: str) -> Iterator[tuple[tuple[int, int], str]]:
     """Yield the range of lines of each text, and the text without marks of blocks."""
     from markdown_it import MarkdownIt
 
     blanked = _FRONT_MATTER.sub(lambda found: "\n" * found[0].count("\n"), text)
-    for token in MarkdownIt("commonmark").enable("table").parse(blanked):
+    # Marks within texts are not parsed: nobody reads them, and brackets take the package quadratic time.
+    for token in MarkdownIt("commonmark").enable("table").disable("inline").parse(blanked):
         if token.type == "inline" and token.map and token.content.strip():
             yield (token.map[0], token.map[1]), token.content
 

@@ -29,6 +29,9 @@ MAX_PARTS = 4096
 """Parts of a body of any size: chunks of a byte cost the server 20 microseconds each."""
 PART_BYTES = 64
 """Bytes that parts beyond this number must have on average."""
+MAX_FRAMING_BYTES = 1 << 19
+"""Bytes beyond twice the body that its parts may take with their extensions, each of which costs the server 30 ms. As many as
+256 KiB may have arrived that are not looked at yet."""
 
 
 def max_connections() -> int:
@@ -127,20 +130,28 @@ class Connection(H11Protocol):
 
 
 class _BoundedParts(h11.Connection):
-    """The parser of a connection, which refuses bodies in many small parts."""
+    """The parser of a connection, which refuses bodies in many small parts, and parts with much beside the body."""
 
-    _parts = _bytes = 0
+    _parts = _bytes = _received = 0
+
+    def receive_data(self, data: bytes) -> None:
+        """Take bytes of the client, and count them where they are of a body."""
+        if self.their_state is h11.SEND_BODY:
+            self._received += len(data)
+        super().receive_data(data)
 
     def next_event(self) -> Any:
-        """Return the next event. Raises RemoteProtocolError for too many parts."""
+        """Return the next event. Raises RemoteProtocolError for too many parts, or too much beside the body."""
         event = super().next_event()
         if isinstance(event, h11.Request):
-            self._parts = self._bytes = 0
+            self._parts = self._bytes = self._received = 0
         elif isinstance(event, h11.Data):
             self._parts += 1
             self._bytes += len(event.data)
             if self._parts > MAX_PARTS + self._bytes // PART_BYTES:
                 raise h11.RemoteProtocolError("body in too small parts")
+            if self._received > MAX_FRAMING_BYTES + 2 * self._bytes:
+                raise h11.RemoteProtocolError("body in parts with too long headers")
         return event
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from fewstep import bounded_files, patience, streams
 from fewstep.config.network import Sizes
-from fewstep.documents import markdown
+from fewstep.documents import markdown, translate
 from fewstep.documents.document import MAX_UNIT_BYTES
 from fewstep.documents.elements import MAX_DEPTH
 from fewstep.documents.translate import MAX_TAGS
@@ -265,7 +265,8 @@ def test_the_limits_are_those_of_the_source() -> None:
         f"{of_configs.MAX_BYTES // mib} MiB; {of_configs.MAX_VALUES:,}; {of_configs.MAX_DEPTH}; {of_configs.MAX_BASES}",
         f"{of_configs.MAX_TEXT:,}; {MAX_NAME}",
         f"{streams.MAX_LINE_BYTES // mib} MiB",
-        f"{MAX_UNIT_BYTES // mib} MiB; {MAX_DEPTH}; {streams.MAX_DOCUMENT_BYTES // mib} MiB; {markdown.MAX_BYTES >> 10} KiB",
+        f"{MAX_UNIT_BYTES // mib} MiB; {MAX_DEPTH}; {streams.MAX_DOCUMENT_BYTES // mib} MiB; {markdown.MAX_BYTES >> 10} KiB; "
+        f"{translate.MAX_CHARACTERS:,}",
         f"{expansion.MAX_RATIO}",
         f"{members.MAX_MEMBERS:,}; {tar.MAX_NAME_BYTES:,}; {tar.MAX_HEADER_BYTES // mib} MiB; {tar.MAX_HEADERS:,}; "
         f"{members.MAX_ZIP_READ_BYTES // mib} MiB",
@@ -279,7 +280,8 @@ def test_the_limits_are_those_of_the_source() -> None:
         f"{KEY_BYTES >> 10} KiB; {MAX_FIELDS:,}",
         f"{SERVER.max_request_bytes // mib} MiB; {SERVER.max_sentences}; {SERVER.max_characters:,}; {MAX_EXPLAINED_TOKENS}",
         f"{connections.HEAD_SECONDS:g} s; {SERVER.body_seconds:g} s, {body.MIN_BYTES_PER_SECOND:,} bytes/s; "
-        f"{connections.MAX_PARTS:,} and one for each {connections.PART_BYTES} bytes",
+        f"{connections.MAX_PARTS:,} and one for each {connections.PART_BYTES} bytes; "
+        f"{connections.MAX_FRAMING_BYTES >> 10} KiB",
         f"{url_copy.MAX_UNSTATED_BYTES // gib} GiB; the free space",
         f"{patience.WAIT_SECONDS:g} s; a second for each {patience.MIN_RATE:,} bytes; for each {patience.MIN_JSON_RATE:,}",
         "; ".join(f"{count:,}" for count in MAX_ENTRIES.values()),

@@ -157,6 +157,25 @@ def test_bodies_in_small_parts_are_refused(size, status):
         assert found == (200, b"1280000")
 
 
+@pytest.mark.parametrize(("length", "count", "status"), [(60_000, 20, 400), (100, 2000, 200)])
+def test_parts_with_long_extensions_are_refused(length, count, status):
+    async def main():
+        async with listening() as (port, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(CHUNKED)
+            await writer.drain()
+            for _ in range(count):
+                writer.write(b"1;a=" + b"b" * length + b"\r\nx\r\n")
+                await asyncio.sleep(0)
+            writer.write(b"0\r\n\r\n")
+            found = await answer(reader)
+            writer.close()
+            return found
+
+    found = asyncio.run(main())
+    assert found == (200, b"0002000") if status == 200 else found is None or found[0] == status
+
+
 def test_parts_after_an_answer_end_the_connection():
     """An application that answers without reading the body leaves the rest to the parser."""
 
