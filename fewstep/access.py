@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
+import select
 import stat
 import sys
 from collections.abc import Callable, Iterator
@@ -16,18 +18,25 @@ __all__ = [
     "STANDARD_OUTPUT",
     "OutputError",
     "access_problem",
+    "content_of",
     "drop_output",
     "name_problem",
     "named_output",
+    "open_input",
     "permission_problem",
+    "read_input",
     "use_utf8",
     "utf8_name",
 ]
+
+log = logging.getLogger("fewstep")
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk, an exhausted quota and the limit of file sizes."""
 EFFECTIVE = os.access in os.supports_effective_ids
 STANDARD_OUTPUT = "standard output"
+WAIT_SECONDS = 2.0
+"""Seconds after which a warning names the pipe or the device that gives nothing."""
 
 
 class OutputError(OSError):
@@ -46,6 +55,55 @@ def access_problem(path: Path | str, error: OSError, *, write: bool = False) -> 
         problem = permission_problem(Path(path)) or f"{reason}; give this user the right to read and to write there"
         return f"{path}: {problem}"
     return f"{path}: expected a file that can be read, got: {reason}; check the path"
+
+
+def open_input(path: Path) -> int:
+    """Return a descriptor of a file to read, once it has bytes or an end. Raises OSError.
+
+    A pipe is waited for until a process writes into it, and a device until it gives something; a warning names either.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        _await_bytes(descriptor, path)
+        os.set_blocking(descriptor, True)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_input(descriptor: int, most: int, path: Path | None = None) -> bytes:
+    """Return the content behind a descriptor, or its first `most` + 1 bytes if it has more. Raises OSError.
+
+    A warning names `path` each time that it gives nothing for a while, as a pipe may and `/proc/kmsg` does.
+    """
+    found = bytearray()
+    while len(found) <= most:
+        if path is not None:
+            _await_bytes(descriptor, path)
+        block = os.read(descriptor, min(1 << 16, most + 1 - len(found)))
+        if not block:
+            break
+        found += block
+    return bytes(found)
+
+
+def content_of(path: Path, most: int) -> bytes:
+    """Return the content of a file, a pipe or a device, as `read_input` does. Raises OSError."""
+    descriptor = open_input(path)
+    try:
+        return read_input(descriptor, most, path)
+    finally:
+        os.close(descriptor)
+
+
+def _await_bytes(descriptor: int, path: Path) -> None:
+    """Wait until a descriptor has bytes or an end."""
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    if not waiting.poll(WAIT_SECONDS * 1000):
+        log.warning("%s: still waiting for its text; end the command, or write into it", path)
+        waiting.poll()
 
 
 def permission_problem(path: Path) -> str | None:

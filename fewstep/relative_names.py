@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-__all__ = ["name_problem", "names_problem"]
+__all__ = ["form_problem", "names_problem"]
 
 PLAIN = re.compile(r"(?:\w[\w.-]{0,99}/){0,9}\w[\w.-]{0,99}", re.ASCII)
 """Names that need no further check, as almost all names are."""
@@ -17,30 +17,30 @@ MAX_NAME = 4095
 """Bytes of a path (`PATH_MAX` of Linux)."""
 
 
-def name_problem(directory: Path, name: object) -> str | None:
-    """Return why `name` is not an acceptable name of a file below `directory`, or None.
-
-    A name is relative, in its shortest form, without `..`, and neither it nor a folder on the way is a link.
-    """
-    return names_problem(directory, [name])
-
-
 def names_problem(directory: Path, names: Iterable[object], is_link: Callable[[str], bool] | None = None) -> str | None:
-    """Return the first `name_problem` of several names, or None. A folder that they share is checked once.
+    """Return why these are no acceptable names of files below `directory`, or None.
+
+    A name is relative, in its shortest form, without `..`, neither it nor a folder on the way is a link, and no name is that of a
+    folder on the way to another.
 
     `is_link` says whether a name is that of a link, for callers that have looked at the files.
     """
     is_link = is_link or (lambda name: (directory / name).is_symlink())
     folders: set[str] = set()
+    seen = set[str]()
     for name in names:
-        if problem := _form_problem(name) or _link_problem(directory, str(name), folders):
+        if problem := form_problem(name) or _link_problem(directory, str(name), folders):
             return problem
         if is_link(str(name)):
             return _link(str(name))
+        seen.add(str(name))
+    if both := seen & folders:
+        return f"expected names of files, got {min(both)!r:.80}, which is also the folder of another"
     return None
 
 
-def _form_problem(name: object) -> str | None:
+def form_problem(name: object) -> str | None:
+    """Return why `name` is not the relative name of a file, in its shortest form and without `..`, or None."""
     if isinstance(name, str) and PLAIN.fullmatch(name):
         return None
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name.encode()) <= MAX_NAME:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fewstep.access import STANDARD_OUTPUT, OutputError, access_problem
+from fewstep.access import STANDARD_OUTPUT, OutputError, access_problem, open_input, read_input
 from fewstep.text.format import TextFormatError, check_text
 from fewstep.translation import SourceTooLongError
 
@@ -211,7 +211,7 @@ def open_streams(source: Path | None, output: Path | None, load: Callable[[], S]
     output that cannot be written to its end.
     """
     with ExitStack() as stack:
-        read = STDIN if source is None else _opened(source, os.O_RDONLY, stack)
+        read = STDIN if source is None else _opened(source, stack)
         _check_apart(read, output)
         loaded = load()
         with _writing(output) as write:
@@ -226,7 +226,7 @@ def _writing(output: Path | None) -> Iterator[int]:
         return
     part = _part(output)
     with ExitStack() as stack:
-        write = _opened(part or output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stack)
+        write = _created(part or output, stack)
         try:
             yield write
         except StreamError as error:
@@ -274,32 +274,37 @@ def rewrite(source: Path | None, output: Path | None, convert: Callable[[bytes],
     `MAX_DOCUMENT_BYTES`.
     """
     with ExitStack() as stack:
-        read = STDIN if source is None else _opened(source, os.O_RDONLY, stack)
+        read = STDIN if source is None else _opened(source, stack)
         _check_apart(read, output)
-        converted = convert(_content(read))
+        converted = convert(_content(read, source))
         with _writing(output) as write:
             write_all(write, converted)
 
 
-def _content(read: int) -> bytes:
-    parts = list[bytes]()
-    size = 0
+def _content(read: int, source: Path | None) -> bytes:
     try:
-        while part := os.read(read, CHUNK):
-            parts.append(part)
-            size += len(part)
-            if size > MAX_DOCUMENT_BYTES:
-                raise StreamError(f"input: expected a document of at most {MAX_DOCUMENT_BYTES:,} bytes, got a longer one; split it")
+        content = read_input(read, MAX_DOCUMENT_BYTES, source)
     except OSError as error:
         raise StreamError(f"input: expected readable text, got: {error.strerror}") from error
-    return b"".join(parts)
+    if len(content) > MAX_DOCUMENT_BYTES:
+        raise StreamError(f"input: expected a document of at most {MAX_DOCUMENT_BYTES:,} bytes, got a longer one; split it")
+    return content
 
 
-def _opened(path: Path, flags: int, stack: ExitStack) -> int:
+def _opened(path: Path, stack: ExitStack) -> int:
     try:
-        descriptor = os.open(path, flags, 0o666)
+        descriptor = open_input(path)
     except OSError as error:
-        raise StreamError(access_problem(str(path).removesuffix(PART), error, write=flags != os.O_RDONLY)) from error
+        raise StreamError(access_problem(path, error)) from error
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
+def _created(path: Path, stack: ExitStack) -> int:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    except OSError as error:
+        raise StreamError(access_problem(str(path).removesuffix(PART), error, write=True)) from error
     stack.callback(os.close, descriptor)
     return descriptor
 

@@ -51,7 +51,9 @@ DOORS = {
         "pipeline/commands/submit.py",
         "fewstep/serve/on_ray.py",
     },
-    "mlflow": {f"pipeline/tracking/{name}.py" for name in ("mlflow_server", "artifacts", "models", "served_system")},
+    "mlflow": {
+        f"pipeline/tracking/{name}.py" for name in ("mlflow_server", "artifacts", "bounded_answers", "models", "served_system")
+    },
     "pydantic": {f"pipeline/config/{name}.py" for name in ("schema", "systems", "texts", "load")} | {"fewstep/serve/schemas.py"},
     "fastapi": {f"fewstep/serve/{name}.py" for name in ("app", "requests", "clients")},
     "uvicorn": {"fewstep/serve/server.py", "fewstep/serve/connections.py"},

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from fewstep.access import content_of
 from fewstep.commands.options import Option, add_options
 from fewstep.local_ray import stay_on_loopback
 from fewstep.serve.settings import ServeError, Settings
@@ -114,8 +115,7 @@ def _token(file: Path | None) -> str | None:
     if file is None:
         return os.environ.get(TOKEN)
     try:
-        with file.open("rb") as opened:
-            found = opened.read(TOKEN_BYTES + 1).decode("utf-8")
+        found = content_of(file, TOKEN_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ServeError(f"--token-file {file}: expected a readable file with the token, got: {error}") from error
     if len(found) > TOKEN_BYTES:

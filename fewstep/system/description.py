@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fewstep.relative_names import name_problem
+from fewstep.relative_names import names_problem
 from fewstep.system.format import MEMBERS, SOURCE_PIECES, TARGET_PIECES, WEIGHTS, BundleError, read_json, require_file
 from fewstep.system.integrity import CHECKSUM, REMEDY, check_description
 
@@ -104,11 +104,11 @@ def _type_problems(description: Mapping[str, Any], keys: Mapping[str, type]) -> 
 
 
 def _part_problems(directory: Path, parts: object) -> Iterator[str]:
-    """Yield the parts with unacceptable names, and those without a size and a checksum."""
+    """Yield the first part with an unacceptable name, and those without a size and a checksum."""
+    if problem := names_problem(directory, parts if isinstance(parts, dict) else ()):
+        yield f"parts: {problem}"
     for name, entry in parts.items() if isinstance(parts, dict) else ():
-        if problem := name_problem(directory, name):
-            yield f"parts: {problem}"
-        elif name.startswith(f"{MEMBERS}/") and not MEMBER.fullmatch(name):
+        if name.startswith(f"{MEMBERS}/") and not MEMBER.fullmatch(name):
             yield f"parts: expected {MEMBERS}/NUMBER/FILE, got {name!r:.80}"
         if not isinstance(entry, dict) or type(entry.get("bytes")) is not int or not isinstance(entry.get(CHECKSUM), str):
             yield f"parts: {name!r:.80}: expected bytes and {CHECKSUM}, got {entry!r:.80}"

@@ -22,6 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from fewstep.access import content_of
 from fewstep.bounded_files import MAX_VOCABULARY_BYTES
 from fewstep.text.languages import UNSPACED
 from fewstep.text.normalise import normalise
@@ -166,8 +167,7 @@ def read_glossary(path: str | os.PathLike[str]) -> Glossary:
     """
     path = Path(path)
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_VOCABULARY_BYTES + 1)
+        content = content_of(path, MAX_VOCABULARY_BYTES)
         if len(content) > MAX_VOCABULARY_BYTES:
             raise GlossaryError(f"{path}: expected a glossary of at most {MAX_VOCABULARY_BYTES:,} bytes, got more; divide it")
         text = content.decode("utf-8-sig")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-import durable
-from fewstep.access import access_problem
 from fewstep.system.format import BundleError
-from pipeline.errors import ArtifactError, DataError, StageError
+from fewstep.text.escape import escaped
+from pipeline.commands.new_directory import new_directory
+from pipeline.errors import ArtifactError, DataError
 from stages.vocabulary.words import word_model
 
 FAMILIES = ("stepwise", "dag", "aggressive")
@@ -57,7 +55,7 @@ def convert(
         checkpoint, output, (source_dictionary, target_dictionary or source_dictionary), family, (source, target), companions,
         max_positions,
     )  # fmt: skip
-    print(f"written: {output}; its text is split as the dictionaries are (docs/guide/teachers.md)")
+    print(escaped(f"written: {output}; its text is split as the dictionaries are (docs/guide/teachers.md)"))
 
 
 def write_checkpoint(
@@ -76,17 +74,10 @@ def write_checkpoint(
     """
     from stages.import_network.checkpoint import ForeignModelError, write_converted
 
-    if output.exists():
-        raise DataError(f"convert: expected a new directory, got {output}, which exists; remove it or name another")
-    fresh = output.with_name(f"{output.name}.{os.getpid()}.tmp")
-    try:
-        write_converted(checkpoint, fresh, dictionaries, family, languages, companions, max_positions, word_model)
-        durable.rename(fresh, output)
-    except ForeignModelError as error:
-        raise DataError(f"convert {checkpoint}: {error}") from error
-    except BundleError as error:
-        raise ArtifactError(str(error)) from error
-    except OSError as error:
-        raise StageError(access_problem(output, error, write=True)) from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+    with new_directory("convert", output) as fresh:
+        try:
+            write_converted(checkpoint, fresh, dictionaries, family, languages, companions, max_positions, word_model)
+        except ForeignModelError as error:
+            raise DataError(f"convert {checkpoint}: {error}") from error
+        except BundleError as error:
+            raise ArtifactError(str(error)) from error

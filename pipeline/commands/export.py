@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-import durable
-from fewstep.access import access_problem
 from fewstep.system.format import BundleError
+from fewstep.text.escape import escaped
+from pipeline.commands.new_directory import new_directory
 from pipeline.commands.options import STORE, NoVerify, StorePath, SystemLocation, SystemName
 from pipeline.commands.output import warn_of_unknown_licences
 from pipeline.commands.translate import system_directory
@@ -51,7 +49,7 @@ def export(
     directory = system_directory(store, where, system)
     export_system(directory, to, format, precision, verify=not no_verify)
     warn_of_unknown_licences([directory])
-    print(f"written: {to}; {FORMATS[format]}")
+    print(escaped(f"written: {to}; {FORMATS[format]}"))
 
 
 def export_system(system: Path, output: Path, format: str = "fewstep", precision: str = "float32", *, verify: bool = True) -> None:
@@ -63,22 +61,15 @@ def export_system(system: Path, output: Path, format: str = "fewstep", precision
     """
     from models.stepwise.ctranslate2_model import EngineError
 
-    if output.exists():
-        raise DataError(f"export: expected a new directory, got {output}, which exists; remove it or name another")
-    fresh = output.with_name(f"{output.name}.{os.getpid()}.tmp")
-    try:
-        _write(system, fresh / "made", format, precision, verify)
-        durable.rename(fresh / "made", output)
-    except (EngineError, ImportError) as error:
-        raise StageError(str(error)) from error
-    except BundleError as error:
-        raise ArtifactError(str(error)) from error
-    except ValueError as error:
-        raise DataError(f"export {system}: {error}") from error
-    except OSError as error:
-        raise StageError(access_problem(output, error, write=True)) from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+    with new_directory("export", output) as fresh:
+        try:
+            _write(system, fresh, format, precision, verify)
+        except (EngineError, ImportError) as error:
+            raise StageError(str(error)) from error
+        except BundleError as error:
+            raise ArtifactError(str(error)) from error
+        except ValueError as error:
+            raise DataError(f"export {system}: {error}") from error
 
 
 def _write(system: Path, output: Path, format: str, precision: str, verify: bool) -> None:
@@ -86,7 +77,6 @@ def _write(system: Path, output: Path, format: str, precision: str, verify: bool
     from models.bundle.marian import export_marian
     from pipeline.tracking.shared_model import write_shared
 
-    output.parent.mkdir(parents=True)
     if format == "ctranslate2":
         export_ctranslate2(system, output, precision, verify)
     elif format == "marian":

@@ -16,13 +16,14 @@ from pipeline.errors import exit_code
 from pipeline.plan.step import Plan
 from pipeline.run import execute
 from pipeline.store.artifacts import Store
+from pipeline.store.manifest import isa_levels as manifest_levels
 from pipeline.store.marker import require_writable
 
 
 def isa_levels(plan: Plan, store: Store) -> dict[str, int]:
     """Return the instruction-set levels with which the finished steps of a plan were computed, with the number of steps of each."""
     manifests = [manifest for step in plan.steps if (manifest := store.manifest(step.directory)) is not None]
-    counts = Counter(level for manifest in manifests for level in manifest.environment.get("isa", ()))
+    counts = Counter(level for manifest in manifests for level in manifest_levels(manifest.environment))
     return dict(sorted(counts.items()))
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-import durable
 from fewstep.access import access_problem
 from fewstep.bounded_files import MAX_VOCABULARY_BYTES, read_bounded
 from fewstep.text.escape import escaped
-from pipeline.errors import DataError, StageError
+from pipeline.commands.new_directory import new_directory
+from pipeline.errors import DataError
 from stages.shared.data_bin import open_binarised, sentences
 from stages.shared.dictionary import symbols
 
@@ -29,17 +27,9 @@ def unbinarise(
     output: Annotated[Path, typer.Option("--output", metavar="DIRECTORY", help="A new directory.", show_default=False)],
 ) -> None:
     """Write the text of a folder of fairseq-preprocess (format mmap), split into tokens as it was, a sentence a line."""
-    if output.exists():
-        raise DataError(f"unbinarise: expected a new directory, got {output}, which exists; remove it or name another")
-    fresh = output.with_name(f"{output.name}.{os.getpid()}.tmp")
-    try:
-        fresh.mkdir(parents=True)
+    with new_directory("unbinarise", output) as fresh:
+        fresh.mkdir()
         rows = write_text(folder, fresh)
-        durable.rename(fresh, output)
-    except OSError as error:
-        raise StageError(access_problem(output, error, write=True)) from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
     for name, count in rows.items():
         print(escaped(f"{output / name}: {count:,} sentences"))
 

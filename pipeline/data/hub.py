@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import quote
 
+from fewstep.relative_names import form_problem
 from pipeline.data.access import DataAccess
 from pipeline.data.names import HubName, hub_name, stated
 from pipeline.data.records import about, record_of
@@ -19,6 +21,8 @@ ENDPOINT = "https://huggingface.co"
 PARTIAL = "partial-"
 """Prefix of folders in which a conversion to Parquet holds only the beginning of a data set."""
 MAX_SHOWN = 8
+ANY, COMMIT, OID = re.compile("(?s:.*)"), re.compile(r"[\w-]{1,128}", re.ASCII), re.compile("(?:[0-9a-f]{64})?")
+"""Forms of a text, of a commit, and of the sha256 of a large file."""
 OFFLINE = ("1", "on", "true", "yes")
 
 
@@ -52,11 +56,11 @@ def _resolve(name: HubName) -> dict[str, Any]:
     about_repository = f"{endpoint()}/api/datasets/{name.repository}"
     try:
         (found,) = read_json_pages(f"{about_repository}/revision/{quote(name.revision, safe='')}")
-        commit = str(found["sha"])
+        commit = _text(found["sha"], COMMIT)
         licence = stated((found.get("cardData") or {}).get("license"))
         pages = read_json_pages(f"{about_repository}/tree/{commit}?recursive=true")
         listed = {
-            entry["path"]: (entry.get("lfs") or {}).get("oid", "")
+            _text(entry["path"]): _text((entry.get("lfs") or {}).get("oid", ""), OID)
             for page in pages
             for entry in page
             if entry.get("type") == "file"
@@ -67,12 +71,21 @@ def _resolve(name: HubName) -> dict[str, Any]:
             "HF_ENDPOINT and the name"
         ) from error
     paths = _matching(name.path, sorted(listed))
+    if problem := next(filter(None, map(form_problem, paths)), None):
+        raise DataError(f"{problem}; name other files of the data set")
     partial = [path for path in paths if any(folder.startswith(PARTIAL) for folder in path.split("/"))]
     if partial:
         raise DataError(f"expected a whole data set, got the beginning of one: {partial[0]}; name files of the author's revision")
     base = f"{endpoint()}/datasets/{name.repository}/resolve/{commit}"
     files = [{"url": f"{base}/{quote(path)}", "sha256": listed[path]} for path in paths]
     return {"commit": commit, "licence": licence, "files": files}
+
+
+def _text(value: object, form: re.Pattern[str] = ANY) -> str:
+    """Return a text of a hub. Raises TypeError for anything else."""
+    if not isinstance(value, str) or not form.fullmatch(value):
+        raise TypeError(f"expected {form.pattern}, got {value!r:.100}")
+    return value
 
 
 def _matching(pattern: str, paths: list[str]) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+MAX_LICENCES, MAX_LICENCE = 20, 100
+"""Licences of a data set that are kept, and characters of each."""
 HUB = "hf:"
 """Prefix of names of files on the Hugging Face Hub."""
 
@@ -80,5 +82,5 @@ def licence_of_test_set(name: str) -> str:
 
 def stated(value: object) -> str:
     """Return the licence in the metadata of a data set, a text or a list of texts; empty if none, or `unknown`, is stated."""
-    texts = value if isinstance(value, list) else [value]
-    return ", ".join(text for text in texts if isinstance(text, str) and text and text != "unknown")
+    texts = value[:MAX_LICENCES] if isinstance(value, list) else [value]
+    return ", ".join(text[:MAX_LICENCE] for text in texts if isinstance(text, str) and text and text != "unknown")

@@ -17,7 +17,7 @@ from pipeline.plan.freshness import survey
 from pipeline.plan.step import Plan, Step
 from pipeline.store.artifacts import Store
 from pipeline.store.files import read_json
-from pipeline.store.records import progress_of
+from pipeline.store.records import is_amount, progress_of
 from stages.artifacts import MANIFEST
 from stages.corpus import CorpusConfig, CorpusInputs
 from stages.shared.shards import row_counts
@@ -92,7 +92,7 @@ def totals(estimates: list[Estimate]) -> Totals:
 def _scaled(
     step: Step, amount: float | None, basis: dict[str, Any] | None, known: Mapping[str, Path], request: Resources
 ) -> Estimate:
-    if basis is None:
+    if basis is None or basis["fingerprint"] not in known:  # its attempt ended before it was renamed
         return Estimate(step, False, None, None, None, f"no earlier {step.stage.name} in the store")
     directory = known[basis["fingerprint"]]
     before = _amount_before(basis, known)
@@ -113,13 +113,16 @@ def _amount(config: Any, rows: int | None) -> float | None:
     if training is None:
         return rows
     fields = training if isinstance(training, Mapping) else vars(training)
-    return float(fields["updates"] * fields["batch_tokens"])
+    updates: object = fields.get("updates")
+    batch: object = fields.get("batch_tokens")
+    return float(updates * batch) if is_amount(updates) and is_amount(batch) else None
 
 
 def _amount_before(manifest: dict[str, Any], known: Mapping[str, Path]) -> float | None:
     if manifest["stage"] == "corpus":
         directory = known[manifest["fingerprint"]]
-        return read_json(directory / "ledger.json").get("pairs_in") or _rows(directory)
+        pairs: object = read_json(directory / "ledger.json").get("pairs_in")
+        return pairs if is_amount(pairs) and pairs else _rows(directory)
     rows = [_rows(known[made]) for made in manifest["inputs"].values() if made in known]
     return _amount(manifest["config"], max((one for one in rows if one), default=None))
 
@@ -154,5 +157,9 @@ def _speed_up(request: Resources, before: Mapping[str, Any]) -> float:
     """Return the ratio of requested to earlier CPUs, or 1 without a request."""
     if request.workers is None and request.cpus is None:
         return 1.0
-    earlier = (before.get("workers") or 1) * (before.get("cpus") or 1.0)
-    return (request.workers or before.get("workers") or 1) * (request.cpus or before.get("cpus") or 1.0) / earlier
+    workers, cpus = (_positive(before.get(name)) for name in ("workers", "cpus"))
+    return (request.workers or workers) * (request.cpus or cpus) / (workers * cpus)
+
+
+def _positive(value: object) -> float:
+    return value if is_amount(value) and value > 0 else 1.0

@@ -14,7 +14,7 @@ from pipeline.plan.step import Plan, Step
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directories
 from pipeline.store.files import read_json
-from pipeline.store.manifest import SCHEMA
+from pipeline.store.manifest import SCHEMA, values_problem, with_defaults
 from stages.artifacts import MANIFEST
 
 ABSENT = object()
@@ -81,10 +81,11 @@ def nearest(step: Step, store: Store) -> dict[str, Any] | None:
     """Return the manifest of the same stage that is most similar to `step`, or None.
 
     A manifest of the same step name comes first, then the one with the fewest differences, then the latest. Manifests that cannot
-    be read or have another schema are skipped.
+    be read, or have another schema or shape, are skipped.
     """
-    read = [read_json(path) for path in (store.root / step.stage.name).glob(f"*/{MANIFEST}")]
-    manifests = [manifest for manifest in read if manifest.get("schema") == SCHEMA]
+    found = [(path.parent.name, with_defaults(read_json(path))) for path in (store.root / step.stage.name).glob(f"*/{MANIFEST}")]
+    of_this_schema = [one for name, one in found if (one.get("schema"), one.get("fingerprint")) == (SCHEMA, name.partition(".")[0])]
+    manifests = [manifest for manifest in of_this_schema if values_problem(manifest) is None]
     return min(
         manifests, key=lambda m: (m["step"] != step.name, len(_differences(step, m, {}, set())), -m["finished"]), default=None
     )

@@ -9,8 +9,9 @@ from typing import Any
 
 from pipeline.run.run_directory import Run
 from pipeline.store.files import read_json
+from pipeline.store.manifest import manifest_values
 from pipeline.store.records import scores_of, step_directory
-from stages.artifacts import MANIFEST, RECORDS, Hypotheses, Ngram, Tables, Text, Vocabulary
+from stages.artifacts import RECORDS, Hypotheses, Ngram, Tables, Text, Vocabulary
 from stages.table import STAGES
 
 ELSEWHERE = ("store", "cluster", "tracking")
@@ -160,7 +161,7 @@ def _significance(metric: str, first: tuple[Run, Result], second: tuple[Run, Res
     if metric not in TESTED:
         return None
     signature = first[1].signatures[metric]
-    inputs = [read_json(result.directory / MANIFEST).get("inputs", {}) for _, result in (first, second)]
+    inputs = [manifest_values(result.directory).get("inputs", {}) for _, result in (first, second)]
     if signature != second[1].signatures[metric] or inputs[0].get("text") != inputs[1].get("text"):
         return None
     sentences = read_sentences(first[0].store / "corpus" / inputs[0]["text"])

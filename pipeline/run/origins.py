@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fewstep.bounded_files import MAX_RECORD_BYTES, json_value, read_bounded
 from fewstep.system.format import BundleError, read_json
 from pipeline.plan.fingerprint import external_files
 from pipeline.plan.step import Step
+from pipeline.store.manifest import manifest_values
 from stages.artifacts import MANIFEST
 
 UNKNOWN = "unknown"
@@ -51,10 +51,11 @@ def _imported(description: Path) -> list[dict[str, str]]:
         return []
     if not isinstance(origin, dict):
         return []
-    source = f"{origin['kind']}:{origin['name']}"
+    files = origin.get("files")
+    source = f"{origin.get('kind', UNKNOWN)}:{origin.get('name', UNKNOWN)}"
     return [
-        {"name": name, "from": source, "sha256": digest, "licence": origin.get("licence", UNKNOWN)}
-        for name, digest in sorted(origin["files"].items())
+        {"name": name, "from": source, "sha256": str(digest), "licence": str(origin.get("licence", UNKNOWN))}
+        for name, digest in sorted(files.items() if isinstance(files, dict) else ())
     ]
 
 
@@ -66,7 +67,7 @@ def provenance(directory: Path) -> Provenance:
     manifests = list(_manifests(directory))
     files = [file for manifest in manifests if manifest for file in manifest.get("origin", [])]
     files += _imported(directory / "system.json")
-    found = sorted({(file["from"], file["licence"]) for file in files})
+    found = sorted({(file.get("from", UNKNOWN), file.get("licence", UNKNOWN)) for file in files})
     return Provenance([{"from": name, "licence": licence} for name, licence in found], all(manifests))
 
 
@@ -85,8 +86,5 @@ def _manifests(directory: Path) -> Iterator[dict[str, Any] | None]:
 
 
 def _manifest(directory: Path) -> dict[str, Any] | None:
-    try:
-        found = json_value(read_bounded(directory / MANIFEST, MAX_RECORD_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) and isinstance(found.get("inputs"), dict) else None
+    found = manifest_values(directory)
+    return found if "inputs" in found else None

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from stat import S_ISLNK
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from durable import Status
 from fewstep.relative_names import names_problem
 from pipeline.plan.fingerprint import digest
+from pipeline.store.files import read_json
+from stages.artifacts import MANIFEST
 from stages.errors import ArtifactError
 
 SCHEMA = 1
+MAX_NUMBER = 2.0**53
+"""Largest number of a manifest: integers are exact as floats up to it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,23 +68,52 @@ def with_defaults(data: dict[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _manifest_kinds() -> dict[str, type]:
+def _manifest_types() -> dict[str, Any]:
     """Return the type of each value of a manifest."""
-    return {name: getattr(hint, "__origin__", hint) for name, hint in get_type_hints(Manifest).items()}
+    return get_type_hints(Manifest)
 
 
 def values_problem(data: dict[str, Any]) -> str | None:
     """Return why these values are no manifest, or None."""
-    kinds = _manifest_kinds()
-    for name, kind in kinds.items():
-        if name not in data or not isinstance(data[name], (int, float) if kind is float else kind):
-            return f"{name}: expected {kind.__name__}, got {data.get(name)!r:.80}"
-    if unknown := sorted(data.keys() - kinds.keys()):
+    types = _manifest_types()
+    for name, kind in types.items():
+        if name not in data or not _is_of(kind, data[name]):
+            outer = get_origin(kind) or kind
+            shown = str(kind) if isinstance(data.get(name), outer) and outer is not kind else outer.__name__
+            return f"{name}: expected {shown}, got {data.get(name)!r:.80}"
+    if unknown := sorted(data.keys() - types.keys()):
         return f"expected the keys of a manifest, got {unknown[0]!r:.80}"
     for name, entry in data["files"].items():
         if problem := entry_problem(name, entry):
             return f"files: {problem}"
     return None
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+    """Return whether a value of JSON has a type such as `dict[str, str]`, its numbers are finite, and its texts are UTF-8."""
+    if kind is Any:
+        return True
+    if kind in (int, float):
+        typed = isinstance(value, int if kind is int else (int, float)) and not isinstance(value, bool)
+        return typed and abs(value) <= MAX_NUMBER
+    if not isinstance(value, get_origin(kind) or kind):
+        return False
+    if isinstance(value, str):
+        return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
+    parts = get_args(kind)
+    return not parts or all(_is_of(parts[-1], part) for part in (value.values() if isinstance(value, dict) else value))
+
+
+def manifest_values(directory: Path) -> dict[str, Any]:
+    """Return the values of the manifest in a directory that have their types; empty without a readable manifest."""
+    types = _manifest_types()
+    return {name: value for name, value in read_json(directory / MANIFEST).items() if name in types and _is_of(types[name], value)}
+
+
+def isa_levels(environment: Mapping[str, Any]) -> list[str]:
+    """Return the instruction-set levels in the environment of a manifest."""
+    found = environment.get("isa")
+    return [str(level) for level in found] if isinstance(found, list) else []
 
 
 def entry_problem(name: str, entry: object) -> str | None:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import durable
 from fewstep.bounded_files import json_value
-from fewstep.relative_names import name_problem
+from fewstep.relative_names import names_problem
 from pipeline.plan.fingerprint import digest
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import PARTIAL
@@ -55,7 +55,7 @@ class Mirror:
 
     def holds(self, directory: Path) -> bool:
         """Return whether the mirror has this artifact."""
-        return self._folder.read(f"{self._name(directory)}/{MANIFEST}") is not None
+        return self._read(self._name(directory), MANIFEST) is not None
 
     def push(self, directory: Path) -> bool:
         """Upload a finished artifact unless the mirror has one that it does not replace. Return whether anything was sent.
@@ -84,7 +84,7 @@ class Mirror:
     def _attempt_of(self, name: str) -> str:
         """Return the attempt that made the artifact in the mirror; empty if its manifest cannot be read."""
         try:
-            return str(self._parsed(name, MANIFEST, self._folder.read(f"{name}/{MANIFEST}")).get("attempt", ""))
+            return str(self._parsed(name, MANIFEST, self._read(name, MANIFEST)).get("attempt", ""))
         except ArtifactError:
             return ""
 
@@ -96,7 +96,7 @@ class Mirror:
         Raises ArtifactError if the copy in the mirror is damaged, StageError if the mirror cannot be used or the disk is full.
         """
         name = self._name(directory)
-        text = self._folder.read(f"{name}/{MANIFEST}")
+        text = self._read(name, MANIFEST)
         if text is None:
             return False
         manifest = self._parsed(name, MANIFEST, text)
@@ -108,7 +108,7 @@ class Mirror:
             raise self._damaged(name, f"{MANIFEST}: {problem}")
         attempt = self._plain(name, MANIFEST, "attempt", manifest["attempt"])
         record = f"{attempt}.index.json"
-        index = self._index(name, record, self._parsed(name, record, self._folder.read(f"{name}/{record}")))
+        index = self._index(name, record, self._parsed(name, record, self._read(name, record)))
         differing = [file for file, entry in manifest["files"].items() if index.get(file) != entry]
         if differing or MANIFEST not in index:
             raise self._damaged(
@@ -152,7 +152,7 @@ class Mirror:
     def _published(self, name: str) -> str | None:
         """Return the version of the checkpoint in the mirror, or None without a readable index."""
         try:
-            found = self._parsed(name, "index.json", self._folder.read(f"{name}/index.json"))
+            found = self._parsed(name, "index.json", self._read(name, "index.json"))
             return self._plain(name, "index.json", "version", found.get("version"))
         except ArtifactError:
             return None
@@ -162,7 +162,7 @@ class Mirror:
         if (partial / CHECKPOINTS).exists():
             return False
         name = self._checkpoints_name(directory)
-        text = self._folder.read(f"{name}/index.json")
+        text = self._read(name, "index.json")
         if text is None:
             return False
         found = self._parsed(name, "index.json", text)
@@ -209,9 +209,8 @@ class Mirror:
         return index
 
     def _download(self, name: str, place: str, index: Index, target: Path) -> None:
-        for file in index:
-            if problem := name_problem(target, file):
-                raise self._damaged(name, problem)
+        if problem := names_problem(target, index):
+            raise self._damaged(name, problem)
 
         def download(file: str) -> None:
             try:
@@ -223,6 +222,12 @@ class Mirror:
 
     def _each(self, function: Callable[[str], B], names: list[str]) -> list[B]:
         return self.store.host.disk.each(function, names, CONNECTIONS)
+
+    def _read(self, name: str, file: str) -> bytes | None:
+        try:
+            return self._folder.read(f"{name}/{file}")
+        except DamagedError as error:
+            raise self._damaged(name, f"{file}: {error}") from error
 
     def _parsed(self, name: str, file: str, text: bytes | None) -> dict[str, Any]:
         try:

@@ -114,7 +114,7 @@ def figures_of(directory: Path) -> list[Path]:
     return sorted(path for folder in folders for path in folder.glob("*") if path.is_file() and path.suffix != ".tmp")
 
 
-def is_amount(value: object) -> bool:
+def is_amount(value: object) -> TypeGuard[int | float]:
     """Return whether a value is a number with which times and amounts can be computed: finite, and exact as a float."""
     return _is_number(value) and abs(value) <= MAX_AMOUNT
 

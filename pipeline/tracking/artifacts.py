@@ -5,10 +5,18 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pipeline.credentials import masked
+from pipeline.tracking.database import local_path
+from stages.errors import StageError
 
 if TYPE_CHECKING:
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
     from mlflow.tracking import MlflowClient
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""Names of servers of this machine, which may name its folders."""
 
 
 class RunArtifacts:
@@ -57,7 +65,15 @@ class RunArtifacts:
 
 
 def folder_at(location: str, uri: str) -> ArtifactRepository:
-    """Return the folder of artifacts at a location that the server `uri` stated."""
+    """Return the folder of artifacts at a location that the server `uri` stated.
+
+    Raises StageError for a folder of this machine that a server elsewhere stated, which could name any.
+    """
+    if uri.startswith(("http:", "https:")) and urlsplit(uri).hostname not in LOOPBACK and local_path(location) is not None:
+        raise StageError(
+            f"{masked(uri)}: expected artifacts on the server or on object storage, got the folder {location[:200]} of this "
+            "machine; start the server with --serve-artifacts, or name another experiment in tracking.experiment"
+        )
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
     from mlflow.utils.uri import add_databricks_profile_info_to_artifact_uri
 

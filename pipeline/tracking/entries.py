@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from pipeline.config.derived.seeds import replicas
 from pipeline.run.run_directory import Run, RunState
 from pipeline.store.files import read_json
+from pipeline.store.manifest import manifest_values
 from pipeline.store.records import scores_of, step_directory
-from stages.artifacts import MANIFEST, RECORDS
+from stages.artifacts import RECORDS
 
 TIMINGS = {
     "latency_ms": ("latency_ms", "median"),
@@ -119,7 +120,7 @@ class Entries:
     def _values(self, step: str, name: str) -> Iterator[Value]:
         directory = step_directory(self.run.store, self.plan[step])
         test = step.rpartition(":")[2]
-        scored = float(read_json(directory / MANIFEST).get("finished") or 0.0)
+        scored = float(manifest_values(directory).get("finished") or 0.0)
         for metric, (score, _) in scores_of(directory).items():
             yield Value(test, metric, score, scored)
         found, timed = self.timings.get(test, ({}, 0.0))
@@ -133,7 +134,7 @@ class Entries:
         if directory is None:
             return {}, 0.0
         found: dict[str, Any] = read_json(directory / RECORDS / "benchmark.json").get("entries", {})
-        return found, float(read_json(directory / MANIFEST).get("finished") or 0.0)
+        return found, float(manifest_values(directory).get("finished") or 0.0)
 
     def _tags(self, system: str, label: str, options: Mapping[str, Any]) -> dict[str, str]:
         settings = self.config["systems"][system]
@@ -166,5 +167,5 @@ class Entries:
         directory = self.directory(f"decode:{system}/{label}:{self.tests[0]}") if self.tests else None
         if engine != "auto" or directory is None:
             return engine
-        gpus = read_json(directory / MANIFEST).get("environment", {}).get("gpus")
+        gpus = manifest_values(directory).get("environment", {}).get("gpus")
         return "torch" if gpus else "native"

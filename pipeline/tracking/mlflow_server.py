@@ -12,6 +12,7 @@ from typing import Any
 from fewstep.text.escape import escaped
 from pipeline.credentials import masked
 from pipeline.tracking.artifacts import RunArtifacts
+from pipeline.tracking.bounded_answers import all_pages, bound_answers
 from pipeline.tracking.database import ARTIFACTS, local_path
 from pipeline.tracking.datasets import Text
 from pipeline.tracking.descriptions import EXPERIMENT
@@ -23,6 +24,8 @@ POINTS_BATCH = 1000
 """Largest number of points in a request."""
 PARAMS_BATCH = 100
 """Largest number of parameters in a request."""
+MAX_CHARACTERS = 32 << 20
+"""Characters of the tags and of the names of parameters of all runs that are found again."""
 KIND = {"mlflow.experimentKind": "custom_model_development"}
 """The tag by which MLflow's pages open an experiment with its runs and models, in place of a question about its kind. A kind that a
 user has chosen stays."""
@@ -62,6 +65,7 @@ class Server:
         # Imported after the variables are set.
         from mlflow.tracking import MlflowClient
 
+        bound_answers()
         for noisy in ("mlflow", "alembic"):
             logging.getLogger(noisy).setLevel(logging.ERROR)
         self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
@@ -89,22 +93,18 @@ class Server:
 
     def _find(self) -> dict[str, MlflowRun]:
         """Return the MLflow runs of this run directory by step, the earliest if a step has several. Deleted ones are left out."""
+        own = f"tags.`fewstep.publication` = '{self.publication}'"
+        order = ["attributes.start_time DESC"]
         found: dict[str, MlflowRun] = {}
-        token = None
-        while True:
-            page = self.client.search_runs(
-                [self.experiment_id],
-                f"tags.`fewstep.publication` = '{self.publication}'",
-                order_by=["attributes.start_time DESC"],
-                page_token=token,
-            )
-            # In descending order of time, so that the earliest run of a step is the one that stays.
-            for run in page:
-                tags = dict(run.data.tags)
-                found[tags["fewstep.step"]] = MlflowRun(run.info.run_id, run.info.status, tags, set(run.data.params))
-            token = page.token
-            if not token:
-                return found
+        characters = 0
+        # In descending order of time, so that the earliest run of a step is the one that stays.
+        for run in all_pages(lambda token: self.client.search_runs([self.experiment_id], own, order_by=order, page_token=token)):
+            tags = dict(run.data.tags)
+            characters += sum(map(len, (*tags, *tags.values(), *run.data.params)))
+            if characters > MAX_CHARACTERS:
+                raise StageError(f"expected tags of at most {MAX_CHARACTERS:,} characters for the runs of MLflow, got more")
+            found[tags["fewstep.step"]] = MlflowRun(run.info.run_id, run.info.status, tags, set(run.data.params))
+        return found
 
     def run(self, key: str, name: str, started: float | None) -> MlflowRun:
         """Return the MLflow run of a step, which is created if necessary."""

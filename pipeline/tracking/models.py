@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fewstep.system.format import MERGES
 from pipeline.store.files import read_json
 from pipeline.tracking.artifacts import folder_at
+from pipeline.tracking.bounded_answers import all_pages
 from pipeline.wheels import write_runtime_wheel
 
 if TYPE_CHECKING:
@@ -64,15 +65,10 @@ class Models:
 
     def _find(self) -> dict[ModelKey, LoggedModel]:
         found: dict[ModelKey, LoggedModel] = {}
-        token = None
-        while True:
-            page = self.client.search_logged_models([self.experiment_id], page_token=token)
-            for model in page:
-                if fingerprint := model.tags.get("fewstep.fingerprint"):
-                    found.setdefault(ModelKey(fingerprint, model.tags.get("fewstep.search", "")), model)
-            token = page.token
-            if not token:
-                return found
+        for model in all_pages(lambda token: self.client.search_logged_models([self.experiment_id], page_token=token)):
+            if fingerprint := model.tags.get("fewstep.fingerprint"):
+                found.setdefault(ModelKey(fingerprint, model.tags.get("fewstep.search", "")), model)
+        return found
 
     def holds(self, key: ModelKey) -> bool:
         """Return whether a model was logged completely and still has its files, which users may remove."""

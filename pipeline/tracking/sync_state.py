@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.store.files import read_json, write_atomically
+from stages.errors import ArtifactError
 
 STATE_FILE = "mlflow.json"
 RUN = "run"
@@ -27,10 +28,16 @@ class SyncState:
 
     @classmethod
     def load(cls, run_dir: Path, uri: str, experiment: str) -> SyncState:
-        """Read the state of a run, or create it. `uri` must not contain a password."""
+        """Read the state of a run, or create it. `uri` must not contain a password. Raises ArtifactError for a file of another
+        shape."""
         state = cls(run_dir / STATE_FILE, read_json(run_dir / STATE_FILE))
         if not state.data:
             state.data = {"schema": SCHEMA, "publication": secrets.token_hex(8), "servers": []}
+        if not isinstance(state.data.get("publication"), str) or _servers(state.data) != state.data.get("servers"):
+            raise ArtifactError(
+                f"{state.path}: expected what was sent to MLflow (publication and servers), got other values; remove the file to "
+                "publish the run as a new one"
+            )
         servers = state.data["servers"]
         found = [s for s in servers if (s["uri"], s["experiment"]) == (uri, experiment)]
         state.current = found[0] if found else {"uri": uri, "experiment": experiment, "steps": {}, "artifacts": {}}
@@ -62,8 +69,21 @@ class SyncState:
 
 def run_of_artifact(run_dir: Path, uri: str, fingerprint: str) -> str | None:
     """Return the id of the MLflow run, on the server `uri`, of the step that made an artifact; None if it was not published."""
-    for server in read_json(run_dir / STATE_FILE).get("servers", []):
+    for server in _servers(read_json(run_dir / STATE_FILE)):
         for step in server["steps"].values() if server["uri"] == uri else ():
             if step.get("fingerprint") == fingerprint:
                 return str(step["run_id"])
     return None
+
+
+def _servers(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the servers in the content of `mlflow.json` that have their shape."""
+    found = data.get("servers")
+    return [one for one in found if _is_server(one)] if isinstance(found, list) else []
+
+
+def _is_server(value: object) -> bool:
+    if not isinstance(value, dict) or not all(isinstance(value.get(key), str) for key in ("uri", "experiment")):
+        return False
+    steps = value.get("steps")
+    return isinstance(value.get("artifacts"), dict) and isinstance(steps, dict) and all(isinstance(s, dict) for s in steps.values())

@@ -13,14 +13,14 @@ import yaml
 
 from pipeline.credentials import masked_values
 from pipeline.run.run_directory import Run, RunState, StepState
-from pipeline.store.files import read_json
+from pipeline.store.manifest import isa_levels, manifest_values
 from pipeline.store.records import figures_of, metric_files, points_after, scores_of, step_directory, timings_of
 from pipeline.tracking.descriptions import run_note
 from pipeline.tracking.entry_synchronisation import EntrySynchronisation
 from pipeline.tracking.mlflow_server import POINTS_BATCH, MlflowRun, Server
 from pipeline.tracking.sync_state import RUN, SyncState, run_of_artifact
 from pipeline.tracking.tags_and_params import allowed_name, source_tags, step_tags
-from stages.artifacts import MANIFEST, RECORDS
+from stages.artifacts import RECORDS
 from stages.table import STAGES
 
 NOT_LOGGED = ("cluster", "store", "tracking")
@@ -106,8 +106,8 @@ class Synchronisation:
         """Return the instruction-set levels of all steps, once the run is over."""
         if not self.over:
             return []
-        manifests = (read_json(step_directory(self.run.store, entry) / MANIFEST) for entry in self.spec["plan"])
-        return sorted({level for manifest in manifests for level in manifest.get("environment", {}).get("isa", ())})
+        manifests = (manifest_values(step_directory(self.run.store, entry)) for entry in self.spec["plan"])
+        return sorted({level for manifest in manifests for level in isa_levels(manifest.get("environment", {}))})
 
     def _step(self, entry: dict[str, Any], step: StepState, parent: MlflowRun) -> None:
         if step.status in ("pending", "waiting", "skipped"):
@@ -126,7 +126,7 @@ class Synchronisation:
         if notes.get("published") == published:
             return
         directory = step_directory(self.run.store, entry)
-        manifest = read_json(directory / MANIFEST)
+        manifest = manifest_values(directory)
         tags = step_tags(entry, step, manifest, directory, hit=hit, source=source)
         tags |= self.source(manifest.get("git_revision") or self.revision)
         self.server.set_tags(mlflow_run, tags | {"fewstep.run": self.spec["run_id"], "mlflow.parentRunId": parent.run_id})

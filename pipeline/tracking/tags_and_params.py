@@ -11,6 +11,7 @@ from typing import Any
 from fewstep.text.escape import escaped
 from pipeline.credentials import masked, masked_values
 from pipeline.run.run_directory import StepState
+from pipeline.store.manifest import isa_levels
 from pipeline.store.records import scores_of
 
 PARAM_CHARACTERS = 6000
@@ -66,7 +67,7 @@ def step_tags(
         "source_run_id": source,
         "git_revision": manifest.get("git_revision"),
         "code_digest": manifest.get("code_digest"),
-        "isa": ", ".join(manifest.get("environment", {}).get("isa", ())),
+        "isa": ", ".join(isa_levels(manifest.get("environment", {}))),
         "error": step.error,
         **{f"signature.{allowed_name(name)}": signature for name, (_, signature) in scores_of(directory).items()},
     }

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import fewstep.__main__ as runtime
 import pipeline.__main__ as application
-from fewstep import BeamOptions, SlotRules, Transformer, TransformerShape, streams
+from fewstep import BeamOptions, SlotRules, Transformer, TransformerShape, access, streams
 from fewstep.commands import translate as of_runtime
 from fewstep.decoding import DecodingMemoryError, batches, decode_batch, decode_sentences, prefetch
 from fewstep.native import fewstep_native
@@ -190,6 +190,33 @@ class Feeder(threading.Thread):
             while self.taken < LINE:
                 self.taken += pipe.write(b"x" * 65536)
             pipe.write(b"\nc\n")
+
+
+@pytest.mark.parametrize("more", [[], ["--format", "txt"]], ids=["lines", "document"])
+def test_a_pipe_that_is_fed_late_is_waited_for_with_a_word(
+    tmp_path: Path, more: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A command that opened the pipe of nobody hung without a word."""
+    monkeypatch.setattr(access, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(of_runtime, "_loaded", lambda *_: Upper())
+    monkeypatch.setattr(of_runtime, "document_translator", lambda *_: bytes.upper)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    fed = threading.Event()
+
+    def feed() -> None:
+        while "still waiting" not in caplog.text:
+            threading.Event().wait(0.01)
+        fed.set()
+        pipe.write_text("a\nb\n")
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    assert runtime.main(["translate", str(tmp_path), "--input", str(pipe), "--output", str(tmp_path / "out"), *more]) == 0
+    feeder.join()
+    assert fed.is_set()
+    assert f"{pipe}: still waiting for its text" in caplog.text
+    assert (tmp_path / "out").read_text() == "A\nB\n"
 
 
 @pytest.mark.parametrize("main", [runtime.main, application.main], ids=["runtime", "pipeline"])

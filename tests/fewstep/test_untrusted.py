@@ -61,6 +61,12 @@ def test_a_part_lies_below_the_directory(directory: Path, name: str, verify: boo
         fewstep.load(directory, verify=verify)
 
 
+def test_a_part_is_no_folder_of_another(directory: Path) -> None:
+    with_part(directory, "model.safetensors/x", {"bytes": 1, "crc32": "00000000"})
+    with pytest.raises(BundleError, match=r"expected names of files, got 'model.safetensors', which is also the folder of another"):
+        fewstep.load(directory)
+
+
 def test_a_system_is_not_copied_out_of_another(directory: Path, tmp_path: Path, systems: dict[str, Path]) -> None:
     """Its companions are copied by the names of their parts: such a part was read, and written beside the new system."""
     (directory.parent / "secret").write_text("secret")

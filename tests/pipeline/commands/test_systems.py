@@ -22,13 +22,16 @@ from fewstep.config.options import OutputLimits
 from fewstep.families.dag.config import DagSearch
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.system.format import BundleError
+from fewstep.system.integrity import seal
 from fewstep.vocabulary import EOS, RESERVED
 from models.bundle.directory import load_model, load_system
 from models.stepwise.ctranslate2_model import ctranslate2
 from pipeline.__main__ import main
 from pipeline.commands.export import export_system
 from pipeline.errors import ArtifactError, DataError, StageError
+from pipeline.run.origins import provenance
 from pipeline.run.run_directory import Run
+from pipeline.store.marker import open_store
 from stages.benchmark.peak_memory import peak_memory
 from tests.pipeline.run.test_run_directory import artifact
 from tests.pipeline.run_specs import plan_entry, run_spec
@@ -270,6 +273,48 @@ def test_what_cannot_be_exported(exported: Path, tmp_path: Path, monkeypatch: py
     with pytest.raises(StageError, match=r"pip install ctranslate2"):
         export_system(exported, tmp_path / "out", "ctranslate2")
     assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("dangling", "which exists"),
+        ("loop", "which exists"),
+        ("file", "which exists"),
+        ("new/..", "which is no name of a directory"),
+        ("https://host/x", "which is no name of a directory"),
+        ("a\udcff", "expected a path in UTF-8, got the byte 0xff"),
+        ("store/x", r"which is in the store .*store, whose files `fewstep gc` removes"),
+        ("store/train/" + 32 * "a", r"which is in the store .*store, whose files `fewstep gc` removes"),
+    ],
+)
+def test_a_system_is_exported_into_a_new_directory_alone(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, problem: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("dangling").symlink_to("nowhere")
+    Path("loop").symlink_to("loop")
+    Path("file").touch()
+    open_store(Path("store"))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(DataError, match=problem):
+        export_system(exported, Path(name), "ctranslate2")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_foreign_directory_with_other_records_is_exported(exported: Path, tmp_path: Path) -> None:
+    """The origins in `system.json`, and a manifest beside it, may have any values."""
+    foreign = tmp_path / "foreign/system/x"
+    shutil.copytree(exported, foreign)
+    description = json.loads((foreign / "system.json").read_text())
+    (foreign / "manifest.json").write_text('{"inputs": {"a": 5}, "origin": [{"name": "x"}, 5]}')
+    for origin in ({}, {"kind": [], "name": None, "files": [], "licence": []}, {"files": {"f": 1}, "licence": {}}):
+        (foreign / "system.json").write_text(json.dumps(seal({**description, "origin": origin})))
+        found = provenance(foreign)
+        assert all(isinstance(value, str) for file in found.files for value in file.values())
+        assert not found.complete
+    (foreign / "manifest.json").write_text('{"inputs": {}, "origin": [{"name": "x"}]}')
+    assert provenance(foreign).unlicensed == ["unknown"]
 
 
 @pytest.fixture(scope="module")

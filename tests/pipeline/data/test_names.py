@@ -314,6 +314,32 @@ def test_partial_conversions_are_refused(hub: Hub, access: DataAccess) -> None:
         rows(from_hub("hf:org/set@refs/convert/parquet/default/partial-train"), access)
 
 
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        (
+            {"path": "de-en/../../x.parquet"},
+            "expected the relative name of a file below the directory, got 'de-en/../../x.parquet'",
+        ),
+        ({"path": "de-en/\x1b]0;x\x07.parquet"}, "expected the name of a file, got"),
+        ({"path": "de-en/a\u2028.parquet"}, "expected the name of a file, got"),
+        ({"path": "de-en/" + "a" * 300 + ".parquet"}, "expected the relative name of a file"),
+        ({"path": 5}, "expected the commit and the files of a data set from http"),
+        ({"lfs": {"oid": ["x"]}}, "expected the commit and the files of a data set from http"),
+        ({"lfs": {"oid": "../../x"}}, "expected the commit and the files of a data set from http"),
+        ({"lfs": [1]}, "expected the commit and the files of a data set from http"),
+    ],
+)
+def test_a_listing_of_the_hub_with_other_values_is_refused(
+    hub: Hub, access: DataAccess, entry: dict[str, Any], problem: str
+) -> None:
+    listed = [{"type": "file", "path": "de-en/x.parquet", **entry}]
+    hub.site.put(f"/api/datasets/org/set/tree/{COMMIT}?recursive=true", json.dumps(listed).encode())
+    with pytest.raises(DataError) as raised:
+        rows(from_hub("hf:org/set/de-en"), access)
+    assert problem in str(raised.value)
+
+
 def test_the_hub_when_it_fails_or_is_forbidden(hub: Hub, access: DataAccess, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.site.faults = ["503"] * 3
     with pytest.raises(StageError, match=r"hf:org/set/de-en: .*could not be read: the server answered 503"):
@@ -321,7 +347,7 @@ def test_the_hub_when_it_fails_or_is_forbidden(hub: Hub, access: DataAccess, mon
     hub.site.put("/api/datasets/org/set/revision/main", b"<html>")
     with pytest.raises(DataError, match="expected JSON, got something else"):
         rows(from_hub("hf:org/set/de-en"), access)
-    for answer in ({"error": "gone"}, [], {"sha": COMMIT, "cardData": "none"}):
+    for answer in ({"error": "gone"}, [], {"sha": "../x"}, {"sha": ["x"]}, {"sha": COMMIT, "cardData": "none"}):
         hub.site.put("/api/datasets/org/set/revision/main", json.dumps(answer).encode())
         with pytest.raises(DataError, match="hf:org/set/de-en: expected the commit and the files of a data set from http"):
             rows(from_hub("hf:org/set/de-en"), access)

@@ -11,17 +11,22 @@ import pytest
 
 import durable
 from pipeline.config.schema import Cluster, RunConfig, StoreConfig, Tracking
+from pipeline.plan.estimate import estimate
+from pipeline.plan.explain import nearest
 from pipeline.plan.step import Builder, Plan
 from pipeline.run import execute, transfers
+from pipeline.run.origins import provenance
 from pipeline.run.transfers import Uploads, fetchable, mirrored
 from pipeline.store import mirror, object_storage, streams
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directories, partial_directory
+from pipeline.store.manifest import isa_levels, manifest_values
 from pipeline.store.mirror import Mirror
 from pipeline.store.object_storage import Folder
 from stages.context import StepContext
 from stages.errors import ArtifactError, StageError, TransientError
 from stages.stage import Stage
+from stages.workers import Resources
 from tests.pipeline.run.toys import Toy, ToyConfig, ToyInputs
 
 CALLS: list[str] = []
@@ -243,6 +248,64 @@ def test_mutated_records_are_refused_by_name_or_harmless(
         shutil.rmtree(two.root, ignore_errors=True)
     assert refused > 20
     assert not list(tmp_path.rglob("*x/state.json"))
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "index.json"])
+def test_a_record_of_a_mirror_without_an_end_is_refused_by_name(
+    tmp_path: Path, url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = at(tmp_path, "one"), at(tmp_path, "two")
+    go(chain(one), one, url)
+    directory = chain(two).steps[0].directory
+    (path,) = (tmp_path / "mirror/toy" / directory.name).glob(f"*{name}")
+    monkeypatch.setattr(object_storage, "MAX_READ_BYTES", 4096)
+    path.write_text(path.read_text() + " " * 4096)
+    with pytest.raises(ArtifactError, match=rf"{name}: expected at most 4,096 bytes, got more; the copy in the mirror is damaged"):
+        Mirror(url, two).pull(directory)
+
+
+def test_mutated_manifests_of_other_artifacts_do_no_harm(tmp_path: Path) -> None:
+    """Plans, estimates, licences and MLflow read the manifests of artifacts that nobody has compared with their files."""
+    store = at(tmp_path, "one")
+    go(chain(store), store, "")
+    plan = chain(store)
+    directory = plan.steps[0].directory
+    manifest = json.loads((directory / "manifest.json").read_text())
+    other = directory.rename(directory.with_name("0" * 32))
+    read = 0
+    values = [{**manifest, "fingerprint": other.name}, *mutated({**manifest, "fingerprint": other.name})]
+    for value in values:
+        (other / "manifest.json").write_text(json.dumps(value))
+        assert len(estimate(plan, store, {"toy": Resources(workers=2)})) == 3
+        read += nearest(plan.steps[0], store) == value
+        provenance(other)
+        environment = manifest_values(other).get("environment", {})
+        assert all(isinstance(level, str) for level in isa_levels({**environment, "isa": value}))
+    assert 0 < read < len(values) - 50
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("inputs", {"a": 5}),
+        ("records", [None]),
+        ("origin", [{"name": []}]),
+        ("contents", {"a": {}}),
+        ("replaces", [1]),
+        ("seconds", float("nan")),
+        ("finished", 10**400),
+        ("version", True),
+        ("step", "\ud800"),
+    ],
+)
+def test_a_manifest_has_values_of_its_types(tmp_path: Path, key: str, value: Any) -> None:
+    store = at(tmp_path, "one")
+    go(chain(store), store, "")
+    directory = chain(store).steps[0].directory
+    manifest = json.loads((directory / "manifest.json").read_text())
+    (directory / "manifest.json").write_text(json.dumps({**manifest, key: value}))
+    with pytest.raises(ArtifactError, match=f"{key}: expected "):
+        store.manifest(directory)
 
 
 def test_a_damaged_copy_in_the_mirror_fails_its_step_and_not_the_run(tmp_path: Path, url: str) -> None:
