@@ -121,23 +121,30 @@ def cluster_apart(**environment: str) -> Iterator[str]:
     """Yield the address for jobs of a cluster with one CPU, started by a process of its own with this environment.
 
     At the end it is killed at once, like a machine that loses power.
+
+    It has a folder of its own for Ray's files. Jobs connect to the cluster that the folder names as its latest, and without that to
+    any cluster of this machine.
     """
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.end_to_end.nodes"], cwd=ROOT, env={**os.environ, **environment}, stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        said = next(line for line in process.stdout if line.startswith("{"))
-        yield str(json.loads(said)["jobs"])
-    finally:
-        process.kill()  # Ray's own processes end with the one that started them
-        process.wait()
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.end_to_end.nodes"], cwd=ROOT, env={**os.environ, "RAY_TMPDIR": folder, **environment},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            said = next(line for line in process.stdout if line.startswith("{"))
+            yield str(json.loads(said)["jobs"])
+        finally:
+            process.kill()  # Ray's own processes end with the one that started them
+            process.wait()
 
 
 if __name__ == "__main__":
+    from ray._private.utils import write_ray_address
+
     with cluster(jobs=True) as nodes:
+        write_ray_address(nodes.address)
         nodes.add(1)
         print(json.dumps({"jobs": nodes.jobs_address}), flush=True)
         sys.stdin.read()
