@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fewstep.documents import html, markdown, plain, po, tmx, xliff
@@ -73,6 +73,14 @@ class Outcome(NamedTuple):
     """Segments that had a translation."""
     marked: int
     """Segments whose translation is to be reviewed."""
+
+
+class _Shortened(NamedTuple):
+    """A segment with short tags in place of elements with their content."""
+
+    segment: Segment
+    full: Callable[[str], str]
+    """The function that puts the elements back into a text."""
 
 
 class _Sentence(NamedTuple):
@@ -151,7 +159,8 @@ def translate_document(
 
     Raises DocumentError for a sentence that is too long, with its line, and otherwise as `System.translate` does.
     """
-    chosen = [one for one in document.segments if one.text.strip() and (everything or not one.translated)]
+    shortened = [_shortened(one) for one in document.segments if one.text.strip() and (everything or not one.translated)]
+    chosen = [one.segment for one in shortened]
     parts = [_parts(one, system) for one in chosen]
     sentences = [
         _Sentence(segment.line, text, kept, _tags(segment))
@@ -163,10 +172,10 @@ def translate_document(
     found = (one for start in range(0, len(sentences), batch) for one in translator.translate(sentences[start : start + batch]))
     edits = list[Edit]()
     marked = 0
-    for segment, part in zip(chosen, parts, strict=True):
+    for (segment, full), part in zip(shortened, parts, strict=True):
         given = part.sentences.sentences
         outputs = [(text, "") if kept is None else next(found) for text, kept in zip(given, part.kept, strict=True)]
-        problem = "; ".join(dict.fromkeys(problem for _, problem in outputs if problem))
+        problem = full("; ".join(dict.fromkeys(problem for _, problem in outputs if problem)))
         if problem:
             marked += 1
             log.warning("line %d: %s", segment.line, problem)
@@ -177,6 +186,48 @@ def translate_document(
     if document.encoding != "utf-8":
         data = data.decode("utf-8").encode(document.encoding)
     return Outcome(data, len(chosen), sum(one.translated for one in document.segments) * (not everything), marked)
+
+
+def _shortened(segment: Segment) -> _Shortened:
+    """Return a segment in which `<x1/>` stands for an element with its content, such as `<ph id="1">%s</ph>` or `<code>a</code>`.
+
+    Systems keep such a tag, which is one placeholder, but no element of several ones.
+    """
+    found = [(start, stop) for start, stop in segment.tags if _is_compound(segment.text[start:stop])]
+    if not found:
+        return _Shortened(segment, str)
+    name = "x"
+    while f"<{name}" in segment.text:
+        name += "x"
+    numbers = {tag: number for number, tag in enumerate(dict.fromkeys(segment.text[start:stop] for start, stop in found), 1)}
+    elements = list(numbers)
+    parts = list[str]()
+    tags = list[tuple[int, int]]()
+    position = length = 0
+    for start, stop in segment.tags:
+        tag = segment.text[start:stop]
+        between = segment.text[position:start]
+        short = f"<{name}{numbers[tag]}/>" if tag in numbers else tag
+        parts += [between, short]
+        length += len(between)
+        tags.append((length, length + len(short)))
+        length += len(short)
+        position = stop
+    pattern = re.compile(rf"<{name}([1-9][0-9]{{0,3}})/>")
+
+    def full(text: str) -> str:
+        return pattern.sub(lambda one: elements[int(one[1]) - 1] if int(one[1]) <= len(elements) else one[0], text)
+
+    def write(translation: str, problem: str) -> list[Edit]:
+        return segment.write(full(translation), problem)
+
+    text = "".join([*parts, segment.text[position:]])
+    return _Shortened(replace(segment, text=text, tags=tuple(tags), write=write), full)
+
+
+def _is_compound(tag: str) -> bool:
+    """Return whether a tag is an element with its content."""
+    return tag.startswith("<") and [one.span() for one in placeholders(tag)] != [(0, len(tag))]
 
 
 def _tags(segment: Segment) -> tuple[str, ...]:
@@ -238,7 +289,8 @@ class _Translator:
         """Yield the translation of each sentence and what is wrong with it."""
         texts = [one.text for one in sentences]
         ranked = [[one] for one in self._outputs(sentences, texts, self._search)]
-        wrong = [number for number, one in enumerate(sentences) if _problem(one, ranked[number][0])]
+        # Other hypotheses of a sentence that was cut lack its end as well.
+        wrong = [number for number, one in enumerate(sentences) if not ranked[number][0].cut and _problem(one, ranked[number][0])]
         if wrong and self._wider is not None:
             found = self._system.hypotheses([texts[number] for number in wrong], None, self._wider, **self._options)
             for number, others in zip(wrong, found, strict=True):
@@ -256,6 +308,8 @@ class _Translator:
 
 def _problem(sentence: _Sentence, output: Translation) -> str:
     """Return what a translation lacks or has in addition of tags and placeholders; empty if it is right."""
+    if output.cut:
+        return f"{output.cut} tokens of a long sentence were not read"
     tags = list(occurrences(output.text, sentence.tags))
     found = Counter(flat(output.text[start:stop]) for start, stop in _fixed(output.text, tags))
     if problem := changes(sentence.kept, found):
