@@ -34,6 +34,7 @@ MOST_PUT = 100
 ROUNDS = 4
 """Times that a text is settled, since marks that are taken off may leave others."""
 _ROLE = re.compile(r":[\w:.+-]+:")
+_SIGNS = re.compile(r"[<>`{}$%&:]")
 _CLOSING = " .!?…:;。！？：；"
 """Characters behind the last word of a sentence."""
 _NUMBER = r"(?P<number>(?<![\w⟦.,])\d+(?:[.,]\d+)*(?!\w))"
@@ -213,14 +214,45 @@ def settle(source: str, text: str, kinds: Collection[str], spaced: bool) -> tupl
     rest = Counter(one[0] for one in wanted)
     wrong = 0
     for _ in range(ROUNDS):
-        written = Counter(one[0] for one in PLACEHOLDER.finditer(text) if one.lastgroup in kinds)
+        written = _written(text, kinds)
         if rest == written:
-            break
+            return text, wrong
         wrong = wrong or max(1, (rest - written).total() + (written - rest).total())
         if len(wanted) > MOST_PUT:
-            break
+            return text, wrong
         text = _settled(source, text, wanted, kinds, spaced)
+    if rest != _written(text, kinds) and rest == _written(apart := _set_apart(source, text, wanted, kinds, spaced), kinds):
+        text = apart
     return text, wrong
+
+
+def _written(text: str, kinds: Collection[str]) -> Counter[str]:
+    """Return the placeholders of some kinds that a text has."""
+    return Counter(one[0] for one in PLACEHOLDER.finditer(text) if one.lastgroup in kinds)
+
+
+def _set_apart(source: str, text: str, wanted: Sequence[re.Match[str]], kinds: Collection[str], spaced: bool) -> str:
+    """Return a text with the placeholders of its source, each between spaces, and without any other sign that is part of one.
+
+    Placeholders that are put where they are likely to stand may form others with the text around them; these cannot.
+    """
+    units = list[tuple[int, str]]()
+    end = 0
+    for one in wanted:
+        if one.start() >= end:  # others are inside of the text of a role
+            quoted = _QUOTED.match(source, one.end()) if one.lastgroup == "role" else None
+            end = quoted.end() if quoted else one.end()
+            units.append((one.start(), source[one.start() : end]))
+    plain = _SIGNS.sub("", _without_marks(text, kinds))
+    size = at = len(plain)
+    for start, unit in reversed(units):
+        at = min(at, round(start / len(source) * size))
+        while spaced and at and not plain[at - 1].isspace():
+            at -= 1
+        head = plain[:at].rstrip()
+        plain = f"{head} {unit} {plain[at:].lstrip()}"
+        at = len(head)
+    return plain.strip()
 
 
 def _settled(source: str, text: str, wanted: Sequence[re.Match[str]], kinds: Collection[str], spaced: bool) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sentencepiece import SentencePieceProcessor
 
@@ -371,6 +371,8 @@ MARKED = [
     ":term:`a b`",
     "<b>",
     "%s",
+    "https://a.org/b?c",
+    "(",
     "`",
     "``",
     " ",
@@ -383,8 +385,10 @@ MARKED = [
 
 
 @given(st.lists(st.sampled_from(MARKED), max_size=7), st.lists(st.sampled_from(MARKED), max_size=9), st.booleans())
+@example(["https://a.org/b?c"], ["("], False)
+@example(["https://a.org/b?c", "%s"], ["``"], False)
 def test_settled_texts_have_the_placeholders_of_their_source(source: list[str], output: list[str], spaced: bool) -> None:
-    kinds = ["code", "reference", "role", "tag", "directive"]
+    kinds = ["code", "url", "reference", "role", "tag", "directive"]
     text, _ = settle(" ".join(source), "".join(output), kinds, spaced)
     assert occurring(text) == occurring(" ".join(source))
 
