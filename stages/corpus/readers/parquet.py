@@ -22,6 +22,7 @@ from stages.corpus.lines import readable
 from stages.corpus.readers.parquet_check import row_groups
 from stages.corpus.readers.reader import IndexedFile, Span
 from stages.errors import DataError
+from stages.shared.expansion import most_text
 
 BATCH_ROWS = 4096
 MAX_SHOWN = 80
@@ -75,11 +76,23 @@ class Parquet:
 def checked_groups(path: Path, languages: tuple[str, str], columns: Sequence[str | int], *, whole: bool) -> list[int]:
     """Return the number of rows of each row group. `whole`: read them all. Raises DataError as `read_parquet` does."""
     with readable(path):
-        metadata = _open(path, languages, columns)[0].metadata if whole else pq.read_metadata(path)
+        opened = _open(path, languages, columns) if whole else None
+        metadata = opened[0].metadata if opened else pq.read_metadata(path)
         groups = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-    first = 0
-    for number, rows in enumerate(groups if whole else ()):
-        found = sum(table.num_rows for table in read_parquet(path, languages, columns, range(number, number + 1), first))
+    first = size = 0
+    limit = most_text(path)
+    if opened is None:
+        return groups
+    for number, rows in enumerate(groups):
+        found = 0
+        for table in _tables(*opened, path, range(number, number + 1), first):
+            found += table.num_rows
+            size += table.nbytes
+            if size > limit:
+                raise DataError(
+                    f"{path}: expected at most {limit:,} bytes of text from a file of {path.stat().st_size:,} bytes, got more, "
+                    "which its dictionaries repeat; replace the file"
+                )
         if found != rows:
             raise DataError(f"{path}, row group {number}: expected {rows} rows, got {found}; replace the file")
         first += rows
@@ -96,7 +109,10 @@ def read_parquet(
 
     Raises DataError for a file that cannot be read, without such columns of strings, with invalid UTF-8, or with long texts.
     """
-    parquet, names = _open(path, languages, columns)
+    yield from _tables(*_open(path, languages, columns), path, groups, row)
+
+
+def _tables(parquet: pq.ParquetFile, names: tuple[str, str], path: Path, groups: range, row: int) -> Iterator[pa.Table]:
     batches = parquet.iter_batches(BATCH_ROWS, row_groups=list(groups), columns=list(names))
     while True:
         with readable(path):

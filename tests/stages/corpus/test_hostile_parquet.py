@@ -9,8 +9,9 @@ import pytest
 
 from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles
-from stages.corpus.readers import READERS, parquet_check
+from stages.corpus.readers import READERS, parquet, parquet_check
 from stages.errors import DataError
+from stages.shared import expansion
 from tests.stages.steps import tables
 
 MIB = 1 << 20
@@ -51,6 +52,25 @@ def lie(path: Path, number: int, other: int) -> None:
 
 def use(path: Path) -> None:
     list(tables(TextFiles(parquet=(ExternalFile(path, ""),)), path.parent))
+
+
+def test_the_footer_is_read_once_for_all_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each of 12,000 row groups it was read again, in quadratic time."""
+    path, opened = tmp_path / "p.parquet", list[Path]()
+    pq.write_table(pa.table({"source": ["a"] * 50, "target": ["b"] * 50}), path, row_group_size=1)
+    read = pq.ParquetFile
+    monkeypatch.setattr(parquet.pq, "ParquetFile", lambda *arguments, **options: opened.append(path) or read(*arguments, **options))
+    assert parquet.checked_groups(path, ("en", "de"), (), whole=True) == [1] * 50
+    assert len(opened) == 1
+
+
+def test_a_text_that_a_dictionary_repeats_beyond_the_ratio_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expansion, "MIN_CHECKED_BYTES", MIB)
+    texts = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 20_000, pa.int32()), pa.array(["x" * 900, "y" * 900]))
+    path = tmp_path / "p.parquet"
+    pq.write_table(pa.table({"source": texts, "target": texts}), path)
+    with pytest.raises(DataError, match=r"expected at most 2,[0-9,]+ bytes of text from a file .* which its dictionaries repeat"):
+        parquet.checked_groups(path, ("en", "de"), (), whole=True)
 
 
 @pytest.mark.parametrize("depth", [3, 20_000, 300_000])
