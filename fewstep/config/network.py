@@ -86,6 +86,11 @@ class NetworkConfig:
         return False
 
     @property
+    def is_analysed(self) -> bool:
+        """Whether the analysis of its family, if there is one, has a meaning for it."""
+        return True
+
+    @property
     def training_rows(self) -> float:
         """Decoder rows that training computes, forward and backward, for each token of a target. A pass forward counts 1/3."""
         return 1.0

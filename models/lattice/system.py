@@ -32,11 +32,6 @@ class LatticeSystem(StandaloneSystem, LatticeModelConfig):
     these, or a map of them by label."""
 
     @property
-    def is_analysed(self) -> bool:
-        """Whether it has the analysis of its family: that of counted candidates, which a cascade does not have."""
-        return self.segment_start == "token"
-
-    @property
     def network(self) -> LatticeModelConfig:
         """The network alone."""
         return part(self, LatticeModelConfig)

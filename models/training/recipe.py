@@ -90,11 +90,6 @@ class TrainedSystem:
         return None
 
     @property
-    def is_analysed(self) -> bool:
-        """Whether the analysis of its family, if there is one, has a meaning for it."""
-        return True
-
-    @property
     def companions(self) -> dict[str, str]:
         """The names of the systems that are copied into this one, by role."""
         return {}

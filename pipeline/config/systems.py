@@ -276,7 +276,8 @@ AnySystem = any_system()
 
 
 def analysis_of(system: TrainedSystem | UsedSystem | FinishedSystem) -> str:
-    """Return the key of `evaluation` that requests the analysis of a system; empty if it has none."""
+    """Return the key of `evaluation` that requests the analysis of a system; empty if it has none. The network of a finished system
+    is not known: it may have none."""
     if isinstance(system, TrainedSystem):
-        return system.analysis if system.is_analysed else ""
+        return system.analysis if system.network.is_analysed else ""
     return family_named(system.family).system.analysis if isinstance(system, FinishedSystem) else ""

@@ -12,6 +12,7 @@ from pipeline.plan.flow import Built, Distilled, Flow, Texts
 from pipeline.plan.text_files import one_file
 from stages import contrastive, dag_analysis, lattice_analysis, likelihood, parallel_analysis
 from stages.artifacts import Artifact, Text
+from stages.errors import DataError
 from stages.stage import Stage
 
 Analysed = dict[str, dict[str, Artifact]]
@@ -62,7 +63,7 @@ def analyse_dags(flow: Flow, texts: Texts, systems: dict[str, Built]) -> Analyse
     if not drawn:
         return {}
     parts = {"train": (texts.training, 0), **{test: (text, drawn) for test, text in texts.tests.items()}}
-    names = _analysed(flow, "dag_analysis")
+    names = _analysed(flow, "dag_analysis", systems)
     return {
         part: {name: _analyse_dag(flow, f"{name}:{part}", name, systems[name], text, sentences) for name in names}
         for part, (text, sentences) in parts.items()
@@ -86,7 +87,7 @@ def analyse_all_slots(flow: Flow, texts: Texts, systems: dict[str, Built]) -> An
 def analyse_slots(flow: Flow, texts: dict[str, Text], systems: dict[str, Built]) -> Analysed:
     """Analyse the slots of systems on the targets of texts; by text and system."""
     config = parallel_analysis.ParallelAnalysisConfig()
-    names = _analysed(flow, "parallel_analysis")
+    names = _analysed(flow, "parallel_analysis", systems)
     return {
         part: {
             name: flow.steps.add(
@@ -106,7 +107,7 @@ def analyse_lattices(flow: Flow, texts: Texts, systems: dict[str, Built]) -> Ana
     timed = flow.config.evaluation.lattice_analysis
     if not timed:
         return {}
-    names = _analysed(flow, "lattice_analysis")
+    names = _analysed(flow, "lattice_analysis", systems)
     return {
         test: {name: _analyse_lattice(flow, name, systems[name], test, text, timed) for name in names}
         for test, text in texts.tests.items()
@@ -119,9 +120,17 @@ def _analyse_lattice(flow: Flow, name: str, built: Built, test: str, text: Text,
     return flow.steps.add(lattice_analysis.STAGE, f"{name}:{test}", inputs, config)
 
 
-def _analysed(flow: Flow, analysis: str) -> list[str]:
-    """Return the names of the systems that have this analysis."""
-    return [name for name, settings in flow.config.systems.items() if analysis_of(settings) == analysis]
+def _analysed(flow: Flow, analysis: str, systems: dict[str, Built]) -> list[str]:
+    """Return the names of the systems that have this analysis. Raises DataError without such a system: networks of finished ones
+    are known here alone."""
+    asked = [name for name, settings in flow.config.systems.items() if analysis_of(settings) == analysis]
+    names = [name for name in asked if systems[name].is_analysed]
+    if not names:
+        raise DataError(
+            f"evaluation.{analysis}: expected a system whose network has this analysis, got {', '.join(asked)}, which have none; "
+            f"remove evaluation.{analysis}"
+        )
+    return names
 
 
 ANALYSES: tuple[tuple[Stage[Any, Any, Any], Callable[[Flow, Texts, dict[str, Built]], Analysed]], ...] = (

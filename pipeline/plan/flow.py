@@ -97,3 +97,5 @@ class Built:
     """By the label of the search; empty unless length penalties or shortlists are tuned."""
     distilled: dict[str, Distilled] = field(default_factory=dict)
     """Outputs of a companion that the system is trained on, by the name of their step."""
+    is_analysed: bool = True
+    """Whether the analysis of its family has a meaning for its network, where the config does not know it (a finished system)."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, cast
 
+from fewstep.config.network import NetworkConfig
 from fewstep.config.search import LimitedSearch, SystemParts
 from fewstep.system.description import read_description
 from fewstep.system.format import DRAFTER, NGRAM, RESCORER, SOURCE_PIECES, TABLES, BundleError, network_folders
@@ -159,9 +160,9 @@ def _taken_in(store: Store, path: Path, description: Mapping[str, Any]) -> Syste
     return System(directory, seal[:32])
 
 
-def pinned_system(key: str, settings: FinishedSystem, config: RunConfig, store: Store) -> System:
-    """Return the system at `from` of the system `key`, which must be of the run's task and languages, read text that is split as
-    that of the run, and have its searches."""
+def pinned_system(key: str, settings: FinishedSystem, config: RunConfig, store: Store) -> tuple[System, NetworkConfig]:
+    """Return the system at `from` of the system `key`, and its network. The system must be of the run's task and languages, read
+    text that is split as that of the run, and have its searches."""
     place = f"{key}.from"
     artifact, _ = _pinned(store, (system.STAGE, import_network.STAGE), settings.path, place)
     try:
@@ -176,7 +177,7 @@ def pinned_system(key: str, settings: FinishedSystem, config: RunConfig, store: 
     for label, search in settings.search.items():
         for problem in search.problems(network, parts):
             raise DataError(f"{key}.search.{label}.{problem.text()}; it is the system of {settings.path}")
-    return cast(System, artifact)
+    return cast(System, artifact), network
 
 
 def _check_text(place: str, path: Path, description: Mapping[str, Any], config: RunConfig, *, words: bool) -> None:

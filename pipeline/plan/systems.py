@@ -50,11 +50,11 @@ def use_teacher(flow: Flow, name: str, settings: UsedSystem, sources: Sources) -
 
 def take_finished(flow: Flow, name: str, settings: FinishedSystem, sources: Sources) -> Built:
     """Take a finished system, and bundle it with the searches of the config, under the name `name`."""
-    finished = pinned_system(f"systems.{name}", settings, flow.config, flow.store)
+    finished, network = pinned_system(f"systems.{name}", settings, flow.config, flow.store)
     tuned = tune_searches(flow, name, settings, finished, sources.encoded.texts.validation)
     config = stage_configs.system_config(flow.config, name, settings.search, settings.family)
     flow.steps.add(system.STAGE, name, system.SystemInputs(tuned=tuned, alone=finished), config)
-    return Built(finished, tuned=tuned)
+    return Built(finished, tuned=tuned, is_analysed=network.is_analysed)
 
 
 def train_system(flow: Flow, name: str, settings: TrainedSystem, sources: Sources, earlier: Mapping[str, Built]) -> Built:

@@ -54,6 +54,11 @@ class LatticeModelConfig(NetworkConfig):
         """Whether native code lacks the rows that attend to BOS."""
         return self.segment_start == "bos"
 
+    @property
+    def is_analysed(self) -> bool:
+        """Whether it has the analysis of its family: that of counted candidates, which a cascade does not have."""
+        return self.segment_start == "token"
+
 
 @dataclass(frozen=True, kw_only=True)
 class LatticeSearch(SearchConfig):

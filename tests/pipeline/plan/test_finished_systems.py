@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import yaml
 import models.bundle.directory
 from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.families.dag.config import DagSearch
+from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
 from pipeline.commands.convert import write_checkpoint
 from pipeline.commands.translate import system_directory
 from pipeline.config.load import load_config, resolved
@@ -25,6 +26,7 @@ from pipeline.run.execute import RunReport
 from pipeline.store.artifacts import Store
 from stages.errors import DataError
 from stages.shared.shards import read_shard, shard_paths
+from tests.fewstep.systems import SMALL, count_tables, train, train_pieces, write
 from tests.models.imports.authors_networks import NETWORKS, SYMBOLS, sources
 
 VALUES = json.loads((Path(__file__).parents[2] / "models/imports/authors.json").read_text(encoding="utf-8"))
@@ -217,6 +219,36 @@ def test_a_system_that_does_not_fit_the_run_is_refused_by_name(
     written = {**system, "from": system["from"].replace("FOLDER", str(folder))}
     with pytest.raises(DataError, match=match):
         planned(folder, tmp_path / "store", {"it": written}, **changes)
+
+
+@pytest.fixture(scope="module")
+def lattices(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Finished lattice systems of counted candidates (`counted`) and of a cascade (`cascade`)."""
+    root = tmp_path_factory.mktemp("lattices")
+    pieces = train_pieces(root / "joint")
+    count_tables(root / "tables.bin", pieces)
+    counted = LatticeModelConfig(**SMALL)
+    cascade = replace(counted, segment_start="bos", segment_length=3)
+    searches = {"counted": LatticeSearch(candidates=4), "cascade": LatticeSearch(strategy="cascade", candidates=4)}
+    for name, network in {"counted": counted, "cascade": cascade}.items():
+        weights = train(root / f"{name}-trained", "lattice", network, 5)
+        search = searches[name]
+        write(root / name, "lattice", network, {search.label: search}, weights, pieces, tables=root / "tables.bin")
+    return {name: root / name for name in searches}
+
+
+def test_a_finished_cascade_has_no_analysis_of_counted_candidates(lattices: dict[str, Path], folder: Path, tmp_path: Path) -> None:
+    counted, cascade = {"from": str(lattices["counted"])}, {"from": str(lattices["cascade"]), "search": "cascade"}
+    looked_up = {**cascade, "search": "lookup"}
+    changes = {"vocabulary": {"size": 20, "exact": False}, "evaluation": {"lattice_analysis": 2}}
+    systems = {"counted": counted, "cascade": cascade, "looked-up": looked_up}
+    steps = [step.name for step in planned(folder, tmp_path / "store", systems, **changes).steps]
+    assert [name for name in steps if name.startswith("lattice_analysis:")] == ["lattice_analysis:counted:test"]
+    assert {f"decode:{name}:test" for name in ("counted/viterbi", "cascade/cascade", "looked-up/lookup")} < set(steps)
+    with pytest.raises(
+        DataError, match=r"evaluation.lattice_analysis: expected a system whose network has this analysis, got casc"
+    ):
+        planned(folder, tmp_path / "store", {"cascade": cascade}, **changes)
 
 
 def test_a_place_without_a_system_has_no_family(folder: Path, tmp_path: Path) -> None:
