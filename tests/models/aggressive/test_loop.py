@@ -136,6 +136,89 @@ def test_whoever_drafts_what_a_table_writes_greedily_stays(kind, limit):
                 assert found.steps == -(-whole // (width + 1))
 
 
+PUBLISHED = {"gad": [(1, 0.0)], "gad++": [(3, 1.0), (3, 2.0), (5, 3.0), (5, 6.0), (3, 0.0), (10, 1.0)]}
+"""Top-β and τ of each strategy: those of tables 1 to 5 of Xia et al. (2022), and further ones."""
+
+
+def allowed(sentence, prefix):
+    """Return the logits after a prefix, minus infinity for reserved tokens but EOS, and for an empty output."""
+    row = logits_of(sentence, prefix)
+    return [row[word] if word >= len(RESERVED) or (word == EOS and prefix) else -math.inf for word in range(SIZE)]
+
+
+def guess(sentence, prefix, width):
+    """Return a block of drafts: mostly the best tokens, else one of the next four, at times a token that must not be written."""
+    block = ()
+    for _ in range(width):
+        draw = random.Random(hash((sentence, prefix, block)))
+        row = allowed(sentence, prefix + block)
+        ranked = sorted(range(SIZE), key=lambda word: -row[word])
+        block += (ranked[min(draw.choice([0, 0, 0, 1, 1, 2, 3, 4]), 6)] if draw.random() < 0.95 else PAD,)
+    return block
+
+
+def published(sentence, width, top, gap, limit):
+    """Return tokens and passes of the loop of Xia et al. (2022, Eq. 5 to 7). As in their program a block brings one more token, and
+    a drafted end is taken as other tokens are; other than there no draft takes the last place before the limit."""
+    output, passes = (), 0
+    while True:
+        block, passes = guess(sentence, output, min(width, limit - len(output) - 1)), passes + 1
+        accepted = 0
+        for word in block:
+            row = allowed(sentence, output + block[:accepted])
+            ranked = sorted(range(SIZE), key=lambda one: -row[one])[:top]
+            if word not in [one for one in ranked if row[ranked[0]] - row[one] <= gap]:
+                break
+            accepted += 1
+        row = allowed(sentence, output + block[:accepted])
+        for word in (*block[:accepted], max(range(SIZE), key=lambda one: row[one])):
+            if word == EOS or len(output) == limit:
+                return output, passes
+            output += (word,)
+        if len(output) == limit:
+            return output, passes
+
+
+class Guessing:
+    """A drafter by `guess`."""
+
+    def __init__(self, sentences):
+        self.sentences = sentences
+
+    def start(self, inputs):
+        pass
+
+    def propose(self, tokens, lengths, widths, numbers):
+        ids = torch.full((len(tokens), max(1, int(widths.max()))), -1)
+        for row, (sentence, text, length, width) in enumerate(
+            zip(self.sentences, tokens.tolist(), lengths.tolist(), widths.tolist(), strict=True)
+        ):
+            ids[row, :width] = torch.tensor(guess(sentence, tuple(text[:length]), width), dtype=torch.int64)
+        return Draft(ids, None)
+
+    def observe(self, slots, states, own):
+        pass
+
+
+@pytest.mark.parametrize("strategy", PUBLISHED)
+def test_published_settings_write_the_tokens_of_the_published_loop_in_as_many_passes(strategy):
+    """840 drafted outputs, of 30 tables by 7 settings in blocks of 4 widths: no difference in tokens or passes."""
+    sentences, limit, compared, lengths = [row % 5 + row / 100 for row in range(30)], 30, 0, set()
+    for (top, gap), width in itertools.product(PUBLISHED[strategy], (1, 3, 8, 25)):
+        table = Table(len(sentences), limit)
+        table.rows = sentences
+        search = AggressiveSearch(
+            strategy=strategy, top_k=top, max_logprob_gap=gap, require_top1_eos=False, min_tokens_per_pass=0.0
+        )
+        state = draft_and_verify(table, Guessing(sentences), search, width, torch.full((len(sentences),), limit))
+        for sentence, found in zip(sentences, state.hypotheses(), strict=True):
+            assert (tuple(found.ids), found.steps) == published(sentence, width, top, gap, limit)
+            compared, lengths = compared + 1, lengths | {len(found.ids)}
+    assert compared == 120 * len(PUBLISHED[strategy])
+    assert min(lengths) < 5
+    assert max(lengths) == limit
+
+
 def test_outputs_of_tables_are_long_and_short():
     """Outputs are long enough for the limits above to matter."""
     assert len(written(0, 60)[0]) == 60
