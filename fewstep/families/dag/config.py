@@ -176,8 +176,9 @@ class DagSearch(SearchConfig):
     shortlist: Shortlist | None = None
     """A lexical shortlist that tokens are chosen from. Empty: all tokens."""
     deduplicate: bool = True
-    """Write a token that comes twice in a row once. The paper's algorithms do not; the authors' code does with all searches, and
-    with beam by an option that its examples set."""
+    """Write a token that comes twice in a row once, as the authors' code does, with beam by an option that its examples set (not
+    `sample`, which writes what is drawn; `no_consecutive_repeat: 1` avoids such draws, as their later code does). The paper's
+    algorithms write it twice."""
     no_repeat_ngram: Annotated[int, Ge(0), Le(64)] = 0
     """Size of the n-grams that may not occur twice in an output (lookahead, beam and sample only); 0: all may."""
     no_consecutive_repeat: Annotated[int, Ge(0), Le(64)] = 0
@@ -193,6 +194,11 @@ class DagSearch(SearchConfig):
     def penalises_length(self) -> bool:
         """Whether `length_penalty` changes the result."""
         return self.divides_by_length or self.length_candidates > 1
+
+    @property
+    def writes_repeats_once(self) -> bool:
+        """Whether outputs are written without adjacent equal tokens."""
+        return self.deduplicate and self.strategy != "sample"
 
     @property
     def divides_by_length(self) -> bool:

@@ -86,8 +86,8 @@ def follows(search: DagSearch) -> bool:
 
 
 def finished(ranked: list[Hypothesis], search: DagSearch) -> list[Hypothesis]:
-    """Return hypotheses without repeated tokens if the search deduplicates."""
-    if not search.deduplicate:
+    """Return hypotheses, without adjacent equal tokens if the search writes these once."""
+    if not search.writes_repeats_once:
         return ranked
     return [replace(hypothesis, ids=[token for token, _ in groupby(hypothesis.ids)]) for hypothesis in ranked]
 
@@ -185,7 +185,7 @@ def _beam(graph: Graph, search: DagSearch, ngram: Any, threads: int) -> list[lis
         n_best=search.n_best,
         no_repeat_ngram=search.no_repeat_ngram,
         no_consecutive_repeat=search.no_consecutive_repeat,
-        deduplicate=search.deduplicate,
+        deduplicate=search.writes_repeats_once,
         threads=threads,
     )
     found = dag_beam_search(*_pairs(graph, search), graph.lengths, options=options, ngram=ngram if search.ngram_weight else None)

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from fewstep.config.network import Sizes
 from fewstep.config.options import Sampling, Shortlist
 from fewstep.families.dag.config import DagConfig, DagSearch
-from fewstep.families.dag.search import Candidates, candidates
+from fewstep.families.dag.search import Candidates, candidates, finished
 from fewstep.search.dag_paths import DagViterbiOptions, dag_follow, dag_viterbi
 from fewstep.vocabulary import BOS, EOS, RESERVED, UNK
 from kernels import dense_transitions
@@ -272,6 +273,22 @@ def test_samples_differ_by_seed_and_rank_and_cool_down():
     assert len({tuple(h.ids) for h in cold}) < len({tuple(h.ids) for h in first})
     scores = [h.score for h in first]
     assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_adjacent_equal_tokens_are_written_once_but_in_samples(strategy):
+    """A path with two equal tokens, which the paper's algorithms write both."""
+    only_next = torch.tensor([[0.0, -torch.inf, -torch.inf]] * 3 + [[-torch.inf] * 3])
+    tokens = VertexTokens(torch.tensor([[0.0, -9.0]] * 4)[None], torch.tensor([[[BOS, 0], [7, 8], [7, 8], [EOS, 0]]]))
+    graph, search = GraphTensors(only_next[None], tokens, torch.tensor([4])), DagSearch(strategy=strategy)
+    for deduplicate in (True, False):
+        chosen = dataclasses.replace(search, deduplicate=deduplicate)
+        if strategy == "greedy":
+            followed = greedy(graph.transitions, graph.lengths, partial(tokens_on, graph.tokens))
+            ((written,),) = [finished(ranked, chosen) for ranked in followed.hypotheses()]
+        else:
+            ((written,),) = search_on_host(graph, chosen, [[9]])
+        assert written.ids == ([7, 7] if strategy == "sample" or not deduplicate else [7])
 
 
 def two_vertices(first, second):
