@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple, NoReturn
 
 from fewstep.documents.document import NO_LANGUAGE, UNTRANSLATED, DocumentError, Edit, Languages, Segment, Unit, indentation
@@ -22,6 +23,8 @@ from fewstep.text.languages import is_language
 
 __all__ = ["languages_of", "segments", "units"]
 
+MAX_STATING_UNITS = 1000
+"""Units whose languages are taken for those of a memory."""
 MAX_NAMED = 10
 """Languages that an error lists."""
 
@@ -142,10 +145,9 @@ def _text(variant: Variant | None) -> str:
 
 
 def languages_of(blocks: Iterable[bytes], name: str) -> list[str]:
-    """Return the languages of the first unit of a memory, that of the source first."""
-    for unit in _Parser(name).units(as_utf8(blocks, name)):
-        return [variant.language for variant in unit.variants]
-    return []
+    """Return the languages of the first units of a memory, that of the source first."""
+    units = islice(_Parser(name).units(as_utf8(blocks, name)), MAX_STATING_UNITS)
+    return [*dict.fromkeys(variant.language for unit in units for variant in unit.variants)]
 
 
 def segments(data: bytes, name: str, languages: Languages) -> list[Segment]:

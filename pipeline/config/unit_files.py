@@ -51,13 +51,18 @@ class UnitFiles:
         return UnitFiles(place, next(iter(kinds)), tuple(found))
 
     def languages(self) -> tuple[str, str]:
-        """Return the languages that the first file states, without their regions. Raises DataError if it states none."""
+        """Return the languages that the first file states, without their regions. Raises DataError unless there are two."""
         path = self.files[0]
-        stated = [*map(base_code, UNITS[self.format].languages(ExternalFile(path, "")))]
+        stated = [*dict.fromkeys(map(base_code, UNITS[self.format].languages(ExternalFile(path, ""))))]
         stated = [SOURCE, *stated] if self.format == "po" else stated
         if len(stated) < 2:
             got = " ".join(stated) or "none"
             raise DataError(f"{path}: expected a file that states its languages, got {got}; give --languages en fr")
+        if len(stated) > 2:
+            pair = " ".join(stated[:2])
+            raise DataError(
+                f"{path}: expected a file in two languages, got {' '.join(stated)}; give --languages {pair}, or another pair"
+            )
         return stated[0], stated[1]
 
     def read(self, languages: tuple[str, str]) -> UnitText:

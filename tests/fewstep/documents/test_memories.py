@@ -61,7 +61,7 @@ def test_units_of_a_memory_by_their_rules() -> None:
     ]
     assert [unit.line for unit in found] == [4, 5, 6, 7, 8, 9, 11]
     assert [unit.skipped for unit in read(tmx.units, text, ("en-US", "fr"))].count("") == 2
-    assert tmx.languages_of([text.encode()], "f.tmx") == ["en-GB", "fr", "de"]
+    assert tmx.languages_of([text.encode()], "f.tmx") == ["en-GB", "fr", "de", "en-US", "FR_ca", "en"]
 
 
 def test_units_of_xliff_1_by_their_rules() -> None:

@@ -74,6 +74,10 @@ def test_given_texts_are_named_and_nothing_is_taken(tmp_path: Path, monkeypatch:
         (["text.en.gz", "memory.tmx"], "got memory.tmx, which has both sides; name it alone"),
         (["text.en.gz", "table.tsv"], "expected text files with one sentence a line, got table.tsv (.tsv)"),
         (["memory.tmx"], "memory.tmx: expected a file that states its languages, got none; give --languages en fr"),
+        (
+            ["languages.tmx"],
+            "languages.tmx: expected a file in two languages, got en fr de; give --languages en fr, or another pair",
+        ),
         (["text.en.gz"], "expected files of one format (.po, .tmx"),
         (["several"], "got 1 of po, 1 of tmx in several"),
         (["text.en.gz", "noise.fr"], "expected pairs that pass the filters for the validation text, got none"),
@@ -90,6 +94,9 @@ def test_wrong_input_is_explained_and_writes_nothing(
     Path("plain").write_text("x\n")
     Path("shorter.en").write_text("one\n")
     Path("memory.tmx").write_text("<tmx/>\n")
+    variant = '<tuv xml:lang="{}"><seg>a</seg></tuv>'.format
+    units = "".join(f"<tu>{variant('en-US')}{variant(target)}</tu>" for target in ("fr-FR", "de", "fr"))
+    Path("languages.tmx").write_text(f"<tmx><header/><body>{units}</body></tmx>")
     Path("table.tsv").write_text("a\tb\n")
     Path("several").mkdir()
     for name in ("a.po", "b.tmx", "c.txt"):
