@@ -9,7 +9,7 @@ from fewstep.text.glossary import Glossary
 from fewstep.text.masks import kinds_of, mask
 from fewstep.vocabulary import unknown_pieces
 from stages.context import StepContext
-from stages.decode import DecodeConfig, DecodeInputs
+from stages.decode import STAGE, DecodeConfig, DecodeInputs
 from stages.errors import unwritable
 from stages.shared.decoding.draft_statistics import summarise
 from stages.shared.decoding.glossaries import glossary_of
@@ -31,7 +31,8 @@ def run(inputs: DecodeInputs, config: DecodeConfig, context: StepContext) -> Non
     """
     search = with_tuned_options(config.search, inputs.tuned)
     glossary = None if inputs.glossary is None else glossary_of(inputs.glossary)
-    job = DecodeJob(inputs.system, search, config.batch_tokens, glossary.terms if glossary else (), keep_masks=True)
+    terms = glossary.terms if glossary else ()
+    job = DecodeJob(inputs.system, search, (STAGE.name, STAGE.version), config.batch_tokens, terms, keep_masks=True)
     decoded = decode_text(inputs.text, job, PIECE_ROWS, context)
     for index, piece in enumerate(decoded):
         copy(piece.decoded, shard_path(context.directory, index), context)

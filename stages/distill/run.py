@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from stages.artifacts import Text
 from stages.context import StepContext
-from stages.distill import DistillConfig, DistillInputs
+from stages.distill import STAGE, DistillConfig, DistillInputs
 from stages.distill.targets import distilled_tables
 from stages.errors import ArtifactError, StageError
 from stages.shared.decoding.pieces import DecodeJob, Piece
@@ -39,7 +39,8 @@ def run(inputs: DistillInputs, config: DistillConfig, context: StepContext) -> N
     and when the teacher's directory is damaged.
     """
     described = json.loads((inputs.text.path / "text.json").read_text(encoding="utf-8"))
-    decoded = decode_text(inputs.text, DecodeJob(inputs.teacher, config.search, config.batch_tokens), PIECE_ROWS, context)
+    job = DecodeJob(inputs.teacher, config.search, (STAGE.name, STAGE.version), config.batch_tokens)
+    decoded = decode_text(inputs.text, job, PIECE_ROWS, context)
     _check_rows(inputs.text, decoded, int(described["rows"]))
     counts = Counter({"rows": 0, "kept": 0, "empty": 0, "over_long": 0, "repeating": 0})
     tables = distilled_tables(decoded, inputs, config, context, counts)

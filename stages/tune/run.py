@@ -27,7 +27,7 @@ from stages.shared.scoring.metrics import Comparison, decoded, score
 from stages.shared.scoring.tokenizers import tokenizer_for
 from stages.shared.shards import read_shard
 from stages.shared.tasks import TASKS
-from stages.tune import TuneConfig, TuneInputs
+from stages.tune import STAGE, TuneConfig, TuneInputs
 
 
 def run(inputs: TuneInputs, config: TuneConfig, context: StepContext) -> None:
@@ -79,7 +79,8 @@ def _choose_penalty(inputs: TuneInputs, config: TuneConfig, search: SearchConfig
 
 def _best(inputs: TuneInputs, config: TuneConfig, search: SearchConfig, context: StepContext) -> Sequence[dict[str, Any]]:
     """Return the best hypothesis of each sentence as a row with its id, rank, text and ids."""
-    pieces = decode_text(inputs.text, DecodeJob(inputs.system, search, config.batch_tokens), PIECE_ROWS, context)
+    job = DecodeJob(inputs.system, search, (STAGE.name, STAGE.version), config.batch_tokens)
+    pieces = decode_text(inputs.text, job, PIECE_ROWS, context)
     rows = [row for piece in pieces for row in read_shard(piece.decoded).select(["id", "rank", "text", "ids"]).to_pylist()]
     return [row for row in rows if row["rank"] == 0]
 

@@ -143,7 +143,7 @@ def test_results_do_not_depend_on_batches(tmp_path: Path, log: Log) -> None:
     assert small == large
 
 
-def test_decoded_pieces_are_kept_across_runs(tmp_path: Path, log: Log) -> None:
+def test_decoded_pieces_are_kept_across_runs(tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     text = make_text(tmp_path / "text", WRITTEN)
     first = run(make_work(tmp_path / "a"), text)
     log.batches.clear()
@@ -155,6 +155,9 @@ def test_decoded_pieces_are_kept_across_runs(tmp_path: Path, log: Log) -> None:
     assert again > 0
     run(make_work(tmp_path / "d"), text, search=replace(SEARCH, n_best=1))
     assert len(log.batches) == 2 * again
+    monkeypatch.setattr(stages.decode.run, "STAGE", replace(STAGE, version=STAGE.version + 1))
+    run(make_work(tmp_path / "e"), text)
+    assert len(log.batches) == 3 * again
 
 
 def test_only_appended_text_is_decoded(tmp_path: Path, log: Log) -> None:

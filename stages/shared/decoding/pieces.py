@@ -18,10 +18,6 @@ from stages.context import Context
 from stages.errors import ArtifactError, unwritable
 from stages.shared.shards import read_shard, shard_paths
 
-FORMAT = 3
-"""Version that is part of the name of every kept piece. Raise it, with the versions of decode and distill, when the content of
-pieces changes."""
-
 PIECE_ROWS = 256
 """Rows of a piece: few enough that a test set occupies several workers and a killed attempt loses little."""
 
@@ -33,6 +29,8 @@ class DecodeJob:
     system: System
     search: Any
     """A search of the type of the system's family."""
+    stage: tuple[str, int]
+    """Name and version of the stage that decodes. Pieces of other versions are not reused."""
     batch_tokens: int | None
     """Padded source tokens in a batch, EOS included. None: the fastest size for each kind of device
     (`stages.shared.decoding.calibration`)."""
@@ -76,9 +74,10 @@ def cut(text: Text, job: DecodeJob, piece_rows: int, cache: Path) -> Iterator[Pi
 
 
 def content_key(rows: pa.Table, job: DecodeJob) -> str:
-    """Return the SHA-256 of all inputs of a decoded piece: its sentences, the system, the search and the batch size."""
+    """Return the SHA-256 of all inputs of a decoded piece: its sentences, the system, the search, the size of batches, and
+    the stage with its version."""
     recipe = {
-        "format": FORMAT,
+        "stage": job.stage,
         "system": job.system.fingerprint,
         "search": [type(job.search).__name__, job.search.values()],
         "batch_tokens": job.batch_tokens,
