@@ -9,7 +9,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,18 +50,8 @@ class Module:
     @cached_property
     def imports(self) -> list[Import]:
         """All imports of the file, type-only and deferred ones included; `from a import b` is the name `a.b`."""
-        deferred = {
-            id(node)
-            for function in ast.walk(self.tree)
-            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-            for node in ast.walk(function)
-        }
-        return [
-            Import(name, node.lineno, id(node) in deferred)
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.Import | ast.ImportFrom)
-            for name in _imported_names(node)
-        ]
+        found = _import_statements(self.tree)
+        return [Import(name, node.lineno, deferred) for node, deferred in found for name in _imported_names(node)]
 
     @cached_property
     def function_lines(self) -> list[tuple[str, int]]:
@@ -73,6 +63,16 @@ class Module:
         ]
 
 
+def _import_statements(node: ast.AST, deferred: bool = False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Yield the imports below a node, and whether each stands inside a function."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, deferred
+        elif not isinstance(child, ast.expr):
+            yield from _import_statements(child, deferred or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+@cache
 def modules(root: Path = ROOT, packages: tuple[str, ...] = PACKAGES) -> dict[str, Module]:
     """Return the modules of `packages` below `root` by dotted name; a package that does not exist has no modules."""
     found = (

@@ -1,5 +1,6 @@
 """Settings that all tests share."""
 
+import gc
 import os
 import shutil
 import sys
@@ -18,6 +19,22 @@ from tests.shared import made_once
 settings.register_profile("few", deadline=None, max_examples=20, derandomize="CI" in os.environ)
 settings.register_profile("many", deadline=None, max_examples=300)
 settings.load_profile("few")
+
+MEMORY = Path("/dev/shm")
+# Thousands of syncs of stores and databases take time on a disk, and none in memory. Power cuts are simulated.
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 8 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep the garbage collector from walking through all libraries and tests again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)

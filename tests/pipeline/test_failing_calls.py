@@ -19,7 +19,7 @@ from pipeline.store.marker import open_store
 from tests.failing_calls import NUMBERS, EndlessError, FailingCalls
 from tests.pipeline.run.toys import STAGE, ToyConfig, ToyInputs, config
 
-STEP = 7
+STEP = 13
 """Number of calls that fail in the fast test: each once with one error, and for good with the next one."""
 GIVE_UP_SECONDS = 3600.0
 """Time on the clock of the machine after which a program counts as one that hangs."""

@@ -11,14 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from stages.artifacts import Text
 from stages.context import StepContext
 from stages.corpus import TextFiles
 from stages.corpus.indexed_text import IndexedText, open_text
 from stages.corpus.phases import Phases
+from stages.corpus.readers import parquet
 from stages.shared.shards import read_shards, write_shards
 from stages.workers import LocalWorkers, Resources
+
+
+def read_parquet_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check Parquet files in this process. The process of limited memory takes half a second for each file."""
+    monkeypatch.setattr(parquet, "row_groups", lambda *arguments, whole=True: parquet.checked_groups(*arguments, whole=whole))
 
 
 def context_in(directory: Path, kind: type[StepContext] = StepContext, **changes: Any) -> StepContext:

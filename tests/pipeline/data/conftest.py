@@ -11,6 +11,7 @@ from pipeline.data.access import DataAccess
 from pipeline.store import streams
 from pipeline.store.artifacts import Store
 from tests.pipeline.data.web import Site, serving
+from tests.stages.steps import read_parquet_here
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +23,11 @@ def no_other_address(monkeypatch: pytest.MonkeyPatch) -> None:
         connect(self, address)
 
     monkeypatch.setattr(socket.socket, "connect", local)
+
+
+@pytest.fixture(autouse=True)
+def _parquet_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_parquet_here(monkeypatch)
 
 
 @pytest.fixture

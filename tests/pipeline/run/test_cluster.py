@@ -19,6 +19,7 @@ import ray
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fewstep import local_ray
 from fewstep.native import fewstep_native
 from fewstep.threads import PASSIVE, wait_passively
 from pipeline.commands.run import isa_levels
@@ -208,7 +209,10 @@ def watch(listed: dict[str, str]) -> Iterator[NodeWatch]:
         watch.close()
 
 
-def test_a_silent_node_is_named_once_and_again_when_it_answers(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_silent_node_is_named_once_and_again_when_it_answers(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_ray, "ANSWER_SECONDS", 0.5)
     node, other = Node(), Node()
     with caplog.at_level(logging.WARNING), watch({"a": node.address, "b": other.address}) as watching:
         node.answers = False

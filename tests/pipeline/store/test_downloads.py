@@ -170,6 +170,7 @@ def test_incomplete_downloads_are_discarded(
 def test_a_download_that_drips_is_given_up(web: str, store: Store, slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At once: another try would take as long."""
     monkeypatch.setattr(url_copy, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(patience, "WAIT_SECONDS", 0.2)
     Web.faults = [slow]
     message = (
         "the head of an answer within 0.2 s" if slow == "head" else "at least 1,000 bytes a second, got [0-9,]+ bytes and then"

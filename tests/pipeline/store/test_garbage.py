@@ -154,7 +154,7 @@ def test_files_of_a_live_process_are_kept(store: Store) -> None:
 def test_a_process_of_another_host_is_alive_while_it_renews_its_lease(store: Store) -> None:
     directory = store.directory("train", A)
     write(partial_directory(directory, "dead-1") / "model")
-    lease = step_lease(directory, "far", 3.0)
+    lease = step_lease(directory, "far", 1.0)
     assert lease.acquire()
     path, over = rewritten(lease, boot="another"), threading.Event()
 

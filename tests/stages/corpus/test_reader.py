@@ -28,10 +28,16 @@ from stages.corpus.readers import parquet as parquet_files
 from stages.errors import DataError
 from stages.shared import expansion
 from stages.shared.members import member_names
-from tests.stages.steps import opened, tables
+from tests.stages.steps import opened, read_parquet_here, tables
 
 SOURCE = ["A man sleeps.", "Über  den Fluss", "", "日本語 text", "last line"]
 TARGET = ["Ein Mann schläft.", "over the river", "x", "y\u2028z", "Ende"]
+
+
+@pytest.fixture(autouse=True)
+def _parquet_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`test_hostile_parquet.py` reads files in the process that has limits."""
+    read_parquet_here(monkeypatch)
 
 
 def zstd(data: bytes) -> bytes:
