@@ -13,6 +13,8 @@ EDITABLE := --no-build-isolation --config-settings=cmake.define.FEWSTEP_LEVELS=$
 NATIVE := kernels/CMakeLists.txt $(shell find kernels -name '*.cc' -o -name '*.h')
 CPP := $(shell find kernels tests -name '*.cc' -o -name '*.h')
 PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal
+# Slow tests mostly wait for clusters: three processes for two cores. Each takes whole files, whose runs and clusters are made once.
+WAITING := $(shell echo $$(($(shell getconf _NPROCESSORS_ONLN) * 3 / 2)))
 ASAN := build/asan
 CONFIG ?= configs/benchmarks/demo.yaml
 PROOF ?= configs/proof/multi30k.yaml
@@ -59,7 +61,7 @@ fast-tests: $(DEV)
 	$(PYTEST) -m "not slow and not exhaustive" --ignore=tests/test_prose.py --ignore=tests/docs/test_links.py
 
 test-slow: $(DEV)       ## one kill, lost node, power cut, job, storage and recipe of each kind, in half an hour
-	$(PYTEST) -m "slow and not exhaustive" --timeout=1500
+	$(PYTEST) -n $(WAITING) --dist loadfile -m "slow and not exhaustive" --timeout=1500
 
 test-exhaustive:        ## before a release: all tests with many drawn examples, all recipes and histories, campaigns, all levels
 	$(MAKE) LEVELS=all $(DEV)

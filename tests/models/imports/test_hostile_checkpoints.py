@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 import torch
 
+from models.imports import pickles
 from models.imports.fairseq_checkpoint import ALLOWED, read_checkpoint
 from models.imports.files import ForeignModelError, shown
 from models.imports.pickles import check_checkpoint
 from models.imports.tensors import load_pickle, read_tensors
+from tests.shared import rest_exhaustive
 
 NAMES = [one[1] if isinstance(one, tuple) else f"{one.__module__}.{one.__qualname__}" for one in ALLOWED]
 MAGIC = [0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}]
@@ -198,9 +200,11 @@ def test_keys_with_equal_or_long_hashes_are_refused(values: bytes, message: str,
         read_checkpoint(path)
 
 
-def test_many_operations_are_refused(tmp_path: Path) -> None:
-    path = archive(tmp_path / "model.pt", b"\x80\x02](" + b"N" * 1_000_000 + b"e.")
-    with pytest.raises(ForeignModelError, match="at most 67108864 bytes and 1000000 operations"):
+@pytest.mark.parametrize("limit", rest_exhaustive([10_000, pickles.MAX_OPERATIONS], [10_000]))
+def test_many_operations_are_refused(tmp_path: Path, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pickles, "MAX_OPERATIONS", limit)
+    path = archive(tmp_path / "model.pt", b"\x80\x02](" + b"N" * limit + b"e.")
+    with pytest.raises(ForeignModelError, match=f"at most 67108864 bytes and {limit} operations"):
         read_checkpoint(path)
 
 

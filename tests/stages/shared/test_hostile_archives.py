@@ -112,7 +112,7 @@ def expanding_tar(path: Path) -> None:
 
 def names_without_end(path: Path) -> None:
     with gzip.open(path, "wb", compresslevel=1) as file:
-        for _ in range(30):
+        for _ in range(11):
             file.write(header(b"z") * 10_000)
 
 
