@@ -111,7 +111,7 @@ SYSTEMS: dict[str, tuple[str, Any, dict[str, Any]]] = {
         },
     ),
     "dag": ("dag", DagConfig(**SMALL, graph_factor=3), GRAPHS),
-    "dag-predicted": ("dag", DagConfig(**SMALL, graph_size="predicted"), GRAPHS),
+    "dag-predicted": ("dag", DagConfig(**SMALL, graph_size="predicted", graph_factor=2), GRAPHS),
     "lattice": (
         "lattice",
         LatticeModelConfig(**SMALL, segment_length=2, normalizer_penalty=0.1, word_dropout=0.1),

@@ -1,13 +1,13 @@
 """The store of a whole run."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from tests.pipeline.tiny_run import CONFIG, ROOT
+from pipeline.__main__ import main
+from tests.pipeline.tiny_run import CONFIG
 from tests.shared import made_once
 
 
@@ -19,7 +19,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(store: Path) -> None:
     """Make the tiny run in a store."""
-    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
-    command = [sys.executable, "-m", "pipeline", "run", CONFIG, "--in-process", "--set", f"store.path={store}"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    with mock.patch.dict(os.environ):
+        os.environ.pop("MLFLOW_TRACKING_URI", None)
+        assert main(["run", CONFIG, "--in-process", "--set", f"store.path={store}"]) == 0
