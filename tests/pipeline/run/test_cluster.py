@@ -212,7 +212,7 @@ def watch(listed: dict[str, str]) -> Iterator[NodeWatch]:
 def test_a_silent_node_is_named_once_and_again_when_it_answers(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_ray, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(local_ray, "ANSWER_SECONDS", 1.0)
     node, other = Node(), Node()
     with caplog.at_level(logging.WARNING), watch({"a": node.address, "b": other.address}) as watching:
         node.answers = False
@@ -334,7 +334,7 @@ program._end(130)
 )
 def test_a_process_ends_at_once_only_while_ray_waits_for_the_head(disconnect: str, said: str) -> None:
     command = [sys.executable, "-c", PROGRAM.format(disconnect=disconnect)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=FAST_SECONDS, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, said, "")
 
 
@@ -346,7 +346,7 @@ def test_leaving_waits_no_longer_than_its_limit(monkeypatch: pytest.MonkeyPatch)
     lost.set()
     for thread in threading.enumerate():
         if thread.name == head.LEAVING:
-            thread.join(10)
+            thread.join(FAST_SECONDS)
     assert not head.is_leaving()
 
 

@@ -22,6 +22,7 @@ from pipeline.store.mirror import Mirror
 from stages.context import StepContext
 from stages.errors import DataError, TransientError
 from tests.pipeline.run.toys import CALLS, FAULTS, STAGE, Toy, ToyConfig, ToyInputs, config, text, toy
+from tests.waiting import FAST_SECONDS
 
 WORLD = {"a": "a"}
 """The content that the step `a` reads from the world, which no fingerprint covers."""
@@ -201,7 +202,7 @@ def test_two_drivers_that_force_a_step_make_it_once_more(made: Store) -> None:
     def together(driver: Driver, step: Any) -> bool:
         if not driver.__dict__.setdefault("met", False):
             driver.__dict__["met"] = True
-            barrier.wait(60)
+            barrier.wait(FAST_SECONDS)
         return original(driver, step)
 
     reports: list[execute.RunReport] = []

@@ -169,11 +169,11 @@ def test_incomplete_downloads_are_discarded(
 @pytest.mark.parametrize("slow", DRIPS)
 def test_a_download_that_drips_is_given_up(web: str, store: Store, slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At once: another try would take as long."""
-    monkeypatch.setattr(url_copy, "WAIT_SECONDS", 0.2)
-    monkeypatch.setattr(patience, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(url_copy, "WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(patience, "WAIT_SECONDS", 0.5)
     Web.faults = [slow]
     message = (
-        "the head of an answer within 0.2 s" if slow == "head" else "at least 1,000 bytes a second, got [0-9,]+ bytes and then"
+        "the head of an answer within 0.5 s" if slow == "head" else "at least 1,000 bytes a second, got [0-9,]+ bytes and then"
     )
     with pytest.raises(StageError, match=f"could not be downloaded: expected {message}.* was discarded"):
         download(RemoteFile(url=web), store)
@@ -183,8 +183,8 @@ def test_a_download_that_drips_is_given_up(web: str, store: Store, slow: str, mo
 
 
 def test_a_download_that_comes_to_a_halt_after_a_mebibyte_goes_on(web: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(url_copy, "WAIT_SECONDS", 0.2)
-    monkeypatch.setattr(patience, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(url_copy, "WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(patience, "WAIT_SECONDS", 0.5)
     monkeypatch.setattr(url_copy, "BLOCK_BYTES", len(TEXT) // 2)
     Web.faults = ["halt"]
     assert download(RemoteFile(url=web), store).digest == SHA
