@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,19 @@ class Watched:
             self.command(), cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
 
-    def finish(self) -> None:
-        """Run to the end. Fail with the output if the command fails."""
+    @contextmanager
+    def background(self) -> Iterator[subprocess.Popen[str]]:
+        """Yield the command, started, and end what is left of it."""
         process = self.start()
         try:
-            self.ends(process)
+            yield process
         finally:
             end(process)
+
+    def finish(self) -> None:
+        """Run to the end. Fail with the output if the command fails."""
+        with self.background() as process:
+            self.ends(process)
 
     def ends(self, process: subprocess.Popen[str], code: int = 0) -> None:
         """Wait for the end of the command. Fail with its output if it has another exit code."""
@@ -61,15 +68,12 @@ class Watched:
 
     def kill_when(self, ready: Callable[[], bool]) -> None:
         """Start the command, SIGKILL its driver as soon as `ready`, and wait until its processes have ended by themselves."""
-        process = self.start()
-        try:
+        with self.background() as process:
             self.wait(ready, process)
             started = descendants(process.pid)
             process.kill()
             process.wait()
             wait_for_end(started)
-        finally:
-            end(process)
 
     def wait(self, ready: Callable[[], bool], process: subprocess.Popen[str]) -> None:
         """Wait until `ready`. Fail with the output if the command ends before."""

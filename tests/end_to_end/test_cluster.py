@@ -150,15 +150,12 @@ def test_two_workers_learn_what_one_learns_and_survive_the_death_of_one(tmp_path
     assert len(losses(together)) > 1
     assert losses(together) == pytest.approx(losses(alone), rel=0.03)
 
-    process = disturbed.start()
-    try:
+    with disturbed.background() as process:
         disturbed.wait(lambda: disturbed.progress("train:teacher") >= 60, process)
         _, *workers = dict.fromkeys(int(pid) for pid in re.findall(r" \[(\d+)\] ", disturbed.log("train:teacher")))
         assert len(workers) == 2
         os.kill(workers[1], signal.SIGKILL)
         disturbed.ends(process)
-    finally:
-        end(process)
     assert [e["step"] for e in disturbed.events("step_retried")] == ["train:teacher"]
     assert model(disturbed) == model(together)
 

@@ -16,7 +16,7 @@ from fewstep import local_ray
 from pipeline.run.ray_cluster import head as ray_head
 from stages.errors import StageError
 from tests.end_to_end.nodes import cluster
-from tests.end_to_end.runs import ALONE, SLOWLY, Watched, end
+from tests.end_to_end.runs import ALONE, SLOWLY, Watched
 from tests.processes import command_of, descendants, wait_for_end
 from tests.waiting import FAST_SECONDS
 
@@ -55,46 +55,37 @@ def model(run: Watched) -> bytes:
 def test_a_step_whose_process_is_stopped_is_repeated_from_its_checkpoint(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", *TRAINED)
     run.begin_with(undisturbed, before="train:teacher")
-    process = run.start()
-    try:
+    with run.background() as process:
         run.wait(lambda: run.progress("train:teacher") >= 60, process)
         (worker,) = processes(run, "train:teacher")
         os.kill(worker, signal.SIGSTOP)
         (reason,) = finish(run, process)
         assert reason == "no sign of life for 30 s; the process was killed"
         wait_for_end([worker])
-    finally:
-        end(process)
     assert model(run) == model(undisturbed)
 
 
 def test_a_training_worker_that_is_stopped_ends_the_attempt(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", *TWO, "--set", "cluster.silence_seconds=30")
     run.begin_with(undisturbed, before="train:teacher")
-    process = run.start()
-    try:
+    with run.background() as process:
         run.wait(lambda: run.progress("train:teacher") >= 60, process)
         _, *workers = processes(run, "train:teacher")
         os.kill(workers[1], signal.SIGSTOP)
         assert any("health check" in reason for reason in finish(run, process))
         wait_for_end([workers[1]])
-    finally:
-        end(process)
     assert re.search(r"training from update ([1-9]\d*) of 200", run.log("train:teacher"))
 
 
 def test_a_worker_of_a_map_that_is_stopped_is_replaced(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", *DISTILLED)
     run.begin_with(undisturbed, before="distill:train")
-    process = run.start()
-    try:
+    with run.background() as process:
         run.wait(lambda: len(processes(run, "distill:train")) >= 2, process)
         _, worker, *_ = processes(run, "distill:train")
         os.kill(worker, signal.SIGSTOP)
         assert finish(run, process) == []
         wait_for_end([worker])
-    finally:
-        end(process)
     (done,) = run.events("step_done")
     assert done["deaths"] == 1
     assert run.agrees_with(undisturbed)
@@ -104,13 +95,10 @@ def test_a_local_cluster_that_is_lost_is_started_again(undisturbed: Watched, tmp
     """The process of the training may end its work without its node; the next step needs another node in any case."""
     run = Watched(tmp_path / "store", *UNTIL)
     run.begin_with(undisturbed, before="train:teacher")
-    process = run.start()
-    try:
+    with run.background() as process:
         run.wait(lambda: run.progress("train:teacher") >= 20, process)
         os.kill(program(process.pid, b"/raylet/raylet"), signal.SIGKILL)
         assert len(finish(run, process)) <= 1
-    finally:
-        end(process)
     assert "the local Ray cluster is lost, and is started again" in run.output_file.read_text()
     assert run.agrees_with(undisturbed)
 
@@ -118,13 +106,10 @@ def test_a_local_cluster_that_is_lost_is_started_again(undisturbed: Watched, tmp
 def test_a_local_cluster_whose_head_is_lost_is_started_again(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", *UNTIL)
     run.begin_with(undisturbed, before="train:teacher")
-    process = run.start()
-    try:
+    with run.background() as process:
         run.wait(lambda: run.progress("train:teacher") >= 20, process)
         os.kill(program(process.pid, b"/gcs/gcs_server"), signal.SIGKILL)
         finish(run, process)
-    finally:
-        end(process)
     assert "the local Ray cluster is lost, and is started again" in run.output_file.read_text()
     assert run.agrees_with(undisturbed)
 
@@ -140,13 +125,10 @@ def program(driver: int, path: bytes) -> int:
 def test_a_training_that_is_asked_to_end_loses_no_update(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", *TRAINED, "--set", "cluster.checkpoint_seconds=10000")
     run.begin_with(undisturbed, before="train:teacher")
-    process = run.start()
-    try:
+    with run.background() as process:
         run.wait(lambda: run.progress("train:teacher") >= 60, process)
         os.kill(processes(run, "train:teacher")[0], signal.SIGTERM)
         assert len(finish(run, process)) == 1
-    finally:
-        end(process)
     (continued,) = re.findall(r"training from update (\d+) of 200", run.log("train:teacher"))  # in the log of the last attempt
     assert int(continued) >= 60
     assert model(run) == model(undisturbed)
@@ -160,13 +142,10 @@ def test_a_worker_of_several_that_is_asked_to_end_loses_no_update(undisturbed: W
     assert model(alone) != model(undisturbed)
     run = Watched(tmp_path / "store", *TWO, "--set", "cluster.checkpoint_seconds=10000")
     run.begin_with(undisturbed, before="train:teacher")
-    process = run.start()
-    try:
+    with run.background() as process:
         run.wait(lambda: run.progress("train:teacher") >= 40, process)
         os.kill(second_worker(run), signal.SIGTERM)
         (reason,) = finish(run, process)
-    finally:
-        end(process)
     assert re.fullmatch(r"asked to stop: the state of the training after update (\d+) is saved; a rerun continues there", reason)
     (continued,) = re.findall(r"training from update (\d+) of 200", run.log("train:teacher"))[:1]
     assert int(continued) >= 40
@@ -181,21 +160,15 @@ def test_another_driver_goes_on_after_one_that_is_asked_to_end(undisturbed: Watc
     """The lease is yielded: the other driver does not wait until it expires. The first one is stopped until the other waits."""
     run = Watched(tmp_path / "store", *ALONE, "--until", "train:teacher", "--set", "store.lease_seconds=3600")
     run.begin_with(undisturbed, before="train:teacher")
-    first = run.start()
-    try:
+    with run.background() as first:
         run.wait(lambda: run.progress("train:teacher") >= 20, first)
         first.send_signal(signal.SIGSTOP)
-        second = run.start()
-        try:
+        with run.background() as second:
             run.wait(lambda: any("another driver works on it" in e.get("error", "") for e in run.events("step_waiting")), second)
             first.send_signal(signal.SIGTERM)
             first.send_signal(signal.SIGCONT)
             run.ends(first, 130)
             run.ends(second)
-        finally:
-            end(second)
-    finally:
-        end(first)
     assert int(re.findall(r"training from update (\d+) of 200", run.log("train:teacher"))[-1]) >= 20
     assert run.agrees_with(undisturbed)
 
@@ -215,13 +188,10 @@ def test_a_driver_whose_head_stops_answering_ends_with_words(tmp_path: Path) -> 
         nodes.add(1)
         address = nodes.address
         run = Watched(tmp_path / "store", "--set", f"cluster.address={address}", "--until", "train:teacher")
-        process = run.start()
-        try:
+        with run.background() as process:
             run.wait(lambda: bool(run.events("step_started")), process)
             with stopped(nodes.head_process()):
                 run.ends(process, 1)
-        finally:
-            end(process)
     output = " ".join(run.output_file.read_text().split())
     assert f"the Ray cluster at {address}: expected an answer" in output, output[-4000:]
     assert "start the cluster again and repeat the command" in output

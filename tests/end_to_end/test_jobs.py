@@ -92,11 +92,8 @@ def test_a_job_is_stopped_loses_its_head_and_is_submitted_again(tmp_path: Path, 
         end(process)
     assert run.job() == f"{first}-2"
     with cluster_apart(**environment) as run.jobs_address:  # another head without records of the job
-        process = run.start()
-        try:
+        with run.background() as process:
             run.ends(process)
-        finally:
-            end(process)
         assert run.job() == first
         assert "distill:train done in" in run.output()
         assert run.agrees_with(undisturbed)

@@ -85,16 +85,13 @@ def test_driver_killed_between_steps(undisturbed: Watched, tmp_path: Path) -> No
 def kill_workers(run: Watched, step: str, ready: int, *, alone: bool = False) -> None:
     """Kill all workers of a step, or the step's own process if it works `alone`, once `ready` of its work is done. The
     run then ends by itself."""
-    process = run.start()
-    try:
+    with run.background() as process:
         run.wait(lambda: run.progress(step) >= ready, process)
         own, *workers = dict.fromkeys(int(pid) for pid in re.findall(r" \[(\d+)\] ", run.log(step)))
         assert bool(workers) != alone
         for worker in workers or [own]:
             os.kill(worker, signal.SIGKILL)
         run.ends(process)
-    finally:
-        end(process)
 
 
 @pytest.mark.slow
@@ -151,13 +148,10 @@ def test_two_drivers_share_the_work(undisturbed: Watched, tmp_path: Path) -> Non
 @pytest.mark.exhaustive
 def test_interrupted_run_saves_its_state(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", "--set", "cluster.checkpoint_seconds=3600", *TRAINED)
-    process = run.start()
-    try:
+    with run.background() as process:
         run.wait(lambda: run.progress("train:teacher") >= 60, process)
         process.send_signal(signal.SIGTERM)
         run.ends(process, 130)
-    finally:
-        end(process)
     directory = run.running("train:teacher")
     assert directory is not None
     assert [p for p in (directory / "checkpoints").iterdir() if p.name.isdigit()]

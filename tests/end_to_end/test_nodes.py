@@ -289,16 +289,12 @@ def silence_is_said(run: Watched, machine: Machine) -> None:
 def test_a_training_goes_on_without_a_machine_that_is_out_of_reach(cables: Network, trained: Watched, tmp_path: Path) -> None:
     run = RunAt(cables.machines[0], tmp_path / "store", "--set", f"cluster.address={cables.address}", *TWO, *TRAINED)
     run.begin_with(trained, before="train:teacher")
-    with machines(cables, 2) as (one, other):
-        process = run.start()
-        try:
-            run.wait(lambda: run.progress("train:teacher") >= 40, process)
-            one.cut()
-            silence_is_said(run, one)
-            soon(lambda: run.started("train:teacher") == 2, run)
-            run.ends(process)
-        finally:
-            end(process)
+    with machines(cables, 2) as (one, other), run.background() as process:
+        run.wait(lambda: run.progress("train:teacher") >= 40, process)
+        one.cut()
+        silence_is_said(run, one)
+        soon(lambda: run.started("train:teacher") == 2, run)
+        run.ends(process)
     (reason,) = [event["error"] for event in run.events("step_retried")]
     assert one.address in reason
     assert said(run, "is lost: its work is repeated")()
@@ -313,16 +309,12 @@ def test_a_training_goes_on_without_a_machine_that_is_out_of_reach(cables: Netwo
 def test_a_training_goes_on_without_a_machine_whose_raylet_is_killed(cables: Network, trained: Watched, tmp_path: Path) -> None:
     run = RunAt(cables.machines[0], tmp_path / "store", "--set", f"cluster.address={cables.address}", *TWO, *TRAINED)
     run.begin_with(trained, before="train:teacher")
-    with machines(cables, 2) as (one, _):
-        process = run.start()
-        try:
-            run.wait(lambda: run.progress("train:teacher") >= 40, process)
-            os.kill(one.raylet(), signal.SIGKILL)
-            silence_is_said(run, one)
-            soon(lambda: run.started("train:teacher") == 2, run)
-            run.ends(process)
-        finally:
-            end(process)
+    with machines(cables, 2) as (one, _), run.background() as process:
+        run.wait(lambda: run.progress("train:teacher") >= 40, process)
+        os.kill(one.raylet(), signal.SIGKILL)
+        silence_is_said(run, one)
+        soon(lambda: run.started("train:teacher") == 2, run)
+        run.ends(process)
     assert len(run.events("step_retried")) == 1
     assert "it goes on with 1 of 2 workers" in run.events("step_waiting")[-1]["error"]
     assert run.agrees_with(trained)
@@ -336,18 +328,14 @@ def test_workers_that_do_not_reach_each_other_end_their_attempt(cables: Network,
     silence = ("--set", "cluster.silence_seconds=60")
     run = RunAt(cables.machines[0], tmp_path / "store", "--set", f"cluster.address={cables.address}", *silence, *TWO, *TRAINED)
     run.begin_with(trained, before="train:teacher")
-    with machines(cables, 2) as (one, other):
-        process = run.start()
-        try:
-            run.wait(lambda: run.progress("train:teacher") >= 40, process)
-            one.lose_packets_to(other)
-            other.lose_packets_to(one)
-            soon(lambda: bool(run.events("step_retried")), run)
-            one.find(other)
-            other.find(one)
-            run.ends(process)
-        finally:
-            end(process)
+    with machines(cables, 2) as (one, other), run.background() as process:
+        run.wait(lambda: run.progress("train:teacher") >= 40, process)
+        one.lose_packets_to(other)
+        other.lose_packets_to(one)
+        soon(lambda: bool(run.events("step_retried")), run)
+        one.find(other)
+        other.find(one)
+        run.ends(process)
     assert "a training worker lost the connection to another one" in run.events("step_retried")[0]["error"]
     assert run.agrees_with(trained)
 
@@ -361,16 +349,12 @@ def test_shards_of_a_machine_that_is_out_of_reach_are_decoded_elsewhere(cables: 
     undisturbed.finish()
     run = RunAt(cables.machines[0], tmp_path / "store", "--set", f"cluster.address={cables.address}", *DISTILLED)
     run.begin_with(undisturbed, before="distill:train")
-    with machines(cables, 2) as (one, _):
-        process = run.start()
-        try:
-            run.wait(lambda: run.progress("distill:train") >= 128, process)
-            one.cut()
-            silence_is_said(run, one)
-            soon(lambda: "which is given to another worker" in run.log("distill:train"), run)
-            run.ends(process)
-        finally:
-            end(process)
+    with machines(cables, 2) as (one, _), run.background() as process:
+        run.wait(lambda: run.progress("distill:train") >= 128, process)
+        one.cut()
+        silence_is_said(run, one)
+        soon(lambda: "which is given to another worker" in run.log("distill:train"), run)
+        run.ends(process)
     (done,) = run.events("step_done")
     assert done["deaths"] == 1
     assert run.agrees_with(undisturbed)
@@ -386,15 +370,12 @@ def test_shards_of_a_machine_that_the_step_alone_does_not_reach_are_decoded_else
     with machines(cables, 2) as (one, other):
         run = RunAt(one, tmp_path / "store", "--set", f"cluster.address={cables.address}", *DISTILLED)
         run.begin_with(undisturbed, before="distill:train")
-        process = run.start()
-        try:
+        with run.background() as process:
             run.wait(lambda: run.progress("distill:train") >= 128, process)
             one.lose_packets_to(other)
             other.lose_packets_to(one)
             soon(lambda: bool(run.events("step_done")), run, undisturbed.manifests()["distill:train"]["seconds"])
             run.ends(process)
-        finally:
-            end(process)
     assert run.agrees_with(undisturbed)
 
 
@@ -405,12 +386,9 @@ def test_a_driver_that_is_cut_off_from_the_head_ends_with_words(cables: Network,
     with machines(cables, 2) as (one, _):
         run = RunAt(one, tmp_path / "store", "--set", f"cluster.address={cables.address}", *TWO, *TRAINED)
         run.begin_with(trained, before="train:teacher")
-        process = run.start()
-        try:
+        with run.background() as process:
             run.wait(lambda: run.progress("train:teacher") >= 40, process)
             one.cut()
             run.ends(process, 1)
-        finally:
-            end(process)
     assert said(run, f"the Ray cluster at {cables.address}: expected an answer")(), run.output_file.read_text()[-4000:]
     assert "Traceback" not in run.output_file.read_text()

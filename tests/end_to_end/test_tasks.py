@@ -23,7 +23,7 @@ from pipeline.run.execute import RunReport
 from pipeline.store.artifacts import Store
 from stages.corpus.job import PIECE_ROWS
 from stages.shared.embedded import documents
-from tests.end_to_end.runs import ALONE, Watched, end
+from tests.end_to_end.runs import ALONE, Watched
 from tests.translating import translated
 
 PAIRS = 3 * PIECE_ROWS + 1000
@@ -53,14 +53,11 @@ def test_text_is_cleaned_on_workers_that_die(tmp_path: Path) -> None:
     alone.finish()
 
     run = Watched(tmp_path / "store", *options, "--set", "cluster.cpus=2")
-    process = run.start()
-    try:
+    with run.background() as process:
         run.wait(lambda: run.progress("corpus:train") > 0 and len(processes(run)) > 2, process)
         os.kill(processes(run)[-1], signal.SIGKILL)  # a worker whose first piece has just begun
         run.wait(lambda: "which is given to another worker" in run.log("corpus:train"), process)
         run.wait(lambda: run.progress("corpus:train") >= PIECE_ROWS, process)
-    finally:
-        end(process)
     directory = next((run.store / "corpus").glob("*.partial*/checkpoints"))
     finished = {path.name: path.stat().st_mtime_ns for path in directory.glob("*-ledger-*")}
     assert len(finished) >= 2

@@ -34,7 +34,7 @@ from stages.context import WorkerContext
 from stages.errors import ArtifactError
 from stages.shared.shards import write_shard
 from stages.workers import Resources
-from tests.end_to_end.runs import ALONE, ROOT, Watched, end
+from tests.end_to_end.runs import ALONE, ROOT, Watched
 from tests.pipeline.run_specs import manifest
 from tests.simulated_disk import SimulatedDisk, Survivors
 from tests.waiting import SLOW_SECONDS
@@ -412,13 +412,10 @@ def found_by_a_run(store: Store) -> list[str]:
 def test_a_run_continues_after_power_cuts(disk: Disk) -> None:
     run = Watched(disk.root / "store", *ALONE, "--until", "train:teacher")
     for updates in (40, 120):
-        process = run.start()
-        try:
+        with run.background() as process:
             run.wait(lambda updates=updates: run.progress("train:teacher") >= updates, process)
             finished = set(run.store.glob("*/*/manifest.json"))
             disk.cut(process)
-        finally:
-            end(process)
         assert not [problem for _, problem in Store(run.store).verify_all() if problem]
         assert finished
         assert finished <= set(run.store.glob("*/*/manifest.json"))
