@@ -14,7 +14,7 @@ from fewstep.text.placeholders import PLACEHOLDER
 __all__ = ["Term", "kept_characters", "shared_words", "words"]
 
 _WORD = re.compile(rf"[^\W\d_{UNSPACED}](?:[^\W{UNSPACED}]|[-'’](?=[^\W{UNSPACED}]))*")
-_QUOTED = re.compile(r"`[^`\n]+`_{0,2}")
+_QUOTED = re.compile(r"``[^\n]+?``|`[^`\n]+`_{0,2}")
 SHARE = 4
 """One of this number of words that both sides of a pair have is a term in training."""
 SHORTEST = 3

@@ -30,5 +30,5 @@ class EncodeConfig:
 
 
 STAGE: Stage[EncodeInputs, EncodeConfig, Tokens] = Stage(
-    name="encode", version=2, run=Implementation(__name__), output=Tokens, distributes=True
+    name="encode", version=3, run=Implementation(__name__), output=Tokens, distributes=True
 )

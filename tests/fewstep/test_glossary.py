@@ -74,6 +74,7 @@ GLOSSARY = Glossary.of(
         ("日本語の日本", ["日本語", "日本"]),
         ("ภาษาไทยและ", ["ไทย"]),
         ("`list` :term:`list` ``a list`` {list} <list> https://a.org/list list", ["list"]),
+        ("``a``, a :term:`linked list` of a list", ["list"]),
         ("", []),
     ],
 )
