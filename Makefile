@@ -60,7 +60,7 @@ test: $(DEV)            ## lint, types and all fast tests, in minutes
 fast-tests: $(DEV)
 	$(PYTEST) -m "not slow and not exhaustive" --ignore=tests/test_prose.py --ignore=tests/docs/test_links.py
 
-test-slow: $(DEV)       ## one kill, lost node, power cut, job, storage and recipe of each kind, in half an hour
+test-slow: $(DEV)       ## one kill, lost node, power cut, job, storage and recipe of each kind, in twenty minutes
 	$(PYTEST) -n $(WAITING) --dist loadfile -m "slow and not exhaustive" --timeout=1500
 
 test-exhaustive:        ## before a release: all tests with many drawn examples, all recipes and histories, campaigns, all levels
