@@ -240,9 +240,9 @@ def _set_apart(source: str, text: str, wanted: Sequence[re.Match[str]], kinds: C
     end = 0
     for one in wanted:
         if one.start() >= end:  # others are inside of the text of a role
-            quoted = _QUOTED.match(source, one.end()) if one.lastgroup == "role" else None
-            end = quoted.end() if quoted else one.end()
-            units.append((one.start(), source[one.start() : end]))
+            unit = _with_text(source, one)
+            units.append((one.start(), unit))
+            end = one.start() + len(unit)
     plain = _SIGNS.sub("", _without_marks(text, kinds))
     size = at = len(plain)
     for start, unit in reversed(units):
@@ -257,9 +257,8 @@ def _set_apart(source: str, text: str, wanted: Sequence[re.Match[str]], kinds: C
 
 def _settled(source: str, text: str, wanted: Sequence[re.Match[str]], kinds: Collection[str], spaced: bool) -> str:
     names = Counter(one[0] for one in wanted)
-    quoted = {one.start(): _QUOTED.match(source, one.end()) for one in wanted if one.lastgroup == "role"}
-    whole = {one.start(): one[0] + (text_of[0] if (text_of := quoted.get(one.start())) else "") for one in wanted}
-    roles = [_inside(whole[start]) for start in quoted]
+    whole = {one.start(): _with_text(source, one) for one in wanted}
+    roles = [_inside(whole[one.start()]) for one in wanted if one.lastgroup == "role"]
     parts = list[str]()
     position = 0
     for unit in _units(text, names, roles):
@@ -275,6 +274,12 @@ def _settled(source: str, text: str, wanted: Sequence[re.Match[str]], kinds: Col
             spans = [unit.span() for unit in _units(settled, names, roles)]
             settled = _inserted(settled, whole[one.start()], one.start() / len(source), spans, spaced)
     return settled
+
+
+def _with_text(source: str, one: re.Match[str]) -> str:
+    """Return a placeholder of a source, a role with the text in backquotes that follows it."""
+    quoted = _QUOTED.match(source, one.end()) if one.lastgroup == "role" else None
+    return one[0] + (quoted[0] if quoted else "")
 
 
 def _units(text: str, wanted: Mapping[str, int], texts: Sequence[Counter[str]]) -> list[re.Match[str]]:

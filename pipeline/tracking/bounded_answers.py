@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fewstep.bounded_files import MAX_JSON_VALUES
 from fewstep.patience import MIN_JSON_RATE, WAIT_SECONDS, Patience, flowing, waited_for
+from pipeline.store.streams import at_most
 from stages.errors import StageError
 
 if TYPE_CHECKING:
@@ -30,15 +32,15 @@ def bound_answers() -> None:
     WAIT_SECONDS beside a second for each MIN_JSON_RATE bytes."""
     from mlflow.utils import request_utils
 
-    own: Any = request_utils.TCPKeepAliveHTTPAdapter
+    adapter: Any = request_utils.TCPKeepAliveHTTPAdapter
+    own = adapter.send
     if own.__module__ == __name__:
         return
 
-    class Adapter(own):  # type: ignore[misc]
-        def send(self, request: PreparedRequest, **options: Any) -> Response:
-            return _whole(super().send, request, options)
+    def send(self: Any, request: PreparedRequest, **options: Any) -> Response:
+        return _whole(partial(own, self), request, options)
 
-    request_utils.TCPKeepAliveHTTPAdapter = Adapter
+    adapter.send = send
 
 
 def _whole(send: Callable[..., Response], request: PreparedRequest, options: dict[str, Any]) -> Response:
@@ -56,21 +58,12 @@ def _whole(send: Callable[..., Response], request: PreparedRequest, options: dic
         if (coding := response.headers.get("Content-Encoding", "identity")) != "identity":
             raise OSError(f"expected an answer that is not compressed, as it was asked for, got {coding[:100]!r}")
         patience.seconds = min(patience.seconds, WAIT_SECONDS)
-        content = b"".join(_bounded(flowing(items, patience, MIN_JSON_RATE)))
+        content = b"".join(at_most(MAX_BYTES, flowing(items, patience, MIN_JSON_RATE)))
     if sum(map(content.count, (b",", b"[", b"{"))) > MAX_JSON_VALUES:
         raise OSError(f"expected at most {MAX_JSON_VALUES:,} values of JSON, got more")
     response._content, response._content_consumed = content, True
     response.encoding = "utf-8"
     return response
-
-
-def _bounded(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    size = 0
-    for block in blocks:
-        size += len(block)
-        if size > MAX_BYTES:
-            raise OSError(f"expected an answer of at most {MAX_BYTES:,} bytes, got more")
-        yield block
 
 
 def all_pages(search: Callable[[str | None], Any]) -> Iterator[Any]:

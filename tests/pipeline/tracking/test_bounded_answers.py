@@ -75,7 +75,7 @@ def dripping(file: Any) -> None:
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (without_end, "expected an answer of at most 33,554,432 bytes, got more"),
+        (without_end, "expected at most 33,554,432 bytes, got more"),
         (dripping, "the other side lets this one wait"),
         (answered({}, HEAD + b"content-encoding: gzip\r\n"), "expected an answer that is not compressed"),
         (answered([[]] * 200), "expected at most 100 values of JSON, got more"),
