@@ -21,7 +21,8 @@ from stages.errors import ArtifactError, StageError
 from tests.pipeline.tracking.recorded_run import Settings, make_run
 
 EXPERIMENT = {"experiment_id": "1", "name": "x", "artifact_location": "mlflow-artifacts:/1", "tags": []}
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+# HTTP/1.0: the connection closes after an answer, and a client that took it for an open one could send its next request into it.
+HEAD = b"HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n"
 
 Answer = Callable[[Any], None]
 
