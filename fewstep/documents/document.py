@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import NamedTuple
 
 __all__ = ["MAX_UNIT_BYTES", "DocumentError", "Edit", "Languages", "Segment", "Unit", "edited", "indentation", "lines_of"]
@@ -42,7 +43,7 @@ class Edit(NamedTuple):
     stop: int
     text: bytes
     order: int = 0
-    """The order of what is inserted at one place."""
+    """The order of what is inserted at one place, and of what replaces the same bytes."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,14 @@ class Segment:
 
 
 def edited(data: bytes, edits: Iterable[Edit]) -> bytes:
-    """Return a document with all edits made. Equal edits are made once; others may not overlap."""
+    """Return a document with all edits made. Equal edits are made once, and of different orders that replace the same bytes the
+    last one; others may not overlap."""
     parts = list[bytes]()
     position = 0
-    for edit in sorted(dict.fromkeys(edits), key=lambda one: (one.start, one.stop, one.order)):
+    made = sorted(dict.fromkeys(edits), key=lambda one: (one.start, one.stop, one.order))
+    for edit, following in zip_longest(made, made[1:]):
+        if following and edit.start < edit.stop and following[:2] == edit[:2] and following.order > edit.order:
+            continue
         if edit.start < position:
             raise ValueError(f"expected edits that do not overlap, got one at byte {edit.start} after one that ends at {position}")
         parts += [data[position : edit.start], edit.text]

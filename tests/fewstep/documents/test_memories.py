@@ -233,6 +233,74 @@ def test_translations_are_written_into_xliff_1() -> None:
     assert '<target state="needs-review-translation" x="y">c</target><note from="fewstep">' in marked
 
 
+def mrk(mid: int, text: str) -> str:
+    return f'<mrk mtype="seg" mid="{mid}">{text}</mrk>'
+
+
+DIVIDED = (
+    '<trans-unit id="{}"><source>First. <g id="1">Second.</g></source>\n'
+    f'  <seg-source>{mrk(0, "First.")} <g id="1">{mrk(1, "Second.")}</g>{mrk(2, " ")}</seg-source>{{}}</trans-unit>'
+)
+WRITTEN = f'{mrk(0, "FIRST.")} <g id="1">{mrk(1, "SECOND.")}</g>{mrk(2, " ")}</target>'
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "states"),
+    [
+        ("", f"<target>{WRITTEN}", ["untranslated", "untranslated"]),
+        ('<target xml:lang="fr" />', f'<target xml:lang="fr">{WRITTEN}', ["untranslated", "untranslated"]),
+        ('<target state="new">First.</target>', f'<target state="translated">{WRITTEN}', ["untranslated"]),
+        (
+            f'<target>{mrk(0, "Un.")} <g id="1"><mrk mtype="seg" mid="1" /></g></target>',
+            f'<target>{mrk(0, "Un.")} <g id="1">{mrk(1, "SECOND.")}</g></target>',
+            ["", "untranslated"],
+        ),
+        (f"<target>{mrk(0, 'Un.')}</target>", f"<target>{mrk(0, 'Un.')} {mrk(1, 'SECOND.')}</target>", ["", "untranslated"]),
+        (f"<target>{mrk(1, 'Deux.')}</target>", f"<target>{mrk(0, 'FIRST.')} {mrk(1, 'Deux.')}</target>", ["untranslated", ""]),
+        ("<target>Un. Deux.</target>", "<target>Un. Deux.</target>", [""]),
+        (f"<target>{mrk(7, 'Un. Deux.')}</target>", f"<target>{mrk(7, 'Un. Deux.')}</target>", [""]),
+    ],
+)
+def test_targets_have_the_marks_of_their_segments(before: str, after: str, states: list[str]) -> None:
+    """CAT tools find a translation by the mark that has the `mid` of its source."""
+    data = XLIFF1.format(DIVIDED.format(1, before)).encode()
+    segments = xliff.segments(data, "f.xlf", LANGUAGES)
+    assert [one.text for one in segments] == ["First.", "Second."]
+    changed = written(segments, data, str.upper)
+    assert changed == XLIFF1.format(DIVIDED.format(1, after))
+    assert all(one.translated for one in xliff.segments(changed.encode(), "f.xlf", LANGUAGES))
+    assert [unit.skipped for unit in read(xliff.units, data)] == states
+    whole = written(segments, data, str.upper, every=True)
+    assert [unit[2:] for unit in read(xliff.units, whole)] == [("FIRST.", ""), ("SECOND.", "")]
+    ET.fromstring(whole)
+
+
+def test_a_unit_is_reviewed_if_one_of_its_segments_is() -> None:
+    data = XLIFF1.format(DIVIDED.format(1, '<target state="new"/>')).encode()
+    for first, second in (("lacks", ""), ("", "lacks")):
+        one, other = xliff.segments(data, "f.xlf", LANGUAGES)
+        changed = edited(data, [*one.write("a", first), *other.write("b", second)]).decode()
+        assert changed.count('<target state="needs-review-translation"><mrk') == 1
+        assert changed.count('</target><note from="fewstep">lacks</note></trans-unit>') == 1
+
+
+def test_what_tools_state_of_segments() -> None:
+    text = XLIFF1.replace("<xliff", '<xliff xmlns:sdl="s" xmlns:mq="q" xmlns:m="m"').format(
+        DIVIDED.format(1, f"<target>{mrk(0, 'Un.')}{mrk(1, 'Deux.')}</target>").replace(
+            "</trans-unit>",
+            '<sdl:seg-defs><sdl:seg id="0" conf="Draft"/><sdl:seg id="1" conf="Translated" /></sdl:seg-defs></trans-unit>',
+        )
+        + '<trans-unit id="2" mq:status="PreTranslated"><source>a</source><target>b</target></trans-unit>'
+        + '<trans-unit id="3" m:confirmed="0" status="Rejected"><source>c</source><target>d</target></trans-unit>'
+        + '<trans-unit id="4" m:confirmed="1" m:locked="true"><source>e</source><target>f</target></trans-unit>'
+    )
+    assert [unit.skipped for unit in read(xliff.units, text)] == ["fuzzy", "", "fuzzy", "fuzzy", ""]
+    segments = xliff.segments(text.encode(), "f.xlf", LANGUAGES)
+    assert [one.text for one in segments] == ["First.", "Second.", "a", "c"], "what is locked stays"
+    changed = written(segments[1:2], text.encode(), str.upper, every=True)
+    assert changed == text.replace("Deux.", "SECOND.").replace('conf="Translated"', 'conf="Draft"')
+
+
 def test_translations_are_written_into_xliff_2() -> None:
     text = XLIFF2.format(
         '<unit id="1">\n  <segment state="initial">\n    <source>a</source>\n  </segment>'
