@@ -19,6 +19,12 @@ OPERATIONAL = {"fingerprint": False}
 """Metadata of fields of a stage's config that change how the work is done and not its result: they are not part of fingerprints."""
 
 
+def version(number: int) -> dict[str, int]:
+    """Return the metadata of a field of a stage's inputs that is read in another way than before: artifacts of inputs that have the
+    field are made again. The `version` of a stage does so for all of its artifacts."""
+    return {"version": number}
+
+
 @dataclass(frozen=True)
 class Implementation:
     """The function `run` of `<package>.run`. It is imported when it is called, so that declarations of stages import nothing

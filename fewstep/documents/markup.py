@@ -12,7 +12,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-__all__ = ["VOID", "Inline", "escaped_text", "flat", "occurrences", "read_inline", "restored", "unescaped"]
+from fewstep.text.placeholders import placeholders
+
+__all__ = [
+    "VOID",
+    "Inline",
+    "ShortTags",
+    "escaped_text",
+    "flat",
+    "occurrences",
+    "read_inline",
+    "restored",
+    "shortened_pair",
+    "unescaped",
+]
 
 CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
 """Elements of TMX and XLIFF 1.2 whose content is a code of the original document."""
@@ -27,6 +40,7 @@ _ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _ESCAPED = re.compile("[&<>]")
 _NUMBER = re.compile(r"&#0*([0-9]+)")
+_ELEMENT = re.compile(r"""<([^\s/>]+)(?:[^>"']|"[^"]*"|'[^']*')*>(.+)""", re.S)
 _TAG_NAME = re.compile(r"<(/?)([^\s/>]+)")
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML does not have."""
@@ -89,6 +103,83 @@ def _character(name: str) -> str:
 def unescaped(text: str) -> str:
     """Return a text of HTML without character references. (Python's function does not read numbers of thousands of digits.)"""
     return html.unescape(_NUMBER.sub(lambda found: f"&#{found[1][:10] or '0'}", text) if "&#" in text else text)
+
+
+class ShortTags:
+    """Tags such as `<x1/>` in place of elements with their content, such as `<ph id="1">%s</ph>` or `<code>a</code>`.
+
+    Networks keep such a tag, which is one placeholder, but no element of several ones. Elements are numbered in the order of the
+    source, equal ones alike.
+    """
+
+    def __init__(self, source: Inline, target: str = "") -> None:
+        """Number the elements of a text.
+
+        Args:
+            source: The text.
+            target: Its translation, in which the tags must not stand for themselves.
+        """
+        self._name = "x"
+        while f"<{self._name}" in source.text or re.search(f"<{self._name}[1-9]", target):
+            self._name += "x"
+        self._elements = list(dict.fromkeys(_compounds(source)))
+        self._tag = re.compile(rf"<{self._name}([1-9][0-9]{{0,3}})/>")
+        self._numbers = {element: number for number, element in enumerate(self._elements, 1)}
+
+    def __bool__(self) -> bool:
+        """Return whether the source has such elements."""
+        return bool(self._elements)
+
+    def shortened(self, text: Inline) -> Inline:
+        """Return a text with short tags in place of elements. Those that the source lacks have further numbers."""
+        parts = list[str]()
+        tags = list[tuple[int, int]]()
+        position = length = 0
+        for start, stop in text.tags:
+            tag = text.text[start:stop]
+            if tag in self._numbers or _is_compound(tag):
+                tag = f"<{self._name}{self._numbers.setdefault(tag, len(self._numbers) + 1)}/>"
+            between = text.text[position:start]
+            parts += [between, tag]
+            length += len(between) + len(tag)
+            tags.append((length - len(tag), length))
+            position = stop
+        return Inline("".join([*parts, text.text[position:]]), tuple(tags))
+
+    def full(self, text: str) -> str:
+        """Return a text with the elements of the source that its short tags stand for."""
+        elements = self._elements
+        return self._tag.sub(lambda one: elements[int(one[1]) - 1] if int(one[1]) <= len(elements) else one[0], text)
+
+    def match(self, target: Inline) -> None:
+        """Give elements of a translation the numbers of those of the source that differ in attributes alone."""
+        others = dict.fromkeys(_compounds(target))
+        free = dict[tuple[str, str], list[str]]()
+        for element in reversed(self._elements):
+            if element not in others and (found := _ELEMENT.fullmatch(element)):
+                free.setdefault((found[1], found[2]), []).append(element)
+        for element in others:
+            found = _ELEMENT.fullmatch(element)
+            if element not in self._numbers and found and (same := free.get((found[1], found[2]))):
+                self._numbers[element] = self._numbers[same.pop()]
+
+
+def shortened_pair(source: Inline, target: Inline) -> tuple[str, str]:
+    """Return both sides of a pair with short tags, the source as it is translated (`ShortTags`)."""
+    if not (source.tags or target.tags):
+        return source.text, target.text
+    tags = ShortTags(source, target.text)
+    tags.match(target)
+    return tags.shortened(source).text, tags.shortened(target).text
+
+
+def _compounds(text: Inline) -> Iterator[str]:
+    """Yield the tags of a text that are elements with their content."""
+    return (tag for start, stop in text.tags if _is_compound(tag := text.text[start:stop]))
+
+
+def _is_compound(tag: str) -> bool:
+    return tag.startswith("<") and [one.span() for one in placeholders(tag)] != [(0, len(tag))]
 
 
 def escaped_text(text: str) -> str:

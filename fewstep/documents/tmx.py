@@ -18,7 +18,7 @@ from typing import NamedTuple, NoReturn
 
 from fewstep.documents.document import NO_LANGUAGE, UNTRANSLATED, DocumentError, Edit, Languages, Segment, Unit, indentation
 from fewstep.documents.elements import Element, Elements, as_utf8, in_utf8
-from fewstep.documents.markup import escaped_text, read_inline, restored
+from fewstep.documents.markup import escaped_text, read_inline, restored, shortened_pair
 from fewstep.text.languages import is_language
 
 __all__ = ["languages_of", "segments", "units"]
@@ -132,7 +132,8 @@ def units(blocks: Iterable[bytes], name: str, languages: Languages | None) -> It
             yield Unit(unit.line, _text(source), _text(target), NO_LANGUAGE)
             continue
         both = True
-        yield Unit(unit.line, _text(source), text := _text(target), "" if text.strip() else UNTRANSLATED)
+        sides = shortened_pair(read_inline(source.raw), read_inline(target.raw))
+        yield Unit(unit.line, *sides, "" if sides[1].strip() else UNTRANSLATED)
     if other and not both and languages is not None:
         raise DocumentError(
             f"{name}: expected units in {languages[0]} and {languages[1]}, got {', '.join(other)}; leave the file out, or correct "

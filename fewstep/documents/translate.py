@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fewstep.documents import html, markdown, plain, po, tmx, xliff
 from fewstep.documents.document import DocumentError, Edit, Languages, Segment, edited
 from fewstep.documents.elements import encoding_of
-from fewstep.documents.markup import flat, occurrences
+from fewstep.documents.markup import Inline, ShortTags, flat, occurrences
 from fewstep.text.format import TextFormatError, check_text
 from fewstep.text.placeholders import changes, placeholders
 from fewstep.text.sentences import Sentences, split, unsplit
@@ -189,45 +189,17 @@ def translate_document(
 
 
 def _shortened(segment: Segment) -> _Shortened:
-    """Return a segment in which `<x1/>` stands for an element with its content, such as `<ph id="1">%s</ph>` or `<code>a</code>`.
-
-    Systems keep such a tag, which is one placeholder, but no element of several ones.
-    """
-    found = [(start, stop) for start, stop in segment.tags if _is_compound(segment.text[start:stop])]
-    if not found:
+    """Return a segment with short tags in place of elements with their content."""
+    given = Inline(segment.text, segment.tags)
+    tags = ShortTags(given)
+    if not tags:
         return _Shortened(segment, str)
-    name = "x"
-    while f"<{name}" in segment.text:
-        name += "x"
-    numbers = {tag: number for number, tag in enumerate(dict.fromkeys(segment.text[start:stop] for start, stop in found), 1)}
-    elements = list(numbers)
-    parts = list[str]()
-    tags = list[tuple[int, int]]()
-    position = length = 0
-    for start, stop in segment.tags:
-        tag = segment.text[start:stop]
-        between = segment.text[position:start]
-        short = f"<{name}{numbers[tag]}/>" if tag in numbers else tag
-        parts += [between, short]
-        length += len(between)
-        tags.append((length, length + len(short)))
-        length += len(short)
-        position = stop
-    pattern = re.compile(rf"<{name}([1-9][0-9]{{0,3}})/>")
-
-    def full(text: str) -> str:
-        return pattern.sub(lambda one: elements[int(one[1]) - 1] if int(one[1]) <= len(elements) else one[0], text)
 
     def write(translation: str, problem: str) -> list[Edit]:
-        return segment.write(full(translation), problem)
+        return segment.write(tags.full(translation), problem)
 
-    text = "".join([*parts, segment.text[position:]])
-    return _Shortened(replace(segment, text=text, tags=tuple(tags), write=write), full)
-
-
-def _is_compound(tag: str) -> bool:
-    """Return whether a tag is an element with its content."""
-    return tag.startswith("<") and [one.span() for one in placeholders(tag)] != [(0, len(tag))]
+    text, ranges = tags.shortened(given)
+    return _Shortened(replace(segment, text=text, tags=ranges, write=write), tags.full)
 
 
 def _tags(segment: Segment) -> tuple[str, ...]:

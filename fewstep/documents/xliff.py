@@ -36,7 +36,7 @@ from fewstep.documents.document import (
     indentation,
 )
 from fewstep.documents.elements import Element, Elements, as_utf8, in_utf8, tag_end
-from fewstep.documents.markup import Inline, escaped_text, read_inline, restored
+from fewstep.documents.markup import Inline, escaped_text, read_inline, restored, shortened_pair
 from fewstep.text.languages import is_language
 
 __all__ = ["languages_of", "segments", "units"]
@@ -391,8 +391,8 @@ def units(blocks: Iterable[bytes], name: str, languages: Languages | None) -> It
     """
     for found in _Parser(name, languages).translatables(as_utf8(blocks, name)):
         for part in found.pairs():
-            source, target = (_text(part.target), _text(part.source)) if found.swapped else (_text(part.source), _text(part.target))
-            yield Unit(part.line, source, target, found.skipped(part))
+            sides = _inline(part.source), _inline(part.target)
+            yield Unit(part.line, *shortened_pair(*(sides[::-1] if found.swapped else sides)), found.skipped(part))
 
 
 def languages_of(blocks: Iterable[bytes], name: str) -> list[str]:

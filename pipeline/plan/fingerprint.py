@@ -18,7 +18,7 @@ def canonical(value: object, *, keep_defaults: bool = False) -> Any:
 
     Fields with their default values are left out unless `keep_defaults`, so that a new option with a neutral default leaves
     earlier artifacts valid. Changing a default therefore requires a new stage version, which a test enforces. Fields with the
-    metadata `stages.stage.OPERATIONAL` are left out as well.
+    metadata `stages.stage.OPERATIONAL` are left out as well, and those with a version have it in their names.
     """
     if isinstance(value, Artifact):
         return value.fingerprint
@@ -29,7 +29,7 @@ def canonical(value: object, *, keep_defaults: bool = False) -> Any:
         return {"digest": value.digest, **part} if part else value.digest
     if is_dataclass(value) and not isinstance(value, type):
         return {
-            field.name: canonical(getattr(value, field.name), keep_defaults=keep_defaults)
+            _name(field): canonical(getattr(value, field.name), keep_defaults=keep_defaults)
             for field in fields(value)
             if keep_defaults or (field.metadata.get("fingerprint", True) and not _has_default(field, getattr(value, field.name)))
         }
@@ -38,6 +38,10 @@ def canonical(value: object, *, keep_defaults: bool = False) -> Any:
     if isinstance(value, (tuple, list)):
         return [canonical(item, keep_defaults=keep_defaults) for item in value]
     return value
+
+
+def _name(field: Field[Any]) -> str:
+    return f"{field.name}@{field.metadata['version']}" if "version" in field.metadata else field.name
 
 
 def _has_default(field: Field[Any], value: object) -> bool:

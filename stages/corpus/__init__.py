@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from fewstep.config.bounds import Ge, Gt, Le, MinLen
 from stages.artifacts import ExternalFile, Text
 from stages.shared.tasks import TaskName
-from stages.stage import Implementation, Stage
+from stages.stage import Implementation, Stage, version
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class TextFiles:
     tsv: tuple[ExternalFile, ...] = ()
     parquet: tuple[ExternalFile, ...] = ()
     po: tuple[ExternalFile, ...] = ()
-    tmx: tuple[ExternalFile, ...] = ()
-    xliff: tuple[ExternalFile, ...] = ()
+    tmx: tuple[ExternalFile, ...] = field(default=(), metadata=version(2))
+    xliff: tuple[ExternalFile, ...] = field(default=(), metadata=version(2))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fewstep.documents import elements, tmx, xliff
 from fewstep.documents.document import DocumentError, Segment, Unit, edited
+from fewstep.documents.markup import Inline, ShortTags
 
 LANGUAGES = ("en", "fr")
 PROLOGUE = '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -233,6 +234,29 @@ def test_translations_are_written_into_xliff_1() -> None:
     assert '<target state="needs-review-translation" x="y">c</target><note from="fewstep">' in marked
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "pair"),
+    [
+        (
+            '<bpt i="0" x="1">&lt;b&gt;</bpt>a<ept i="0">&lt;/b&gt;</ept> <ph x="2">%s</ph>',
+            '<ph x="2">%s</ph> <bpt i="1" x="1">&lt;b&gt;</bpt>A<ept i="1">&lt;/b&gt;</ept>',
+            ("<x1/>a<x2/> <x3/>", "<x3/> <x1/>A<x2/>"),
+        ),
+        ("<ph>1</ph>a<ph>1</ph>", '<ph>1</ph>A<ph i="0">1</ph><ph>2</ph>', ("<x1/>a<x1/>", "<x1/>A<x2/><x3/>")),
+        ('<ph i="0">1</ph><ph i="1">1</ph>', '<ph i="2">1</ph><ph i="1">1</ph>', ("<x1/><x2/>", "<x1/><x2/>")),
+        ('<ph i="0">1</ph>', "&lt;x1/&gt; A", ("<xx1/>", "<x1/> A")),
+        ('&lt;x&gt; <ph x="0"/><ph>%d</ph>', "A", ('<x> <ph x="0"/><xx1/>', "A")),
+    ],
+)
+def test_an_element_with_content_is_one_placeholder_of_a_pair(source: str, target: str, pair: tuple[str, str]) -> None:
+    memory = TMX.format(f"<tu>{tuv('en', source)}{tuv('fr', target)}</tu>")
+    assert read(tmx.units, memory)[0][1:3] == pair
+    unit = f'<trans-unit id="1"><source>{source}</source><target>{target}</target></trans-unit>'
+    assert read(xliff.units, XLIFF1.format(unit))[0][1:3] == pair
+    opposite = XLIFF1.format(unit).replace("en-US", "fr").replace('target-language="fr"', 'target-language="en"')
+    assert read(xliff.units, opposite)[0].target == read(tmx.units, memory, ("fr", "en"))[0].target
+
+
 def mrk(mid: int, text: str) -> str:
     return f'<mrk mtype="seg" mid="{mid}">{text}</mrk>'
 
@@ -347,7 +371,9 @@ def test_inline_elements_survive_a_translation_that_keeps_them(raw: str) -> None
     assert written([segment], data, lambda text: text) == text.replace("</source>", f"</source><target>{raw}</target>")
     changed = written([segment], data, lambda text: f"{text} & <more>")
     (unit,) = read(xliff.units, changed, block=1 << 20)
-    assert unit.target == f"{segment.text} & <more>"
+    given = Inline(segment.text, segment.tags)
+    assert unit.source == ShortTags(given).shortened(given).text, "pairs have the placeholders of documents"
+    assert unit.target == f"{unit.source} & <more>"
 
     def tags(name: str) -> list[tuple[str, str | None]]:
         found = ET.fromstring(changed).find(f".//{{*}}{name}")

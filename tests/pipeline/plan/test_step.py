@@ -20,6 +20,7 @@ from pipeline.plan.text_files import text_files
 from pipeline.store.artifacts import Store
 from stages.artifacts import Artifact, ExternalFile
 from stages.errors import DataError
+from stages.stage import version
 from tests.pipeline.run.toys import STAGE, ToyConfig, ToyInputs, diamond
 
 # ---- steps
@@ -197,6 +198,21 @@ def test_stage_version_config_and_inputs_change_the_fingerprint() -> None:
         fingerprint("s", 1, Old(size=4), ()), fingerprint("s", 1, Old(), (Artifact(Path("/a"), "1"),)),
     ]  # fmt: skip
     assert len(set(keys)) == len(keys)
+
+
+def test_a_field_that_is_read_in_another_way_changes_the_fingerprint_of_what_has_it() -> None:
+    @dataclass(frozen=True)
+    class Before:
+        tsv: tuple[str, ...] = ()
+        tmx: tuple[str, ...] = ()
+
+    @dataclass(frozen=True)
+    class Now:
+        tsv: tuple[str, ...] = ()
+        tmx: tuple[str, ...] = field(default=(), metadata=version(2))
+
+    assert fingerprint("s", 1, (), Before(tsv=("a",))) == fingerprint("s", 1, (), Now(tsv=("a",)))
+    assert fingerprint("s", 1, (), Before(tmx=("a",))) != fingerprint("s", 1, (), Now(tmx=("a",)))
 
 
 def test_paths_of_files_do_not_change_the_fingerprint() -> None:
