@@ -1,7 +1,8 @@
 """Inline mark-up of XML: the text of a segment with its inline elements as they stand, and back.
 
 `Click <x id="1"/> &amp; wait` is the text `Click <x id="1"/> & wait`, whose tag is an inline element. Elements that hold codes of
-the original document, such as `<bpt>` and `<ph>`, are one tag with their content; others have a tag for the start and the end.
+the original document, such as `<bpt>` and `<ph>`, are one tag with their content; others have a tag for the start and the end, but
+one if they are empty.
 """
 
 from __future__ import annotations
@@ -84,8 +85,10 @@ def _parts(raw: str, dropped: Sequence[str]) -> Iterator[tuple[str, bool]]:
             if not depth:
                 yield raw[begun:position], True
         elif name:
+            if starts and raw.startswith(end := f"</{name}>", position):  # <x id="1"></x>
+                position += len(end)
             if name not in dropped:
-                yield found[0], True
+                yield raw[found.start() : position], True
         elif found["text"]:
             yield found["text"], False
         elif found["cdata"]:

@@ -49,6 +49,8 @@ MAX_TAGS = 2000
 MAX_CHARACTERS = 1 << 20
 """Characters of a text, which takes 50 times as much memory until it is divided into sentences."""
 
+_FORMATTED = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
+_MESSAGE_FORMAT = "keywords of a message in ICU format, such as plural and other, may have been translated"
 _LETTER = re.compile(r"[^\W\d_]")
 _LINE_END = re.compile(r"[\r\n]")
 
@@ -175,7 +177,8 @@ def translate_document(
     for (segment, full), part in zip(shortened, parts, strict=True):
         given = part.sentences.sentences
         outputs = [(text, "") if kept is None else next(found) for text, kept in zip(given, part.kept, strict=True)]
-        problem = full("; ".join(dict.fromkeys(problem for _, problem in outputs if problem)))
+        problems = [problem for _, problem in outputs if problem] + [_MESSAGE_FORMAT] * bool(_FORMATTED.search(segment.text))
+        problem = full("; ".join(dict.fromkeys(problems)))
         if problem:
             marked += 1
             log.warning("line %d: %s", segment.line, problem)

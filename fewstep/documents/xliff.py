@@ -225,6 +225,7 @@ class _Translatable:
 class _Unit:
     """A `unit` of XLIFF 2, whose segments share its notes."""
 
+    repeated: bool
     notes: tuple[int, bool] | None = None
     segments: list[_Translatable] = field(default_factory=list)
 
@@ -270,7 +271,7 @@ class _Parser:
         if name == "file":
             self._file(element, attributes)
         elif name == "unit" and self._version == 2:
-            self._unit = _Unit()
+            self._unit = _Unit(self._is_repeated(attributes.get("id")))
             self.elements.keep(element.start)
         elif name == ("trans-unit" if self._version == 1 else "segment"):
             self._found = _Translatable(element.line, element.start, attributes, self._version, translate, self._swapped)
@@ -361,6 +362,7 @@ class _Parser:
             unit, self._unit = self._unit, None
             for segment in unit.segments:
                 segment.notes = unit.notes or (0, False)
+                segment.repeated = unit.repeated
             yield from (segment for segment in unit.segments if segment.source is not None)
             self.elements.keep(None)
 

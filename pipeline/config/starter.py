@@ -24,6 +24,12 @@ MAX_NAME = 64
 NO_LINES = {".csv", ".tsv", ".parquet", ".json", ".jsonl", ".xml", ".html", ".docx", ".pdf"}
 """Suffixes of files that hold neither one sentence a line nor units of a format that is read."""
 
+PLACEHOLDERS = """\
+  # Tokens of the vocabulary stand for these kinds of placeholders, such as %s, and for the terms of a glossary.
+  placeholders: [code, url, tag, reference, role, directive, term]
+"""
+"""The key for text of localisations, whose translations have to keep placeholders."""
+
 
 class Starter(NamedTuple):
     """The config of a starter, and the pairs that were taken for its texts."""
@@ -79,7 +85,8 @@ def write_starter(
         texts |= {name: _pair_entry(pair) for name, pair in made.items()}
         held_out = {name: len(found) for name, found in blocks.items()}
     texts["train"] = text.entry() if isinstance(text, UnitText) else _pair_entry(text)
-    _write(directory, files | {"config.yaml": _config(directory.name, codes, texts, count)})
+    placeholders = PLACEHOLDERS if isinstance(text, UnitText) else ""
+    _write(directory, files | {"config.yaml": _config(directory.name, codes, texts, count, placeholders)})
     return Starter(directory / "config.yaml", count, held_out, way)
 
 
@@ -146,7 +153,7 @@ def _checked(codes: tuple[str, str]) -> tuple[str, str]:
     return codes
 
 
-def _config(name: str, codes: tuple[str, str], texts: dict[str, dict[str, Any]], count: int) -> str:
+def _config(name: str, codes: tuple[str, str], texts: dict[str, dict[str, Any]], count: int, placeholders: str) -> str:
     files = {text: _flow(entry) for text, entry in texts.items()}
     return f"""\
 # A run on {count:,} pairs of your own text. `fewstep plan` lists its steps, `fewstep run` runs them.
@@ -162,7 +169,7 @@ corpus:
   validation: {files["validation"]}
   test:
     test: {files["test"]}
-
+{placeholders}
 # `auto` follows from the number of training pairs, and the precision from the device; `fewstep plan` prints the numbers.
 vocabulary: {{size: auto}}  # pieces of the SentencePiece vocabulary
 

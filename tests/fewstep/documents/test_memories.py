@@ -113,12 +113,14 @@ def test_segments_of_xliff_2_by_their_rules() -> None:
         '<ignorable><source> </source></ignorable><segment state="initial"><source>d</source><target>e</target></segment>'
         '<segment state="final"><source>f</source></segment></unit>\n'
         '<unit id="2" translate="no"><segment><source>g</source><target>h</target></segment></unit>'
+        '<unit id="1"><segment><source>i</source><target>j</target></segment></unit>'
     )
     assert [unit[1:] for unit in read(xliff.units, text)] == [
         ('a <pc id="1">b</pc>', "c", ""),
         ("d", "e", "fuzzy"),
         ("f", "", "untranslated"),
         ("g", "h", "not_for_translation"),
+        ("i", "j", "repeated_id"),
     ]
     prefixed = text.replace("<", "<x:").replace("<x:/", "</x:").replace("<x:?", "<?")
     assert [unit[2:] for unit in read(xliff.units, prefixed)][1:] == [unit[2:] for unit in read(xliff.units, text)][1:]
@@ -246,6 +248,7 @@ def test_translations_are_written_into_xliff_1() -> None:
         ('<ph i="0">1</ph><ph i="1">1</ph>', '<ph i="2">1</ph><ph i="1">1</ph>', ("<x1/><x2/>", "<x1/><x2/>")),
         ('<ph i="0">1</ph>', "&lt;x1/&gt; A", ("<xx1/>", "<x1/> A")),
         ('&lt;x&gt; <ph x="0"/><ph>%d</ph>', "A", ('<x> <ph x="0"/><xx1/>', "A")),
+        ('a<g id="1"></g>', '<g id="1"></g> <g id="2">A</g>', ("a<x1/>", '<x1/> <g id="2">A</g>')),
     ],
 )
 def test_an_element_with_content_is_one_placeholder_of_a_pair(source: str, target: str, pair: tuple[str, str]) -> None:

@@ -276,6 +276,12 @@ def test_elements_with_content_are_one_short_tag_to_systems(caplog: pytest.LogCa
     assert 'line 2: the translation lacks <ph id="1">%s</ph> and has <xxx9/> in addition' in caplog.text
 
 
+def test_a_message_in_icu_format_is_to_be_reviewed(caplog: pytest.LogCaptureFixture) -> None:
+    """No placeholder of a list covers its keywords, which a program needs as they are."""
+    assert translated('msgid "{n, plural, one {a file} other {# files}}"\nmsgstr ""\n', "po", Echo(upper)).marked == 1
+    assert "line 1: keywords of a message in ICU format" in caplog.text
+
+
 def test_a_sentence_that_was_cut_is_to_be_reviewed() -> None:
     system = Echo(upper)
     system.cut = 7

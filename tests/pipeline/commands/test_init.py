@@ -186,6 +186,7 @@ def test_whole_files_of_messages_are_held_out(
     config = load_config(Path("mine/config.yaml"))
     assert (config.languages.source, config.languages.target) == ("en", "fr")
     assert config.corpus.train.po == (tmp_path / "locale/fr/**/*.po",)
+    assert {"directive", "term"} <= set(config.corpus.placeholders)
     held = [config.corpus.validation.po, config.corpus.test["test"].po]
     assert all(held)
     assert not set(held[0]) & set(held[1])
