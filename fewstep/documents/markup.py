@@ -62,11 +62,21 @@ def read_inline(raw: str, dropped: Sequence[str] = ()) -> Inline:
     tags = list[tuple[int, int]]()
     length = 0
     for part, is_tag in _parts(raw, dropped):
-        if is_tag:
+        if is_tag and tags and tags[-1][1] == length and _ends(part, parts[-1]):  # <x id="1"></x>
+            tags[-1] = tags[-1][0], length + len(part)
+        elif is_tag:
             tags.append((length, length + len(part)))
         parts.append(part)
         length += len(part)
     return Inline("".join(parts), tuple(tags))
+
+
+def _ends(tag: str, other: str) -> bool:
+    """Return whether a tag is the end of the element that another tag begins."""
+    begin, end = _TAG_NAME.match(other), _TAG_NAME.match(tag)
+    if not begin or not end or other.endswith("/>") or other.count("<") > 1:
+        return False
+    return (begin[1], end[1]) == ("", "/") and begin[2] == end[2]
 
 
 def _parts(raw: str, dropped: Sequence[str]) -> Iterator[tuple[str, bool]]:
@@ -85,10 +95,8 @@ def _parts(raw: str, dropped: Sequence[str]) -> Iterator[tuple[str, bool]]:
             if not depth:
                 yield raw[begun:position], True
         elif name:
-            if starts and raw.startswith(end := f"</{name}>", position):  # <x id="1"></x>
-                position += len(end)
             if name not in dropped:
-                yield raw[found.start() : position], True
+                yield found[0], True
         elif found["text"]:
             yield found["text"], False
         elif found["cdata"]:

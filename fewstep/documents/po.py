@@ -45,6 +45,7 @@ _ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f
 _WRITTEN = {"\\": r"\\", '"': r"\"", "\n": r"\n", "\t": r"\t", "\r": r"\r", "\a": r"\a", "\b": r"\b", "\f": r"\f", "\v": r"\v"}
 _CHARSET = re.compile(r"^Content-Type:.*charset=([^\s;]+)", re.M | re.I)
 _LANGUAGE = re.compile(r"^Language:[ \t]*(\S+)", re.M)
+_PLURAL_FORMS = re.compile(r"^Plural-Forms:[ \t]*nplurals=([1-9])\b", re.M)
 _PARAGRAPH = re.compile(r"[^\n]*\n|[^\n]+")
 _UTF8 = ("utf-8", "utf8", "us-ascii", "ascii", "charset")
 """Encodings that are read; `CHARSET` is what templates have in its place."""
@@ -105,6 +106,8 @@ class _Parser:
     def __init__(self, name: str) -> None:
         self._name = name
         self._line = 0
+        self._forms = 0
+        """Forms of a plural that the header states."""
         self._start = 0
         self._entry = Entry()
         self._keyword = ""
@@ -120,7 +123,9 @@ class _Parser:
             self._start += len(line)
             if self._entry.start is not None and self._start - self._entry.start > MAX_UNIT_BYTES:
                 self._fail(f"an entry of at most {MAX_UNIT_BYTES:,} bytes", "a longer one; split it")
-        yield from self._ended()
+        for entry in self._ended():
+            self._check_forms(entry)
+            yield entry
 
     def _read(self, line: bytes) -> Iterator[Entry]:
         content = line.removeprefix(b"\xef\xbb\xbf") if self._line == 1 else line
@@ -201,8 +206,16 @@ class _Parser:
                     self._fail(f"an entry with {wanted}", f"one with {', '.join(entry.strings)}; the file may be cut off")
         if entry.is_header:
             self._check_encoding(entry)
+            stated = _PLURAL_FORMS.search(entry.forms[0].text)
+            self._forms = int(stated[1]) if stated else 0
         if "msgid" in entry.strings:
             yield entry
+
+    def _check_forms(self, last: Entry) -> None:
+        """Raise DocumentError if the last entry of a file lacks forms of its plural that the header states."""
+        if "msgid_plural" in last.strings and not last.obsolete and len(last.forms) < self._forms:
+            self._line = max(string.line for string in last.strings.values())
+            self._fail(f"an entry with {self._forms} forms of its plural", f"{len(last.forms)}; the file may be cut off")
 
     def _check_encoding(self, header: Entry) -> None:
         found = _CHARSET.search(header.forms[0].text)

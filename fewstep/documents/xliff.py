@@ -348,6 +348,8 @@ class _Parser:
         if self._mark is not None and self._mark[0] == len(self._path) + 1:
             self._end_mark(element)
         elif found is not None and name in _SIDES and parent in ("trans-unit", "segment"):
+            if getattr(found, _SIDES[name]) is not None:
+                self._fail(element, f"one {name} in a unit", "another one; remove it")
             setattr(found, _SIDES[name], self._read(element))
         elif name == "notes" and self._unit is not None and parent == "unit":
             self._unit.notes = element.start, True

@@ -172,6 +172,10 @@ def test_what_is_no_memory_is_refused_with_its_line(text: str | bytes, message: 
         (XLIFF1.replace('"1.2"', '"3.0"'), "line 2: expected XLIFF 1.2 or 2.x, got version 3.0"),
         (XLIFF1.replace('"fr"', '"de"'), "line 3: expected a file in en and fr, got en-US and de"),
         (XLIFF2.format("<unit>")[:-10], "expected well-formed XML, got:"),
+        (
+            XLIFF1.format('<trans-unit id="1"><source>a</source><target>b</target>\n<target>c</target></trans-unit>'),
+            "line 5: expected one target in a unit, got another one",
+        ),
     ],
 )
 def test_what_is_no_xliff_is_refused_with_its_line(text: str, message: str) -> None:

@@ -91,6 +91,10 @@ def test_a_file_of_the_opposite_direction_is_exchanged() -> None:
     [
         (HEADER + 'msgid "one"\n', "line 6: expected an entry with msgstr, got one with msgid; the file may be cut off"),
         (HEADER + 'msgid "one"\nmsgstr "u', "line 7: expected a comment, or a keyword"),
+        (
+            'msgid ""\nmsgstr "Plural-Forms: nplurals=2; plural=n>1;\\n"\n\nmsgid "a"\nmsgid_plural "b"\nmsgstr[0] "c"\n',
+            "line 6: expected an entry with 2 forms of its plural, got 1; the file may be cut off",
+        ),
         (HEADER + "<html>", "line 6: expected a comment, or a keyword"),
         (HEADER + '"lost"\n', "line 6: expected msgid in front of the first string"),
         (HEADER + 'msgid "a"\nmsgstr "b"\nmsgstr "c"\n', "line 8: expected each keyword once in an entry, got msgstr again"),
