@@ -102,7 +102,7 @@ def proposals(model: LatticeModel, unigrams: Tensor, slots: SlotTensors, count: 
     found = torch.full((len(flat), count), EOS, device=flat.device)
     for part in logits_parts(len(flat), model.target_embedding.num_embeddings, flat.device):
         logits = model.logits(flat[part]).float()
-        ends = logits[:, EOS] if window else torch.full_like(logits[:, EOS], -torch.inf)
+        ends = logits[:, EOS].clone() if window else torch.full_like(logits[:, EOS], -torch.inf)
         logits[:, : len(RESERVED)] = -torch.inf
         logits[:, EOS] = ends.masked_fill(forced[part, 0], torch.inf)
         logits[:, PAD].masked_fill_(forced[part, 1], torch.inf)

@@ -30,5 +30,5 @@ class DecodeConfig:
 
 
 STAGE: Stage[DecodeInputs, DecodeConfig, Hypotheses] = Stage(
-    name="decode", version=9, run=Implementation(__name__), output=Hypotheses, distributes=True
+    name="decode", version=10, run=Implementation(__name__), output=Hypotheses, distributes=True
 )
