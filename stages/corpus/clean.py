@@ -82,7 +82,7 @@ def _clean(job: Job, cleaner: Cleaner | None, piece: int) -> Ledger:
         with pa.OSFile(str(path), "wb") as file:
             for given in job.read(piece):
                 if job.config.split:
-                    check_split(given, start, _first_file(job))
+                    check_split(given, start, lambda side: _first_file(job, side))
                 table = _normalised(given)
                 kept = _kept(table, cleaner, ledger, start)
                 writer = writer or pa.ipc.new_file(file, kept.schema)
@@ -101,9 +101,10 @@ def _clean(job: Job, cleaner: Cleaner | None, piece: int) -> Ledger:
     return ledger
 
 
-def _first_file(job: Job) -> str:
-    """Return the first file of a text, for errors."""
-    files = [file for side in vars(job.inputs.files).values() for file in side if isinstance(file, ExternalFile)]
+def _first_file(job: Job, side: str) -> str:
+    """Return the first file of a side of a text, or that of both sides, for errors."""
+    given = vars(job.inputs.files)
+    files = [file for files in (given.get(side, ()), *given.values()) for file in files if isinstance(file, ExternalFile)]
     return str(files[0].path) if files else "the embedded corpus"
 
 

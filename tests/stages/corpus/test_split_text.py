@@ -7,6 +7,8 @@ from fewstep.text.subwords import join_subwords
 from stages.corpus.split_text import check_split
 from stages.errors import DataError
 
+NAMES = {"source": "train.en", "target": "train.de"}
+
 
 @pytest.mark.parametrize(
     ("line", "expected"),
@@ -19,11 +21,11 @@ from stages.errors import DataError
 )
 def test_other_text_is_refused_by_file_pair_and_side(line: str, expected: str) -> None:
     good = pa.table({"source": ["a@@ b", "c"], "target": ["a @@ b", ""]})
-    check_split(good, 0, "train.en")
+    check_split(good, 0, NAMES.__getitem__)
     bad = pa.table({"source": ["a@@ b", "c"], "target": ["a", line]})
     with pytest.raises(DataError) as raised:
-        check_split(bad, 10, "train.en")
-    assert str(raised.value).startswith(f"train.en, pair 12 (target): expected {expected}, got {line!r}; ")
+        check_split(bad, 10, NAMES.__getitem__)
+    assert str(raised.value).startswith(f"train.de, pair 12 (target): expected {expected}, got {line.rstrip()!r}; ")
 
 
 @pytest.mark.parametrize(
