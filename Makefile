@@ -52,13 +52,13 @@ lint: $(DEV)            ## ruff, mypy, clang-format, prose, links
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(CPP)
-	$(BIN)/pytest tests/test_prose.py tests/docs/test_links.py
+	$(BIN)/pytest tests/test_prose.py
 
 test: $(DEV)            ## lint, types and all fast tests, in minutes
 	$(MAKE) --no-print-directory -j2 lint fast-tests  # of which the former occupies one core
 
 fast-tests: $(DEV)
-	$(PYTEST) -m "not slow and not exhaustive" --ignore=tests/test_prose.py --ignore=tests/docs/test_links.py
+	$(PYTEST) -m "not slow and not exhaustive" --ignore=tests/test_prose.py
 
 test-slow: $(DEV)       ## one kill, lost node, power cut, job, storage and recipe of each kind, in twenty minutes
 	$(PYTEST) -n $(WAITING) --dist loadfile -m "slow and not exhaustive" --timeout=1500

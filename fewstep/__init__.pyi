@@ -24,6 +24,7 @@ from fewstep.ngram import NgramScorer as NgramScorer
 from fewstep.search.beam import Beam as Beam
 from fewstep.search.beam import BeamOptions as BeamOptions
 from fewstep.search.coupling import BigramCoupling as BigramCoupling
+from fewstep.search.coupling import JointStep as JointStep
 from fewstep.search.dag_beam import DagBeamOptions as DagBeamOptions
 from fewstep.search.dag_beam import DagHypothesis as DagHypothesis
 from fewstep.search.dag_beam import dag_beam_search as dag_beam_search
@@ -35,7 +36,6 @@ from fewstep.search.dag_paths import dag_follow as dag_follow
 from fewstep.search.dag_paths import dag_lookahead as dag_lookahead
 from fewstep.search.dag_paths import dag_sample as dag_sample
 from fewstep.search.dag_paths import dag_viterbi as dag_viterbi
-from fewstep.search.joint_step import JointStep as JointStep
 from fewstep.shortlist import Lexicon as Lexicon
 from fewstep.system.format import BundleError as BundleError
 from fewstep.system.load import load as load

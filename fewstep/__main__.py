@@ -13,8 +13,6 @@ from importlib import import_module
 from fewstep.access import OutputError, drop_output, named_output
 from fewstep.text.escape import log_to_stderr
 
-__all__ = ["main"]
-
 COMMANDS = {
     "translate": ("fewstep.commands.translate", "Translate or summarise a text, or standard input, line by line."),
     "serve": ("fewstep.commands.serve", "Serve systems over HTTP, with a page that shows their translations side by side."),

@@ -13,22 +13,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "FULL",
-    "STANDARD_OUTPUT",
-    "OutputError",
-    "access_problem",
-    "content_of",
-    "drop_output",
-    "name_problem",
-    "named_output",
-    "open_input",
-    "permission_problem",
-    "read_input",
-    "use_utf8",
-    "utf8_name",
-]
-
 log = logging.getLogger("fewstep")
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

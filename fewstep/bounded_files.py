@@ -10,8 +10,6 @@ import zlib
 from pathlib import Path
 from typing import Any, cast
 
-__all__ = ["MAX_RECORD_BYTES", "MAX_VOCABULARY_BYTES", "expanded", "json_value", "read_at_most", "read_bounded"]
-
 MAX_VOCABULARY_BYTES = 16 << 20
 """Bytes of a vocabulary, of its merges or of its dictionary: a model of 256,000 pieces takes 5 MiB."""
 MAX_RATIO = 200

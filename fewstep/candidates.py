@@ -26,18 +26,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from fewstep.native import fewstep_native
 
-__all__ = [
-    "CandidateOptions",
-    "CandidateTables",
-    "Candidates",
-    "CountSummary",
-    "Floats",
-    "Ints",
-    "TableSummary",
-    "as_int64",
-    "lattice_candidates",
-]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

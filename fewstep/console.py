@@ -12,8 +12,6 @@ from pathlib import Path
 
 from fewstep.__main__ import main as runtime
 
-__all__ = ["main"]
-
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 

@@ -14,8 +14,6 @@ from typing import Any, Protocol, TypeVar
 from fewstep.config.problems import Problem
 from fewstep.translation import Hypothesis
 
-__all__ = ["BATCH_TOKENS", "Decoder", "DecodingMemoryError", "batches", "decode_batch", "decode_sentences", "prefetch"]
-
 A = TypeVar("A")
 P = TypeVar("P")
 

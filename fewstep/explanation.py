@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.floating]
     Ids = npt.NDArray[np.int64]
 
-__all__ = ["Edge", "Explaining", "Explanation", "Vertex", "of_graph", "of_lattice"]
-
 MIN_PROBABILITY = 0.02
 """Vertices and edges with a lower probability are left out, unless the output passes there."""
 TOKENS = 3

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from fewstep_native import NgramModel as NativeModel
     from fewstep_native import NgramScorer as NativeScorer
 
-__all__ = ["SEPARATORS", "BigramTables", "NgramModel", "NgramScorer", "Perplexity", "encoded", "text_of"]
-
 MAGIC = b"FSNGRAM\n"
 """The first bytes of a model file (`kernels/csrc/inference/ngram/model.h`)."""
 

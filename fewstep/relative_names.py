@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-__all__ = ["form_problem", "names_problem"]
-
 PLAIN = re.compile(r"(?:\w[\w.-]{0,99}/){0,9}\w[\w.-]{0,99}", re.ASCII)
 """Names that need no further check, as almost all names are."""
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from fewstep.candidates import CandidateTables
 
-__all__ = ["Lexicon", "build_lexicon", "native_arguments"]
-
 
 class Lexicon(NamedTuple):
     """The tables from which the shortlist of a sentence is made: its first `tokens` frequent tokens, EOS among them, and the first

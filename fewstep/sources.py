@@ -11,8 +11,6 @@ import numpy.typing as npt
 from fewstep.config.options import OutputLimits
 from fewstep.vocabulary import EOS, PAD
 
-__all__ = ["Ints", "Sources", "check_lengths", "gather", "max_output_lengths", "padded"]
-
 Ints = npt.NDArray[np.int64]
 
 

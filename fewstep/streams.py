@@ -18,18 +18,6 @@ from fewstep.access import STANDARD_OUTPUT, OutputError, access_problem, open_in
 from fewstep.text.format import TextFormatError, check_text
 from fewstep.translation import SourceTooLongError
 
-__all__ = [
-    "MAX_LINE_BYTES",
-    "StreamError",
-    "Translate",
-    "json_text",
-    "open_streams",
-    "plain_text",
-    "rewrite",
-    "stream",
-    "write_all",
-]
-
 log = logging.getLogger("fewstep")
 
 S = TypeVar("S")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-__all__ = ["PASSIVE", "default_threads", "max_threads", "wait_passively", "without_defaults"]
-
 WAIT_POLICY = "OMP_WAIT_POLICY"
 MARK = "FEWSTEP_WAIT_POLICY"
 PASSIVE = {WAIT_POLICY: "passive", MARK: "default"}

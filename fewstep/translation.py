@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 from fewstep.text.sentences import Sentences
 
-__all__ = ["Hypothesis", "SourceTooLongError", "Translation", "join"]
-
 
 @dataclass(frozen=True)
 class Hypothesis:

@@ -17,8 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from fewstep.candidates import CountSummary, TableSummary, as_int64
 from fewstep.native import fewstep_native
 
-__all__ = ["CountOptions", "Sentences", "TableOptions", "count_candidates", "merge_candidates", "read_counts"]
-
 NO_VOCABULARY = bytes(32)
 """The digest in tables of an unnamed vocabulary."""
 

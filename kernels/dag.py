@@ -32,8 +32,6 @@ from torch import Tensor
 
 from fewstep.native import fewstep_native
 
-__all__ = ["DagAlignment", "dag_best_alignment", "dag_log_likelihood", "dag_max_log_likelihood", "dense_transitions"]
-
 
 class DagAlignment(NamedTuple):
     """The best path of each sentence."""

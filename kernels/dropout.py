@@ -15,8 +15,6 @@ from torch import Tensor
 from fewstep.native import fewstep_native
 from kernels.tensor_bits import tensor_bits
 
-__all__ = ["dropout_"]
-
 
 def dropout_(x: Tensor, dropped: Tensor, probability: float, seed: int, *, threads: int | None = None) -> None:
     """Write y into `dropped` [N], which may be x itself; `seed` is from 0 to 2^64 - 1.

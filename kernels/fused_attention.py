@@ -23,8 +23,6 @@ from torch import Tensor
 from fewstep.native import fewstep_native
 from kernels.tensor_bits import tensor_bits
 
-__all__ = ["AttentionInputs", "fused_attention_", "fused_attention_gradients_"]
-
 
 class AttentionInputs(NamedTuple):
     """The inputs of attention."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from fewstep_native import NgramCounts
     from fewstep_native import NgramModel as NativeModel
 
-__all__ = ["CountedText", "Estimation", "NgramModel", "count_ngrams", "open_counts", "read_counts", "text_words"]
-
 
 @dataclass(frozen=True)
 class Estimation:

@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["tensor_bits"]
-
 
 def tensor_bits(tensor: Tensor, name: str) -> Any:
     """Return an array that shares a tensor's memory: floats, or the bits of bfloat16, for which NumPy has no type, as integers.

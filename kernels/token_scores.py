@@ -22,8 +22,6 @@ from torch import Tensor
 from fewstep.native import fewstep_native
 from kernels.tensor_bits import tensor_bits
 
-__all__ = ["token_gradients_", "token_scores_"]
-
 
 def token_scores_(
     logits: Tensor,

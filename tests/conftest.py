@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from unittest import mock
 import pytest
 from hypothesis import settings
 
+from tests.architecture import ROOT
 from tests.shared import made_once
 
 # Machines are shared, so the time of an example means nothing. The first tiers draw few examples. Continuous integration repeats
@@ -66,10 +68,28 @@ def systems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout, built once for all processes of pytest-xdist. Tests must not change it."""
-    from tests.wheels import build
-
-    (found,) = made_once(tmp_path_factory, "wheel", build).glob("*.whl")
+    (found,) = made_once(tmp_path_factory, "wheel", build_wheel).glob("*.whl")
     return found
+
+
+def build_wheel(folder: Path) -> None:
+    """Build the wheel into `folder`, with the levels that the checkout was compiled for, from the objects of its own build if there
+    is one."""
+    from fewstep.native import fewstep_native
+
+    cache = {"CMAKE_CXX_COMPILER_LAUNCHER": "ccache"} if shutil.which("ccache") else {}
+    options = [
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        f"--wheel-dir={folder}",
+        f"--config-settings=cmake.define.FEWSTEP_LEVELS={'native' if fewstep_native.MISSING else 'all'}",
+    ]
+    options += [f"--config-settings=build-dir={built}" for built in (ROOT / "build/editable").glob("*")]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", *options, str(ROOT)], env={**os.environ, **cache}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
 @pytest.fixture(scope="module")  # while it is open, no other event loop can run in this thread

@@ -1,10 +1,23 @@
-"""Processes of this machine. Any of them may end while they are listed."""
+"""Processes of this machine, any of which may end while they are listed, and waiting for events: a deadline is no measure of a
+program's speed, and only ends a test whose event never comes."""
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from tests.waiting import SLOW_SECONDS, until
+FAST_SECONDS = 200.0
+"""Deadline in fast tests, which pytest itself ends after 300 s."""
+SLOW_SECONDS = 1200.0
+"""Deadline in slow tests, which pytest itself ends after 1500 s (`make test-slow`)."""
+
+
+def until(ready: Callable[[], bool], seconds: float = FAST_SECONDS) -> None:
+    """Wait until `ready` returns True. Raises AssertionError if it never does."""
+    deadline = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < deadline, f"the event has not come in {seconds:g} s"
+        time.sleep(0.01)
 
 
 def descendants(root: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Folders that all processes of pytest-xdist share, so that costly contents are made once, and parameters by tier."""
+"""Folders that all processes of pytest-xdist share, so that costly contents are made once; parameters by tier; public data."""
 
 import fcntl
 import os
@@ -29,3 +29,15 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
             make(folder / "content")
             (folder / DONE).touch()
     return folder / "content"
+
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def public_data(name: str) -> Path:
+    """File or folder `name` below the folder that FEWSTEP_DATA names, or a usual one; where it is absent the test is skipped."""
+    places = [Path(os.environ["FEWSTEP_DATA"])] if "FEWSTEP_DATA" in os.environ else [ROOT / "data", ROOT.parent / "shared/data"]
+    found = next((place / name for place in places if (place / name).exists()), None)
+    if found is None:
+        pytest.skip(f"no {name}: set FEWSTEP_DATA to a folder that holds it")
+    return found

@@ -23,10 +23,10 @@ from tests.architecture import (
     import_graph,
     modules,
     nested_conditionals,
+    report,
     stage_lists,
     upward_imports,
 )
-from tests.house_sizes import report
 
 KNOWN = modules()
 

@@ -37,7 +37,7 @@ from fewstep.families.stepwise.decoder import NativeDecoder
 from fewstep.shortlist import Lexicon
 from fewstep.sources import gather
 from fewstep.vocabulary import RESERVED
-from models.common.native import native_arrays
+from models.common.engines import native_arrays
 from models.dag.model import build as build_graph
 from models.lattice.model import build as build_lattice
 

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import load, save
 
-from benchmarks.proof.half import halved, restored
 from benchmarks.proof.pieces import STORE, Proof
 from pipeline.plan.fingerprint import artifacts, external_files
 from pipeline.plan.step import Step
@@ -207,3 +206,24 @@ def _restore(place: Path, member: str, data: bytes) -> None:
         shutil.copyfile(place / data.decode(), path)
     else:
         path.write_bytes(restored(data) if f".{ending}" == HALF else zlib.decompress(data))
+
+
+def header_bytes(data: bytes) -> int:
+    """Return the length of the header of a safetensors file with its own length in front."""
+    return 8 + int.from_bytes(data[:8], "little")
+
+
+def halved(data: bytes) -> bytes | None:
+    """Return a safetensors file with its values rounded to float16, or None if it holds other values than float32, or values that
+    float16 cannot hold."""
+    start = header_bytes(data)
+    kinds = {entry["dtype"] for name, entry in json.loads(data[8:start]).items() if name != "__metadata__"}
+    with np.errstate(over="ignore"):
+        values = np.frombuffer(data, "<f4", offset=start).astype("<f2") if kinds == {"F32"} else None
+    return None if values is None or not np.isfinite(values).all() else data[:start] + values.tobytes()
+
+
+def restored(data: bytes) -> bytes:
+    """Return the file in float32 again. It is the original if all its values were those of float16."""
+    start = header_bytes(data)
+    return data[:start] + np.frombuffer(data, "<f2", offset=start).astype("<f4").tobytes()

@@ -12,17 +12,84 @@ their work is part of the times. Percentiles are over the requests of all rounds
 from __future__ import annotations
 
 import argparse
+import asyncio
+import math
+import random
 import sys
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
 
 from benchmarks.record import publish, spread
-from benchmarks.serving.clients import Load, Target, drive
 from benchmarks.serving.servers import fewstep_server, mlflow_server
 from fewstep.system.description import read_description
 from stages.shared.embedded import pairs
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server, and its requests."""
+
+    url: str
+    body: Callable[[str], Mapping[str, Any]]
+    """Return the JSON of the request that translates a line."""
+
+
+@dataclass
+class Load:
+    """The answers that clients had."""
+
+    seconds: float
+    milliseconds: list[float] = field(default_factory=list)
+    """Time of each answer, from the request to the last byte."""
+    errors: Counter[str] = field(default_factory=Counter)
+    """Number of other answers and of broken connections, by status or error."""
+
+    def percentile(self, share: float) -> float:
+        """Return the time that this share of the answers did not exceed; NaN without answers."""
+        return float(np.quantile(self.milliseconds, share)) if self.milliseconds else math.nan
+
+    @property
+    def rate(self) -> float:
+        """Answers per second."""
+        return len(self.milliseconds) / self.seconds
+
+
+def drive(target: Target, lines: Sequence[str], *, clients: int, seconds: float, seed: int = 1) -> Load:
+    """Let clients ask for random lines for some seconds. Each has one connection and one request in flight."""
+    return asyncio.run(_drive(target, lines, clients, seconds, seed))
+
+
+async def _drive(target: Target, lines: Sequence[str], clients: int, seconds: float, seed: int) -> Load:
+    load = Load(seconds)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        end = time.perf_counter() + seconds
+        await asyncio.gather(*(_ask_on(session, target, lines, random.Random(seed + one), end, load) for one in range(clients)))
+    return load
+
+
+async def _ask_on(
+    session: aiohttp.ClientSession, target: Target, lines: Sequence[str], draw: random.Random, end: float, load: Load
+) -> None:
+    while (begin := time.perf_counter()) < end:
+        try:
+            async with session.post(target.url, json=target.body(draw.choice(lines))) as answer:
+                await answer.read()
+        except aiohttp.ClientError as error:
+            load.errors[type(error).__name__] += 1
+            continue
+        if answer.status == 200:
+            load.milliseconds.append(1000 * (time.perf_counter() - begin))
+        else:
+            load.errors[str(answer.status)] += 1
+
 
 COLUMNS = ("server", "clients", "p50 ms", "p95 ms", "p99 ms", "requests/s", "errors")
 CTRANSLATE2 = "benchmarks.serving.ctranslate2_server"

@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Once", "Option", "add_options"]
-
 
 class Option(NamedTuple):
     """An option of a command."""

@@ -20,8 +20,6 @@ from fewstep.serve.systems import Load, SystemLocation, find, load_all
 from fewstep.system.load import load
 from fewstep.text.escape import escaped
 
-__all__ = ["OPTIONS", "add_arguments", "run", "serve"]
-
 TOKEN = "FEWSTEP_TOKEN"
 """Environment variable with the bearer token."""
 TOKEN_BYTES = 1 << 16

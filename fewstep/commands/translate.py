@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from fewstep.config.search import SearchConfig
     from fewstep.system.system import System
 
-__all__ = ["OPTIONS", "add_arguments", "check_document_options", "document_translator", "line_translator", "run", "with_glossary"]
-
 BAD_INPUT, FAILED = 2, 1
 
 DOCUMENTS = ("po", "tmx", "xliff", "html", "md", "txt")

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-__all__ = ["MAX_TOKENS", "MAX_WEIGHT", "Bound", "Ge", "Gt", "Le", "Lt", "MinLen", "MultipleOf"]
-
 MAX_TOKENS = 1 << 16
 """Most tokens of a source or a target, and most vertices of a graph."""
 MAX_WEIGHT = 1e6

@@ -12,8 +12,6 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from fewstep.config.bounds import Bound
 from fewstep.config.problems import KeyPath, Problem, refuse
 
-__all__ = ["config_of", "value_problems"]
-
 T = TypeVar("T")
 
 MAX_NUMBER = 1 << 62

@@ -8,8 +8,6 @@ from typing import NamedTuple
 from fewstep.documents import po, tmx, xliff
 from fewstep.documents.document import Languages, Unit
 
-__all__ = ["BILINGUAL", "Bilingual"]
-
 
 class Bilingual(NamedTuple):
     """The functions of a format. All take blocks of a file and its name in errors, and raise DocumentError."""

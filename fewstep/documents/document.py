@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import NamedTuple
 
-__all__ = ["MAX_UNIT_BYTES", "DocumentError", "Edit", "Languages", "Segment", "Unit", "edited", "indentation", "lines_of"]
-
 MAX_UNIT_BYTES = 16 << 20
 """Bytes of one unit with all of its languages. A longer one is refused before it fills the memory."""
 

@@ -14,8 +14,6 @@ from xml.parsers import expat
 
 from fewstep.documents.document import MAX_UNIT_BYTES, DocumentError
 
-__all__ = ["Element", "Elements", "as_utf8", "encoding_of", "in_utf8", "tag_end"]
-
 BLOCK_BYTES = 1 << 20
 """Bytes of a document in memory that are parsed at once."""
 

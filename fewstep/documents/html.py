@@ -13,8 +13,6 @@ from typing import NamedTuple
 from fewstep.documents.document import DocumentError, Edit, Languages, Segment
 from fewstep.documents.markup import VOID, Inline, restored, unescaped
 
-__all__ = ["Piece", "filled", "pieces", "segments"]
-
 _INLINE = """a abbr acronym b bdi bdo big cite data del dfn em font i img ins label mark q s small span strike strong sub sup
 time tt u wbr"""
 CODES = frozenset(["code", "kbd", "samp", "var"])

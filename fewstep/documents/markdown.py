@@ -12,8 +12,6 @@ from itertools import accumulate
 
 from fewstep.documents.document import DocumentError, Edit, Languages, Segment
 
-__all__ = ["segments"]
-
 PACKAGE = "markdown-it-py"
 MAX_BYTES = 512 << 10
 """Bytes of a document, for which the package holds up to 700 bytes each: a line of `|-|` is a table."""

@@ -15,19 +15,6 @@ from typing import NamedTuple
 
 from fewstep.text.placeholders import placeholders
 
-__all__ = [
-    "VOID",
-    "Inline",
-    "ShortTags",
-    "escaped_text",
-    "flat",
-    "occurrences",
-    "read_inline",
-    "restored",
-    "shortened_pair",
-    "unescaped",
-]
-
 CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
 """Elements of TMX and XLIFF 1.2 whose content is a code of the original document."""
 VOID = frozenset(["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"])

@@ -6,8 +6,6 @@ import re
 
 from fewstep.documents.document import Edit, Languages, Segment
 
-__all__ = ["segments"]
-
 _LINE = re.compile(rb"[^\r\n]+")
 
 

@@ -32,8 +32,6 @@ from fewstep.documents.document import (
 )
 from fewstep.text.languages import is_language
 
-__all__ = ["languages_of", "segments", "units"]
-
 WIDTH = 76
 """Characters of a line of a translation that is written, quotation marks left out, as gettext wraps them."""
 

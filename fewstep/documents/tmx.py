@@ -21,8 +21,6 @@ from fewstep.documents.elements import Element, Elements, as_utf8, in_utf8
 from fewstep.documents.markup import escaped_text, read_inline, restored, shortened_pair
 from fewstep.text.languages import is_language
 
-__all__ = ["languages_of", "segments", "units"]
-
 MAX_STATING_UNITS = 1000
 """Units whose languages are taken for those of a memory."""
 MAX_NAMED = 10

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from fewstep.config.search import SearchConfig
     from fewstep.system.system import System
 
-__all__ = ["FORMATS", "Document", "Outcome", "read_document", "translate_document"]
-
 log = logging.getLogger("fewstep")
 
 FORMATS = {

@@ -39,8 +39,6 @@ from fewstep.documents.elements import Element, Elements, as_utf8, in_utf8, tag_
 from fewstep.documents.markup import Inline, escaped_text, read_inline, restored, shortened_pair
 from fewstep.text.languages import is_language
 
-__all__ = ["languages_of", "segments", "units"]
-
 _CONTAINERS = ("xliff", "file", "group", "unit", "body")
 """Elements whose `translate` holds for what is in them."""
 _SIDES = {"source": "source", "seg-source": "divided", "target": "target"}

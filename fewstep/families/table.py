@@ -12,8 +12,6 @@ from fewstep.config.network import NetworkConfig
 from fewstep.config.search import SearchConfig
 from fewstep.decoding import Decoder
 
-__all__ = ["FAMILIES", "RuntimeFamily", "family_named"]
-
 
 @dataclass(frozen=True)
 class RuntimeFamily:

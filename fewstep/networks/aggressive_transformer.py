@@ -17,8 +17,6 @@ from fewstep.vocabulary import MASK
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
 
-__all__ = ["AggressiveTransformer", "DraftOptions", "DraftOutcome", "Drafter", "Drafts", "Seconds"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Drafter:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from fewstep_native import F32
 
-__all__ = ["ACTIVATIONS", "ANY_ROWS", "Precision", "TransformerShape", "expected_arrays", "native_arguments"]
-
 Precision = Literal["float32", "bfloat16", "int8"]
 
 ACTIVATIONS = ("relu", "gelu", "swish")

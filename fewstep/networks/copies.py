@@ -9,8 +9,6 @@ from typing import Generic, TypeVar
 import fewstep.networks.arrays
 from fewstep.config.options import Precision
 
-__all__ = ["Copies"]
-
 N = TypeVar("N")
 
 

@@ -20,9 +20,6 @@ from fewstep.shortlist import native_arguments as lexicon_arguments
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
 
-__all__ = ["DagNetwork", "DagPath", "DagRules", "DagScores"]
-
-
 VERTEX_KINDS = 3
 """Kinds of vertices that differ in their inputs: the first one, empty ones, and the last one."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from fewstep.candidates import Candidates, CandidateTables
 
-__all__ = ["LatticeOptions", "LatticeOutcome", "LatticeScores", "LatticeSeconds", "LatticeTransformer"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class LatticeOptions:

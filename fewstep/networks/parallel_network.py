@@ -14,15 +14,13 @@ from fewstep.shortlist import native_arguments as lexicon_arguments
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
 
-__all__ = ["FilledTargets", "ParallelNetwork", "ParallelRules", "ParallelSlots", "RankedTargets"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelSlots:
     """The slots of a network: their number, and their inputs while they are empty."""
 
     input: Literal["mask", "uniform", "soft", "repeat", "gaussian"]
-    """The token `mask`, or a copy or a mixture of source embeddings (`models/parallel/inputs.py` has the formulas)."""
+    """The token `mask`, or a copy or a mixture of source embeddings (`models/parallel/model.py` has the formulas)."""
     mask: int
     """The input of hidden slots."""
     temperature: float = 0.3

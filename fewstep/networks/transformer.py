@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from fewstep.native import fewstep_native
 from fewstep.networks.arrays import Precision, TransformerShape, expected_arrays, native_arguments
 from fewstep.search.beam import BeamOptions, Outcome
-from fewstep.search.joint_step import INDEPENDENT_SLOTS, JointStep
+from fewstep.search.coupling import INDEPENDENT_SLOTS, JointStep
 from fewstep.shortlist import Lexicon
 from fewstep.shortlist import native_arguments as lexicon_arguments
 
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
-
-__all__ = ["BoundSearch", "SlotRules", "Transformer"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,6 @@ from fewstep.search.coupling import NO_COUPLING, BigramCoupling
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
 
-__all__ = ["Advance", "Beam", "BeamOptions", "Outcome"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class BeamOptions:

@@ -17,8 +17,6 @@ from fewstep.search.dag_beam import checked_array
 if TYPE_CHECKING:
     from fewstep.ngram import NgramScorer
 
-__all__ = ["CtcBeamOptions", "CtcHypothesis", "ctc_beam"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class CtcBeamOptions:

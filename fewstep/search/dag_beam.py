@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from fewstep.ngram import NgramScorer
 
-__all__ = ["ALL_CANDIDATES", "DagBeamOptions", "DagHypothesis", "candidate_arrays", "checked_array", "dag_beam_search"]
-
 ALL_CANDIDATES = 2**62
 """A number of candidates that no vertex has."""
 

@@ -14,17 +14,6 @@ from fewstep.search.dag_beam import ALL_CANDIDATES, candidate_arrays, checked_ar
 if TYPE_CHECKING:
     from fewstep_native import F64, I64
 
-__all__ = [
-    "DagPaths",
-    "DagViterbiOptions",
-    "DagWalkOptions",
-    "DagWalks",
-    "dag_follow",
-    "dag_lookahead",
-    "dag_sample",
-    "dag_viterbi",
-]
-
 
 class DagPaths(NamedTuple):
     """The best path of each sentence."""

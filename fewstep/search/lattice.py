@@ -26,8 +26,6 @@ import numpy as np
 
 from fewstep.native import fewstep_native
 
-__all__ = ["LatticePaths", "lattice_max_marginals", "lattice_n_best", "lattice_viterbi"]
-
 
 class LatticePaths(NamedTuple):
     """The best path of each sentence, or, with one more axis n after the first, its n best paths, best first."""

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fewstep.system.system import System
-from fewstep.text.identify import identifier
-from fewstep.text.languages import base_code
+from fewstep.text.languages import base_code, identifier
 
 AUTO = "auto"
 """The source language that is to be found out."""

@@ -10,7 +10,7 @@ from typing import Any
 from fewstep.config.search import SearchConfig
 from fewstep.decoding import Decoder
 from fewstep.families.table import family_named
-from fewstep.mapped_pieces import pieces_of
+from fewstep.pieces import pieces_of
 from fewstep.system.description import read_description
 from fewstep.system.format import BundleError
 from fewstep.system.integrity import REMEDY, check_parts
@@ -18,8 +18,6 @@ from fewstep.system.networks import sizes_of
 from fewstep.system.remote import local_directory
 from fewstep.system.system import System
 from fewstep.text.masks import kinds_of
-
-__all__ = ["load", "open_system"]
 
 LoadDecoder = Callable[[Path, Mapping[str, Any], SearchConfig], Decoder]
 

@@ -12,8 +12,6 @@ from fewstep.text.masks import symbols
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
 
-__all__ = ["MaskIds"]
-
 
 @dataclass(frozen=True)
 class MaskIds:

@@ -25,19 +25,6 @@ if TYPE_CHECKING:
 
     Arrays = dict[str, NDArray[Any]]
 
-__all__ = [
-    "MISFIT",
-    "check_header",
-    "check_weights",
-    "named_arrays",
-    "network_of",
-    "read_arrays",
-    "read_header",
-    "read_network",
-    "shape_of",
-    "sizes_of",
-]
-
 MISFIT = "the parts do not belong together: copy or make the directory again"
 """The remedy for weights of another network than the described one."""
 

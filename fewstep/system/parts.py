@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fewstep.config.network import Sizes
-from fewstep.mapped_pieces import pieces_of
 from fewstep.ngram import NgramModel, NgramScorer
+from fewstep.pieces import pieces_of
 from fewstep.shortlist import Lexicon, build_lexicon
 from fewstep.system.format import NGRAM, TABLES, BundleError
 from fewstep.vocabulary import vocabulary_digest

@@ -38,8 +38,6 @@ from fewstep.system.description import SYSTEM_FORMAT, SYSTEM_KEYS, read_versione
 from fewstep.system.format import MAX_JSON_BYTES, BundleError
 from fewstep.system.integrity import CHECKSUM, SEAL
 
-__all__ = ["CACHE", "is_remote", "local_directory"]
-
 CACHE = "FEWSTEP_CACHE"
 """Environment variable with the folder of copies; without it, `fewstep` in `XDG_CACHE_HOME` or in `~/.cache`."""
 ENDPOINT = "https://huggingface.co"

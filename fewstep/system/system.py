@@ -26,8 +26,6 @@ from fewstep.vocabulary import REPLACEMENT, clean, unknown_pieces
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
 
-__all__ = ["System"]
-
 log = logging.getLogger("fewstep")
 
 MAX_EXPLAINED_TOKENS = 256

@@ -6,8 +6,6 @@ import logging
 import re
 import sys
 
-__all__ = ["EscapingFormatter", "escaped", "log_to_stderr"]
-
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters other than tabs and line feeds, which begin the commands of terminals; separators of lines and
 paragraphs; characters that turn the direction of a line; surrogates, which cannot be written."""

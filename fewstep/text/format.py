@@ -5,8 +5,6 @@ from __future__ import annotations
 import codecs
 from pathlib import Path
 
-__all__ = ["FIRST_BYTES", "TextFormatError", "check_text", "check_text_file"]
-
 FIRST_BYTES = 1 << 16
 """Bytes at the beginning of a text that are looked at."""
 

@@ -28,8 +28,6 @@ from fewstep.text.languages import UNSPACED
 from fewstep.text.normalise import normalise
 from fewstep.text.terms import Term, kept_characters
 
-__all__ = ["Glossary", "GlossaryError", "read_glossary"]
-
 MAX_UNITS, MAX_CHARACTERS = 128, 1000
 """Words of a term, and characters of a term or its translation: as many steps are taken at each word of a text."""
 

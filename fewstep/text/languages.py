@@ -1,9 +1,10 @@
-"""Codes of languages."""
+"""Codes of languages, and the identification of the language of a text."""
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import Any
 
 WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "bo", "yue"})
 """Languages that are written without spaces between words."""
@@ -64,3 +65,12 @@ def name_of(language: str) -> str:
     """Return the English name of a language, with its code if that has a region or script."""
     name = NAMES.get(base_code(language), language)
     return name if len(language) == len(base_code(language)) or name == language else f"{name} ({language})"
+
+
+@cache
+def identifier() -> Any:
+    """Return the identifier of py3langid (Lui and Baldwin 2012, "langid.py"), whose package has its model. Its probabilities are
+    among all languages that it knows (`nb_classes`)."""
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

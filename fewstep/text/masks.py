@@ -20,8 +20,6 @@ from fewstep.text.terms import Term, shared_words, words
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
 
-__all__ = ["KINDS", "Kind", "Masked", "complete", "counts", "kinds_of", "mask", "mask_pair", "restored", "settle", "symbols"]
-
 Kind = Literal["code", "url", "tag", "reference", "role", "directive", "entity", "number", "term"]
 """Kinds of placeholders (`fewstep.text.placeholders`), numbers in digits, and terms of a glossary."""
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -21,8 +21,6 @@ from collections.abc import Iterator
 
 from fewstep.text.languages import UNSPACED
 
-__all__ = ["PLACEHOLDER", "changes", "placeholders"]
-
 _AROUND = rf"\s<>\"'`{UNSPACED}\u3000-\u303f\uff01-\uff65"
 """Characters that end a URL, as in a class: among them those of scripts without spaces, whose text goes on directly behind it, and
 their punctuation."""

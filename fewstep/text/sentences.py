@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from fewstep.text.languages import WITHOUT_SPACES, base_code
 
-__all__ = ["Sentences", "split", "unsplit"]
-
 WINDOW = 2_000
 """Characters that are split at once. The time of sentencex grows with the square of the number of open quotation marks."""
 _OTHER_SPACES = re.compile(r"[^\S ]")

@@ -11,8 +11,6 @@ from zlib import crc32
 from fewstep.text.languages import UNSPACED
 from fewstep.text.placeholders import PLACEHOLDER
 
-__all__ = ["Term", "kept_characters", "shared_words", "words"]
-
 _WORD = re.compile(rf"[^\W\d_{UNSPACED}](?:[^\W{UNSPACED}]|[-'’](?=[^\W{UNSPACED}]))*")
 _QUOTED = re.compile(r"``[^\n]+?``|`[^`\n]+`_{0,2}")
 SHARE = 4

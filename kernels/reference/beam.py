@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fewstep.search.beam import BeamOptions
-from fewstep.search.coupling import BigramCoupling
-from fewstep.search.joint_step import JointStep
+from fewstep.search.coupling import BigramCoupling, JointStep
 
 Slots = Sequence[Mapping[int, float]]
 """Log-probability of each token, EOS among them, in each slot of a step."""

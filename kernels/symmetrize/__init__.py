@@ -12,8 +12,6 @@ Method = Literal["intersect", "union", "grow-diag", "grow-diag-final", "grow-dia
 
 METHODS: tuple[Method, ...] = get_args(Method)
 
-__all__ = ["METHODS", "Method", "symmetrize", "symmetrize_arrays"]
-
 
 def symmetrize(
     forward: Iterable[Sequence[tuple[int, int]]],

@@ -27,11 +27,10 @@ from models.aggressive.run import TorchDecoder
 from models.aggressive.system import VERIFIER_FAMILY
 from models.aggressive.verifier import Autoregressive, as_verifier, codes_of
 from models.bundle.weights import make_model
-from models.common.engines import choose_engine, engines_of
+from models.common.engines import choose_engine, engines_of, native_arrays
 from models.common.inference import MEMORY_ERRORS
 from models.common.layers.backbone import Backbone
 from models.common.layers.linear import pack
-from models.common.native import native_arrays
 from models.family import family_named
 
 

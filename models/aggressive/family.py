@@ -6,10 +6,10 @@ from torch import nn
 
 from fewstep.config.network import Sizes
 from fewstep.families.aggressive.config import AggressiveConfig
-from models.aggressive import head_loss, loss, medusa_loss
 from models.aggressive.decode import DraftDecoder, load
-from models.aggressive.head import DraftHead
-from models.aggressive.medusa import MedusaHeads
+from models.aggressive.head import DraftHead, head_loss
+from models.aggressive.loss import loss
+from models.aggressive.medusa import MedusaHeads, medusa_loss
 from models.aggressive.model import AggressiveModel, fits
 from models.family import Family, Loss
 from models.training.batch import Batch
@@ -27,12 +27,12 @@ def build(config: AggressiveConfig, sizes: Sizes) -> AggressiveModel | DraftHead
 
 
 def objective(model: nn.Module, batch: Batch, update: int, label_smoothing: float) -> Loss:
-    """Return the loss of a block drafter (`models.aggressive.loss`), a draft head (`head_loss`) or of heads (`medusa_loss`)."""
+    """Return the loss of a block drafter (`loss`), a draft head (`head_loss`) or of heads (`medusa_loss`)."""
     if isinstance(model, MedusaHeads):
-        return medusa_loss.loss(model, batch, label_smoothing)
+        return medusa_loss(model, batch, label_smoothing)
     if isinstance(model, DraftHead):
-        return head_loss.loss(model, batch, label_smoothing)
-    return loss.loss(model, batch, update, label_smoothing)
+        return head_loss(model, batch, label_smoothing)
+    return loss(model, batch, update, label_smoothing)
 
 
 FAMILY = Family(build, objective, fits, load, DraftDecoder)

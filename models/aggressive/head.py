@@ -14,11 +14,14 @@ from models.aggressive.extension import VerifierExtension
 from models.aggressive.tree import DraftTree, ancestors, depths
 from models.common.layers.attention import Memory
 from models.common.layers.backbone import layer_shape
+from models.common.layers.blocks import Decoder
 from models.common.layers.dropout import Dropout
 from models.common.layers.embeddings import embed
 from models.common.layers.initialisation import initialise
 from models.common.layers.linear import Linear
-from models.common.layers.stacks import Decoder
+from models.common.losses.cross_entropy import cross_entropy
+from models.family import Loss
+from models.training.batch import Batch
 
 
 class HeadSource(NamedTuple):
@@ -89,3 +92,19 @@ class DraftHead(VerifierExtension):
         last = f"decoder.layers.{len(self.decoder.layers) - 1}."
         names = {name: name.replace("head.layers.0.", last) for name in self.state_dict() if name.startswith("head.layers.")}
         return names | {name: name.replace("head.", "decoder.") for name in self.state_dict() if name.startswith("head.norm.")}
+
+
+def head_loss(network: DraftHead, batch: Batch, label_smoothing: float) -> Loss:
+    """Return (1 - eps) (-log p(y)) + eps mean_v (-log p(v)), summed over all tokens with EOS; in nats, float32 (section 3.2).
+
+    All slots carry the verifier's states, so one pass trains all slots. (The paper's distance to the verifier's next state made no
+    difference.) Statistics: `nll` (without smoothing), `correct` (tokens that the network ranks first).
+    """
+    source = network.read(batch.source, batch.source_lengths)
+    states = network.states(batch.target, network.verifier_states(batch.target, source.verifier), source.head)
+    rows, slots = (torch.arange(states.size(1), device=states.device) < batch.target_lengths[:, None]).nonzero(as_tuple=True)
+    labels = batch.target[rows, slots]
+    if network.training:
+        network.words.add(labels)
+    sums = cross_entropy(states[rows, slots], network.target_embedding.weight, labels, label_smoothing)
+    return Loss(sums.total, torch.tensor(len(labels), device=labels.device), {"nll": sums.nll, "correct": sums.correct})

@@ -11,8 +11,8 @@ from fewstep.families.aggressive.config import AggressiveSearch
 from models.aggressive.head import DraftHead
 from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel
+from models.common.inference import Precisions
 from models.common.layers.backbone import Backbone
-from models.common.precision import Precisions
 
 Network = AggressiveModel | DraftHead | MedusaHeads
 

@@ -20,12 +20,11 @@ from models.aggressive.search import DraftAndVerify, random_numbers
 from models.aggressive.tokens import draft_mask
 from models.aggressive.verifier import CachedDecoder
 from models.common.buffers import Inputs, Size, empty_inputs, fill_up, inputs_for, round_slots, size_for
-from models.common.inference import inference_mode
+from models.common.inference import inference_mode, source_tensors
 from models.common.layers.backbone import Backbone
 from models.common.replay import RunnerCache
 from models.common.runner import BufferedSearch, SearchRunner
 from models.common.shortlist import linked_tokens, shortlist_mask
-from models.common.sources import source_tensors
 
 if TYPE_CHECKING:
     from fewstep import Lexicon

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from fewstep.config.options import Shortlist
-from fewstep.mapped_pieces import pieces_of
+from fewstep.pieces import pieces_of
 from fewstep.system.description import read_description
 from fewstep.system.format import SOURCE_PIECES, TARGET_PIECES, network_folders
 from fewstep.system.integrity import check_parts

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
-from fewstep.mapped_pieces import pieces_of
+from fewstep.pieces import pieces_of
 from fewstep.system.description import read_description
 from fewstep.system.format import MERGES, SOURCE_PIECES, TARGET_PIECES, network_folders
 from fewstep.system.integrity import check_parts

@@ -1,18 +1,25 @@
 """The engines of a decoder, which decode the same search in different ways, and the choice among them.
 
 An engine has a method `search` with the parameters that its family prepares. It may have a method `unsupported`, which yields the
-reasons why it cannot run a search that is valid for the network. The native engine is the decoder of the runtime, not wrapped.
+reasons why it cannot run a search that is valid for the network. The native engine is the decoder of the runtime, not wrapped; it
+has the weights of the network of torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 from torch import nn
 
 from fewstep.config.network import NetworkConfig
 from fewstep.config.problems import Problem, refuse
+from fewstep.system.networks import named_arrays
+from models.common.layers.backbone import Backbone
+
+if TYPE_CHECKING:
+    from fewstep.system.networks import Arrays
 
 AUTOMATIC = ("native", "torch")
 """The engines among which the option `engine: auto` chooses, in order of preference."""
@@ -52,3 +59,13 @@ def choose_engine(engines: Mapping[str, E], search: Any) -> E:
         problems += found
     refuse(problems)
     raise AssertionError("an engine without problems was not chosen")
+
+
+@torch.no_grad()
+def native_arrays(model: Backbone) -> Arrays:
+    """Return the weights and the codes of a network on the CPU, as `fewstep.system.networks.read_network` reads them.
+
+    They share the memory of the weights.
+    """
+    weights, codes = ({name: tensor.numpy() for name, tensor in part.items()} for part in (model.state_dict(), model.codes()))
+    return named_arrays(weights, codes)

@@ -16,10 +16,9 @@ from fewstep.sources import Sources, gather
 from fewstep.system.parts import load_lexicon, load_ngram
 from fewstep.translation import Hypothesis
 from models.bundle.weights import make_model
-from models.common.engines import choose_engine, engines_of
+from models.common.engines import choose_engine, engines_of, native_arrays
 from models.common.inference import MEMORY_ERRORS, score_pairs
 from models.common.layers.linear import pack
-from models.common.native import native_arrays
 from models.dag.loss import log_probability
 from models.dag.model import DagModel
 from models.dag.run import TorchDecoder

@@ -22,8 +22,7 @@ import torch
 from torch import Tensor
 
 from models.common.losses.target_ngrams import clipped_matches, target_ngrams
-from models.dag.band import next_values
-from models.dag.edges import Edges
+from models.dag.band import Edges, next_values
 
 
 class FuzzyAlignment(NamedTuple):

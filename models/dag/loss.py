@@ -18,8 +18,7 @@ from models.common.losses.token_scores import token_scores
 from models.dag import glancing
 from models.dag.fuzzy_alignment import fuzzy_alignment
 from models.dag.glancing import Glance
-from models.dag.graph_size import graph_lengths
-from models.dag.model import DagModel, Source, empty_vertices
+from models.dag.model import DagModel, Source, empty_vertices, graph_lengths
 from models.dag.sampled_vocabulary import SampledVocabulary, sample_vocabulary
 from models.dag.segments import Segments, segments_of
 from models.family import Loss

@@ -16,13 +16,10 @@ from fewstep.sources import Sources
 from fewstep.translation import Hypothesis
 from models.common import buffers
 from models.common.buffers import Inputs, Size, empty_inputs, inputs_for, round_slots, size_for
-from models.common.inference import inference_mode
-from models.common.precision import Precisions
+from models.common.inference import Precisions, inference_mode, source_tensors
 from models.common.replay import Replay, RunnerCache
 from models.common.shortlist import shortlist_mask
-from models.common.sources import source_tensors
-from models.dag.graph_size import graph_lengths
-from models.dag.model import DagModel, Source, empty_vertices
+from models.dag.model import DagModel, Source, empty_vertices, graph_lengths
 from models.dag.search import FollowedPaths, GraphTensors, greedy, lookahead, search_on_host
 from models.dag.vertices import VertexTokens, top_k_tokens
 from models.dag.viterbi import BestPaths, best_paths, length_powers

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fewstep.byte_pieces import BytePieces
 from fewstep.config.network import Sizes
 from fewstep.families.stepwise.config import StepwiseConfig
+from fewstep.pieces import BytePieces
 from fewstep.vocabulary import BOS, EOS, MASK, PAD, UNK
 from models.imports.files import ForeignModelError, content_of, read_object, required, shown
 from models.imports.foreign import ForeignModel

@@ -1,7 +1,9 @@
 """The scoring of lattices: each candidate of each slot is a row, and all rows pass through the scorer at once.
 
-Legend: B batch, N slots, K candidates, D width. Row (p, i) carries candidate i of slot p at position p + 1 and predicts slot
-p + 1; one more row carries BOS at position 0.
+Scores are normalised (section 4 of the paper leaves the choice open) without holding logits [R,V].
+
+Legend: B batch, N slots, K candidates, R rows, V vocabulary, D width. Row (p, i) carries candidate i of slot p at position p + 1
+and predicts slot p + 1; one more row carries BOS at position 0.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from torch import Tensor
 from fewstep.families.lattice.config import LatticeSearch
 from fewstep.vocabulary import BOS, EOS
 from models.common.layers.attention import Memory
-from models.lattice import normalizer
+from models.common.layers.linear import TokenTable
+from models.common.layers.logits import logits_parts
 from models.lattice.batches import SlotTensors
 from models.lattice.model import LatticeModel
 from models.lattice.tables import BigramTables, row_states
@@ -109,18 +112,18 @@ def score_rows(model: LatticeModel, states: Tensor, slots: SlotTensors, search: 
     edges.masked_fill_(missing[:, 1:, None], -torch.inf)
     first, exits = ((part @ weight[EOS]).float() for part in (states[:, 0], inner))
     if search.normalizer == "local":
-        normalizers = normalizer.local(edges, exits)
-        start -= normalizer.local(start, first)[:, None]
+        normalizers = local_normalizers(edges, exits)
+        start -= local_normalizers(start, first)[:, None]
         exits -= normalizers
         # The edges to the slot behind the last were needed for its normaliser alone.
         edges = (edges - normalizers[..., None])[:, : size - 1]
     elif search.normalizer != "selfnorm":
         if search.normalizer == "full":
-            normalizers = normalizer.full(states, model.target_embedding)
+            normalizers = full_normalizers(states, model.target_embedding)
         else:
             inside = torch.arange(size, device=states.device) < slots.max_lengths[:, None]
             tokens = slots.token_ids[:, :size].masked_fill(~inside[..., None], -1).flatten(1)
-            normalizers = normalizer.union(states, tokens, weight)
+            normalizers = union_normalizers(states, tokens, weight)
         start -= normalizers[:, :1]
         of_candidates = normalizers[:, 1:].view(batch, size, candidates)
         exits -= of_candidates
@@ -136,3 +139,28 @@ def _weighted(lattice: LatticeScores, slots: SlotTensors, search: LatticeSearch)
     log_probs = slots.log_probs.masked_fill(slots.token_ids < 0, 0.0)[:, : lattice.exits.size(1)]
     added = search.count_weight * log_probs + search.token_bonus
     return LatticeScores(lattice.start + added[:, 0], edges + added[:, 1:, None], lattice.exits)
+
+
+def full_normalizers(states: Tensor, table: TokenTable) -> Tensor:
+    """Return log sum_v exp(states w_v) [...] over the vocabulary for states [...,D], computed for some rows at a time."""
+    flat = states.flatten(0, -2)
+    normalizers = torch.empty(len(flat), device=flat.device)
+    for part in logits_parts(len(flat), table.num_embeddings, flat.device):
+        normalizers[part] = table.logits(flat[part]).float().logsumexp(1)
+    return normalizers.view(states.shape[:-1])
+
+
+def union_normalizers(states: Tensor, tokens: Tensor, weight: Tensor) -> Tensor:
+    """Return normalisers [B,R] for states [B,R,D] over EOS and distinct `tokens` [B,W] of a sentence. Negative ids are ignored."""
+    normalizers = torch.empty(states.shape[:2], device=states.device)
+    for row, (rows, ids) in enumerate(zip(states, tokens, strict=True)):
+        distinct = ids[ids >= 0].unique()
+        vectors = weight[torch.cat((distinct, distinct.new_tensor([EOS])))]
+        for part in logits_parts(len(rows), len(vectors), rows.device):
+            normalizers[row, part] = (rows[part] @ vectors.t()).float().logsumexp(1)
+    return normalizers
+
+
+def local_normalizers(scores: Tensor, exits: Tensor) -> Tensor:
+    """Return normalisers [...] over the next slot, from its logits [...,K] (minus infinity: no candidate) and that of EOS [...]."""
+    return torch.cat((scores, exits[..., None]), -1).float().logsumexp(-1)

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from fewstep.config.options import Precision
 from fewstep.config.problems import Problem
+from models.common.inference import Precisions
 from models.common.layers.attention import Memory, SelfAttention
 from models.common.layers.embeddings import embed
-from models.common.precision import Precisions
 from models.lattice.model import LatticeModel, after_self_attention, apply_layer
 
 

@@ -1,7 +1,9 @@
-"""The decoder of the parallel family."""
+"""The decoder of the parallel family, and the system that may choose among its outputs (noisy parallel decoding; Gu et al. 2018,
+section 4.2)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,26 +12,28 @@ import torch
 
 from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig, SystemParts, check_search
+from fewstep.decoding import batches
 from fewstep.families.parallel import decoder as runtime
 from fewstep.families.parallel.config import ParallelSearch
 from fewstep.families.parallel.search import Rescore
 from fewstep.sources import Sources, gather
+from fewstep.system.description import read_description
+from fewstep.system.format import RESCORER, BundleError
 from fewstep.system.parts import load_lexicon, load_ngram
 from fewstep.translation import Hypothesis
+from fewstep.vocabulary import vocabulary_digest
 from models.bundle.weights import make_model
-from models.common.engines import choose_engine, engines_of
+from models.common.engines import choose_engine, engines_of, native_arrays
 from models.common.inference import MEMORY_ERRORS, score_pairs
 from models.common.layers.linear import pack
-from models.common.native import native_arrays
+from models.family import ScoringDecoder, family_named
 from models.parallel.loss import log_probability
 from models.parallel.model import ParallelModel
-from models.parallel.rescorer import load_rescorer, rescoring
 from models.parallel.search import TorchDecoder
 
 if TYPE_CHECKING:
     from fewstep import Lexicon
     from fewstep.ngram import NgramScorer
-    from models.family import ScoringDecoder
 
 
 class ParallelDecoder:
@@ -120,3 +124,34 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig, 
     ngram = load_ngram(directory, description, model.sizes)
     lexicon = load_lexicon(directory, description, model.sizes)
     return ParallelDecoder(model, ngram, lexicon, rescorer=rescorer, frozen=True)
+
+
+def load_rescorer(directory: Path, device: str) -> ScoringDecoder:
+    """Load the system that rescores, which has the vocabulary of the system in `directory`. Raises BundleError."""
+    folder = directory / RESCORER
+    description = read_description(folder, verify=False)  # compared already, as a part of this system
+    if vocabulary_digest(directory) != vocabulary_digest(folder):
+        raise BundleError(f"{directory}: expected one vocabulary for the system and its rescorer, got two; train both on one")
+    family = family_named(description["family"])
+    search = family.search.from_values(description["searches"][description["search"]])
+    return family.functions.load(folder, description, search, device)
+
+
+def rescoring(rescorer: ScoringDecoder, rows: Sequence[Sequence[int]], max_tokens: int) -> Rescore:
+    """Return the function of log P(text) for texts of the sources `rows`.
+
+    Equal texts of a sentence are scored once, at most `BATCH_TOKENS` padded tokens at a time. A text of more than `max_tokens`
+    tokens, which are all slots without an EOS among them, cannot be ended by the rescorer: its score is minus infinity.
+    """
+
+    def rescore(sentences: list[int], texts: list[list[int]]) -> list[float]:
+        pairs = [(sentence, tuple(text)) for sentence, text in zip(sentences, texts, strict=True)]
+        distinct = [pair for pair in dict.fromkeys(pairs) if len(pair[1]) <= max_tokens]
+        scores: dict[tuple[int, tuple[int, ...]], float] = {}
+        for batch in batches([max(len(rows[sentence]), len(text)) + 1 for sentence, text in distinct]):
+            part = [distinct[number] for number in batch]
+            found = rescorer.score([rows[sentence] for sentence, _ in part], [list(text) for _, text in part])
+            scores.update(zip(part, found, strict=True))
+        return [scores.get(pair, -math.inf) for pair in pairs]
+
+    return rescore

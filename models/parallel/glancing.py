@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fewstep.families.parallel.config import ParallelConfig
 from models.common.glancing import random_slots, ratio
-from models.common.noise import uniform_noise
+from models.training.seeds import uniform_noise
 
 
 def shown_slots(config: ParallelConfig, update: int, wrong: Tensor, real: Tensor, ids: Tensor) -> Tensor:

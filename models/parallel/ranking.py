@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fewstep.families.parallel.tokens import impossible, separator
+from fewstep.families.parallel.config import impossible, separator
 from fewstep.vocabulary import UNK
 from models.common.layers.logits import logits_parts
 from models.common.top_k import Ranked, rank

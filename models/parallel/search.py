@@ -28,11 +28,9 @@ from fewstep.sources import Sources
 from fewstep.translation import Hypothesis
 from fewstep.vocabulary import BLANK
 from models.common.buffers import Inputs, Size, empty_inputs, inputs_for, round_slots, size_for
-from models.common.inference import inference_mode
-from models.common.precision import Precisions
+from models.common.inference import Precisions, inference_mode, source_tensors
 from models.common.replay import Replay, RunnerCache
 from models.common.shortlist import shortlist_mask
-from models.common.sources import source_tensors
 from models.parallel.filling import Filled, fill
 from models.parallel.lengths import length_candidates, upsampled
 from models.parallel.model import ParallelModel, Source

@@ -17,10 +17,9 @@ from fewstep.system.format import WEIGHTS, network_folders
 from fewstep.system.parts import load_lexicon, load_ngram
 from fewstep.translation import Hypothesis
 from models.bundle.weights import make_model
-from models.common.engines import choose_engine, engines_of
+from models.common.engines import choose_engine, engines_of, native_arrays
 from models.common.inference import MEMORY_ERRORS, score_pairs
 from models.common.layers.linear import pack
-from models.common.native import native_arrays
 from models.stepwise.ctranslate2 import CTranslate2Engine
 from models.stepwise.ensemble import Ensemble, networks
 from models.stepwise.loss import log_probability

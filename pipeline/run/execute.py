@@ -23,7 +23,7 @@ from pipeline.run.transfers import Uploads, fetch
 from pipeline.store.artifacts import Store
 from pipeline.store.garbage import in_use
 from pipeline.store.mirror import Mirror
-from pipeline.tracking.tracker import Tracker
+from pipeline.tracking.publisher import Tracker
 from stages.errors import FewstepError
 
 

@@ -9,13 +9,11 @@ from typing import Any
 
 from pipeline.run.run_directory import Run, RunState
 from pipeline.store.files import read_json
-from pipeline.tracking.datasets import Text, texts_of
-from pipeline.tracking.descriptions import entry_note, version_note
 from pipeline.tracking.entries import Entries, Entry
 from pipeline.tracking.mlflow_server import MlflowRun, Server
 from pipeline.tracking.models import Candidate, ModelKey
 from pipeline.tracking.sync_state import SyncState
-from pipeline.tracking.tags_and_params import allowed_name
+from pipeline.tracking.tags_and_params import Text, allowed_name, entry_note, texts_of, version_note
 from stages.shared.tasks import TASKS
 
 Point = tuple[str, float, float, int]

@@ -14,10 +14,8 @@ from pipeline.credentials import masked
 from pipeline.tracking.artifacts import RunArtifacts
 from pipeline.tracking.bounded_answers import all_pages, bound_answers
 from pipeline.tracking.database import ARTIFACTS, local_path
-from pipeline.tracking.datasets import Text
-from pipeline.tracking.descriptions import EXPERIMENT
 from pipeline.tracking.models import Models
-from pipeline.tracking.tags_and_params import TAG_CHARACTERS, parameters
+from pipeline.tracking.tags_and_params import EXPERIMENT, TAG_CHARACTERS, Text, parameters
 from stages.errors import StageError
 
 POINTS_BATCH = 1000

@@ -15,11 +15,10 @@ from pipeline.credentials import masked_values
 from pipeline.run.run_directory import Run, RunState, StepState
 from pipeline.store.manifest import isa_levels, manifest_values
 from pipeline.store.records import figures_of, metric_files, points_after, scores_of, step_directory, timings_of
-from pipeline.tracking.descriptions import run_note
 from pipeline.tracking.entry_synchronisation import EntrySynchronisation
 from pipeline.tracking.mlflow_server import POINTS_BATCH, MlflowRun, Server
 from pipeline.tracking.sync_state import RUN, SyncState, run_of_artifact
-from pipeline.tracking.tags_and_params import allowed_name, source_tags, step_tags
+from pipeline.tracking.tags_and_params import allowed_name, run_note, source_tags, step_tags
 from stages.artifacts import RECORDS
 from stages.table import STAGES
 

@@ -1,18 +1,21 @@
-"""Tags and parameters of MLflow runs, without secrets and within MLflow's limits."""
+"""The records of runs in MLflow, without secrets and within its limits: tags, parameters, descriptions, and texts as datasets."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fewstep.text.escape import escaped
 from pipeline.credentials import masked, masked_values
 from pipeline.run.run_directory import StepState
+from pipeline.store.files import read_json
 from pipeline.store.manifest import isa_levels
-from pipeline.store.records import scores_of
+from pipeline.store.records import scores_of, step_directory
+from pipeline.tracking.entries import Entry
 
 PARAM_CHARACTERS = 6000
 TAG_CHARACTERS = 5000
@@ -72,3 +75,69 @@ def step_tags(
         **{f"signature.{allowed_name(name)}": signature for name, (_, signature) in scores_of(directory).items()},
     }
     return {f"fewstep.{name}": value for name, value in tags.items() if value}
+
+
+EXPERIMENT = (
+    "Runs of the fewstep pipeline. Each run has a child for each step (`tags.fewstep.kind = 'step'`) and for each system with one "
+    "search (`tags.fewstep.kind = 'entry'`), which holds its scores and its speed: compare those."
+)
+
+
+def run_note(spec: Mapping[str, Any]) -> str:
+    """Return the description of a run."""
+    systems = spec["config"].get("systems", {})
+    listed = f" of the systems {', '.join(systems)}" if systems else ""
+    return f"A run of the pipeline with the config `{spec['name']}`{listed}. Results: `report.html` among the artifacts."
+
+
+def entry_note(entry: Entry) -> str:
+    """Return the description of an entry."""
+    tags = entry.tags
+    data = f", trained on {tags['fewstep.data']} data" if "fewstep.data" in tags else ""
+    pair = f", {tags['fewstep.language_pair']}" if "fewstep.language_pair" in tags else ""
+    return (
+        f"The system `{entry.system}` (family {tags['fewstep.family']}{data}{pair}) with the search `{entry.search}`: scores, "
+        "latency of single sentences in ms, and throughput in sentences a second. Metrics without a prefix are those on the test "
+        f"set `{tags.get('fewstep.test', '')}`."
+    )
+
+
+def version_note(entry: Entry, metric: str, score: float, test: str) -> str:
+    """Return the description of a registered version."""
+    return f"`{entry.system}`, the best system of its run: {metric} {score:.2f} on `{test}` with the search `{entry.search}`."
+
+
+CONTEXTS = {"train": "training", "validation": "validation"}
+"""Contexts of texts by step of the stage `corpus`; other texts are test sets."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text of a run."""
+
+    name: str
+    digest: str
+    """Fingerprint of its artifact."""
+    source: str
+    """Its artifact as JSON, relative to the store, so that it holds where the store is copied to."""
+    profile: str
+    """Its size as JSON."""
+    context: str
+
+
+def texts_of(store: Path, plan: Mapping[str, Mapping[str, Any]], finished: set[str], experiment: str) -> dict[str, Text]:
+    """Return the finished texts of a run by the name of their step: `train`, `validation`, and the test sets."""
+    found = {}
+    for step, entry in plan.items():
+        if entry["stage"] != "corpus" or step not in finished:
+            continue
+        name = step.partition(":")[2]
+        sizes = read_json(step_directory(store, entry) / "text.json")
+        found[name] = Text(
+            f"{experiment}/{name}",
+            entry["fingerprint"],
+            json.dumps({"artifact": f"corpus/{entry['fingerprint']}"}),
+            json.dumps({"rows": sizes.get("rows")}),
+            CONTEXTS.get(name.partition("/")[0], "test"),
+        )
+    return found

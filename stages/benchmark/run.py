@@ -29,8 +29,7 @@ from stages.errors import DataError
 from stages.shared.decoding.searches import check_engine, with_tuned_options
 from stages.shared.decoding.sentences import read_sentences
 from stages.shared.decoding.systems import load
-from stages.shared.environment import environment
-from stages.shared.other_work import OtherWork
+from stages.shared.environment import OtherWork, environment
 from stages.shared.statistics import evenly_spaced
 from stages.shared.tasks import TASKS
 

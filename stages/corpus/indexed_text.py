@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ import pyarrow as pa
 
 from stages.artifacts import ExternalFile
 from stages.context import WorkerContext
-from stages.corpus import TextFiles
+from stages.corpus import CorpusConfig, TextFiles
 from stages.corpus.limits import within_batches
 from stages.corpus.phases import Phases
 from stages.corpus.readers import READERS
 from stages.corpus.readers.reader import IndexedFile
 from stages.errors import DataError
+from stages.shared.embedded import LANGUAGES, documents, pairs
 from stages.shared.shards import rechunk
 
 BATCH_ROWS = 16384
@@ -248,3 +249,47 @@ def _side_by_side(group: tuple[Side, ...], rows: Iterable[tuple[pa.Table | None,
 def _changed(group: tuple[Side, ...]) -> DataError:
     names = ", ".join(str(file.shown) for side in group for file in side.files)
     return DataError(f"{names}: expected the lines that were counted before, got others; the files were changed: run again")
+
+
+@dataclass(frozen=True)
+class EmbeddedText:
+    """The first `config.embedded` pairs of a part of the embedded corpus. See `stages.corpus.indexed_text.IndexedText`."""
+
+    config: CorpusConfig
+
+    @staticmethod
+    def of(config: CorpusConfig) -> EmbeddedText:
+        """Return the text of a config. Raises DataError for languages that it does not have."""
+        languages = config.languages
+        expected = LANGUAGES[config.task]
+        if sorted(languages) != sorted(expected):
+            raise DataError(
+                f"the embedded corpus: expected languages {expected[0]} and {expected[1]}, got {languages[0]} and {languages[1]}; "
+                "use files for other languages"
+            )
+        return EmbeddedText(config)
+
+    @property
+    def rows(self) -> int:
+        return self.config.embedded
+
+    def batches(self) -> Iterator[int]:
+        """Yield the numbers of rows of the tables in which the whole text is read."""
+        for start in range(0, self.rows, BATCH_ROWS):
+            yield min(BATCH_ROWS, self.rows - start)
+
+    def read(self, start: int, stop: int) -> Iterator[pa.Table]:
+        """Yield the rows `start` to `stop` in order, in tables of at most `BATCH_ROWS` rows."""
+        stream = (pairs if self.config.task == "translation" else documents)(self.config.part, start, stop - start)
+        forth = self.config.source_language == LANGUAGES[self.config.task][0]
+        while batch := list(islice(stream, BATCH_ROWS)):
+            first, second = zip(*batch, strict=True)
+            sides = (first, second) if forth else (second, first)
+            yield pa.table([pa.array(side, pa.string()) for side in sides], ["source", "target"])
+
+    def place(self, row: int) -> None:
+        """Return None, since the text has no files."""
+
+    def counts(self) -> Iterator[tuple[str, IndexedFile]]:
+        """Yield nothing, since the text has no files."""
+        return iter(())

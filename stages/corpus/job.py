@@ -17,8 +17,7 @@ import durable
 from stages.artifacts import CHECKPOINTS
 from stages.context import StepContext, WorkerContext
 from stages.corpus import STAGE, CorpusConfig, CorpusInputs
-from stages.corpus.embedded_text import EmbeddedText
-from stages.corpus.indexed_text import IndexedText, open_text
+from stages.corpus.indexed_text import EmbeddedText, IndexedText, open_text
 from stages.corpus.phases import Phases
 from stages.errors import unwritable
 

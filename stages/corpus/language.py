@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fewstep.text.identify import identifier
-from fewstep.text.languages import base_code
+from fewstep.text.languages import base_code, identifier
 from stages.corpus.ledger import Mask
 from stages.errors import DataError
 

@@ -19,9 +19,8 @@ from stages.errors import DataError
 from stages.lattice_analysis import LatticeAnalysisConfig, LatticeAnalysisInputs
 from stages.shared.decoding.sentences import read_sentences
 from stages.shared.decoding.systems import load_for_worker
-from stages.shared.environment import environment
+from stages.shared.environment import OtherWork, environment
 from stages.shared.figures.canvas import SERIES, as_svg, key, panel, panels, style
-from stages.shared.other_work import OtherWork
 from stages.shared.statistics import evenly_spaced
 
 PARTS = ("lookup", "encoder", "scoring", "search")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from fewstep.mapped_pieces import pieces_of
+from fewstep.pieces import pieces_of
 from fewstep.system.description import read_description
 from fewstep.system.format import BundleError
 from fewstep.system.networks import sizes_of

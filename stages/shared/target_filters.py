@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fewstep.config.bounds import Gt, Le
-from fewstep.text.identify import identifier
-from fewstep.text.languages import base_code
+from fewstep.text.languages import base_code, identifier
 
 MIN_LETTERS = 20
 """Letters of an output below which its length and its language say little."""

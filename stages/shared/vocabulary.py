@@ -8,8 +8,7 @@ from typing import Any
 from sentencepiece import SentencePieceProcessor
 
 from fewstep.bounded_files import read_bounded
-from fewstep.byte_pieces import byte_pieces
-from fewstep.mapped_pieces import MappedPieces
+from fewstep.pieces import MappedPieces, byte_pieces
 from fewstep.system.format import MERGES, json_object
 from fewstep.vocabulary import RESERVED
 from stages.errors import ArtifactError

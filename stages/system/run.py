@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fewstep.config.network import Sizes
 from fewstep.config.search import SearchConfig
-from fewstep.mapped_pieces import MappedPieces
+from fewstep.pieces import MappedPieces
 from fewstep.system.format import MERGES, WEIGHTS, BundleError
 from models.bundle.directory import links_of, load_system, write_system, write_with_searches
 from models.bundle.weights import save_weights

@@ -16,9 +16,8 @@ import pytest
 from safetensors.numpy import load, save
 
 from benchmarks.proof import session, state
-from benchmarks.proof.half import halved, restored
 from benchmarks.proof.session import StoppedError, attempt
-from benchmarks.proof.state import Item
+from benchmarks.proof.state import Item, halved, restored
 from stages.errors import ArtifactError, DataError
 from stages.train.state import MOMENTS_SINCE
 

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from pipeline.store.artifacts import Store
 from tests.end_to_end.runs import ALONE, ROOT, Watched, end
-from tests.processes import command_of, descendants
-from tests.waiting import SLOW_SECONDS
+from tests.processes import SLOW_SECONDS, command_of, descendants
 
 CLOCK = Path(__file__).with_name("clock")
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")

@@ -59,14 +59,14 @@ tests/stages/test_lengths.py tests/stages/report/made_report.py tests/stages/rep
 """
 """The analysis of the slots of parallel systems."""
 KERNEL = """
-fewstep/native.py kernels/__init__.pyi kernels/bindings/bindings.h kernels/bindings/fewstep_native/__init__.pyi
+fewstep/native.py kernels/__init__.pyi kernels/bindings/bindings.h
 kernels/bindings/module.cc kernels/bindings/ops/lcs.cc kernels/bindings/ops/lcs.h kernels/csrc/ops/align/lcs.cc
 kernels/csrc/ops/align/lcs.h kernels/lcs.py kernels/reference/lcs.py models/common/losses/cross_entropy.py tests/kernels/test_lcs.py
 """
 """The scores of tokens and their gradients."""
 SEARCH = """
 fewstep/families/dag/config.py fewstep/families/dag/search.py fewstep/native.py fewstep/search/widest.py
-kernels/bindings/bindings.h kernels/bindings/fewstep_native/__init__.pyi kernels/bindings/inference/widest.cc
+kernels/bindings/bindings.h kernels/bindings/inference/widest.cc
 kernels/bindings/module.cc kernels/csrc/inference/dag/widest.cc kernels/csrc/inference/dag/widest.h kernels/reference/widest.py
 tests/fewstep/search/test_widest.py tests/models/dag/test_decode.py
 """
@@ -174,7 +174,7 @@ LEFT_OUT = (
     *("fewstep/", "kernels/", "models/common/layers/"),  # arrays in, arrays out
     *("models/training/seeds.py", "models/training/precision.py", "models/training/worker.py", "models/training/parallel.py"),
     "models/training/memory.py",  # cuts a batch further where memory runs out
-    *("models/family.py", "models/training/finite.py", "models/stepwise/slots.py", "stages/shared/shards.py"),  # a few lines each
+    *("models/family.py", "models/training/finite.py", "stages/shared/shards.py"),  # a few lines each
 )
 """Files that an update enters and the path leaves out. `kernels/` and `models/common/layers/` are named in the text."""
 

@@ -17,8 +17,7 @@ from pathlib import Path
 
 from tests.end_to_end.nodes import patience
 from tests.end_to_end.runs import ROOT, Watched
-from tests.processes import command_of
-from tests.waiting import SLOW_SECONDS
+from tests.processes import SLOW_SECONDS, command_of
 
 SUBNET = f"10.{64 + os.getpid() // 256 % 128}.{os.getpid() % 256}"
 """Ray looks for other nodes with its address on the whole machine, whatever their namespace: networks of two processes differ."""

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.run.run_directory import Run
-from tests.processes import descendants, wait_for_end
-from tests.waiting import SLOW_SECONDS
+from tests.processes import SLOW_SECONDS, descendants, wait_for_end
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SMALL = Path(__file__).with_name("small.yaml")

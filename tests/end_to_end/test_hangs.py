@@ -17,8 +17,7 @@ from pipeline.run.ray_cluster import head as ray_head
 from stages.errors import StageError
 from tests.end_to_end.nodes import cluster
 from tests.end_to_end.runs import ALONE, SLOWLY, Watched
-from tests.processes import command_of, descendants, wait_for_end
-from tests.waiting import FAST_SECONDS
+from tests.processes import FAST_SECONDS, command_of, descendants, wait_for_end
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 

@@ -20,9 +20,9 @@ from pipeline.store.artifacts import Store
 from stages.shared.embedded import pairs
 from tests.end_to_end.nodes import cluster_apart
 from tests.end_to_end.runs import ALONE, ROOT, SMALL, Watched, end
+from tests.processes import SLOW_SECONDS
 from tests.shared import rest_exhaustive
 from tests.synthetic_text import LETTERS, translated
-from tests.waiting import SLOW_SECONDS
 
 TOKEN = "0123456789abcdef" * 4
 UNTIL = ("--until", "distill:train", "--set", "cluster.checkpoint_seconds=3600")

@@ -26,8 +26,8 @@ from stages.workers import Resources
 from stages.workers.ray_workers import RayWorkers
 from tests.end_to_end.nodes import patience
 from tests.end_to_end.runs import ALONE, ROOT, SLOWLY, Watched, end
+from tests.processes import SLOW_SECONDS
 from tests.shared import rest_exhaustive
-from tests.waiting import SLOW_SECONDS
 
 TRAINED, DISTILLED = ("--until", "train:teacher"), (*SLOWLY, "--until", "encode:distilled")
 

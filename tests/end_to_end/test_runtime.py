@@ -17,8 +17,7 @@ import fewstep
 from fewstep.families.table import family_named
 from stages.shared.shards import read_shards
 from tests.architecture import ROOT
-from tests.processes import descendants
-from tests.waiting import SLOW_SECONDS, until
+from tests.processes import SLOW_SECONDS, descendants, until
 
 TRAINED = ("shallow", "dag", "distilled", "interleaved", "interleaved-sa", "lattice", "aggressive")
 BRIEFLY = ["defaults.training.updates=60", "defaults.training.warmup_updates=10", "defaults.training.validate_every=20"]

@@ -27,7 +27,7 @@ from fewstep.translation import Hypothesis
 from kernels import NgramModel
 from pipeline.commands import translate as of_pipeline
 from tests.fewstep.networks.test_transformer import arrays_for
-from tests.waiting import FAST_SECONDS
+from tests.processes import FAST_SECONDS
 
 # ---- batches of sentences, read ahead of use
 

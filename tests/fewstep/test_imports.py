@@ -36,10 +36,10 @@ LIBRARIES = {"fastapi", "h11", "prometheus_client", "pydantic", "starlette", "uv
 ON_RAY = "fewstep.serve.on_ray"
 EXTRAS = {
     ON_RAY: {"ray", "grpc"},
-    "fewstep.byte_pieces": {"tokenizers"},
+    "fewstep.pieces": {"tokenizers"},
     "fewstep.documents.markdown": {"markdown_it"},
     "fewstep.system.remote": {"pyarrow"},
-    "fewstep.text.identify": {"py3langid"},
+    "fewstep.text.languages": {"py3langid"},
 }
 """Top-level packages that one module alone may import, when it is used."""
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import fewstep
 import fewstep.__main__ as runtime
 import pipeline.__main__ as application
-from fewstep.deduplicate import deduplicate
+from fewstep.families.stepwise.decoder import deduplicate
 from fewstep.text import sentences
 from fewstep.text.escape import escaped, log_to_stderr
 from fewstep.text.normalise import MAX_MARKS, nfc, normalise

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tests.fuzzing.artifacts import ArtifactTarget
 from tests.fuzzing.calls import CallTarget
+from tests.fuzzing.store import ArtifactTarget
 from tests.fuzzing.systems import NumberTarget, SystemTarget
 from tests.fuzzing.trials import LITTLE_MEMORY, MEMORY, Outcome, Target, run_trials
 

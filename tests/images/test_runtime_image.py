@@ -15,7 +15,7 @@ import fewstep
 from benchmarks.serving.servers import free_port
 from tests.images.dockerfile import built, instructions, stages
 from tests.images.test_images import tool
-from tests.waiting import SLOW_SECONDS, until
+from tests.processes import SLOW_SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "docker/runtime.Dockerfile"

@@ -12,7 +12,7 @@ import fewstep
 from fewstep import CandidateOptions, CandidateTables
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from kernels.reference.candidates import Pair, ReferenceTables
-from tests.public_data import public_data
+from tests.shared import public_data
 
 A, B = 10, 11
 U, V, W = 20, 21, 22

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fewstep.native import fewstep_native as native
 from kernels import AlignmentModel, AlignOptions, fast_align
 from kernels.reference import fast_align as reference
-from tests.public_data import public_data
+from tests.shared import public_data
 
 README = [
     ("doch jetzt ist der Held gefallen .", "but now the hero has fallen ."),

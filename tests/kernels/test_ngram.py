@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kernels import NgramModel
 from kernels.ngram import CountedText, count_ngrams, open_counts, read_counts, text_words
 from kernels.reference import ngram as reference
-from tests.public_data import public_data
+from tests.shared import public_data
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 FALLBACK = (0.5, 1.0, 1.5)

@@ -19,7 +19,7 @@ from kernels import NgramModel, symmetrize
 from kernels.fast_align import command_line
 from kernels.reference.symmetrize import symmetrize as reference
 from kernels.symmetrize import METHODS, Method, symmetrize_arrays
-from tests.public_data import public_data
+from tests.shared import public_data
 
 # ---- symmetrisation: worked examples, the slow reference, and the command line
 

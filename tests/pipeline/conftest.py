@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from pipeline.__main__ import main
-from tests.pipeline.tiny_run import CONFIG
+from tests.pipeline.run_specs import CONFIG
 from tests.shared import made_once
 
 

@@ -1,5 +1,6 @@
-"""The content of `run.json` and of manifests in tests."""
+"""The content of `run.json` and of manifests in tests, and the config of a whole run in seconds."""
 
+from pathlib import Path
 from typing import Any
 
 from pipeline.store.manifest import Manifest
@@ -22,3 +23,7 @@ def manifest(step: str = "toy:a", fingerprint: str = "f" * 32, **values: Any) ->
     empty: dict[str, Any] = {"config": {}, "inputs": {}, "environment": {}, "code_digest": "", "git_revision": "", "run_id": "r"}
     made_up = {"stage": step.partition(":")[0], "version": 1, "attempt": "1", "seconds": 0.0, "finished": 0.0}
     return Manifest(step=step, fingerprint=fingerprint, **{**empty, **made_up, **values})
+
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = str(Path(__file__).with_name("tiny.yaml"))

@@ -22,9 +22,9 @@ from stages.artifacts import STOP, Text, Tokens
 from stages.errors import ArtifactError, DataError, StageError, TransientError
 from stages.shared.shards import read_shards, write_shards
 from stages.workers import LocalWorkers, Resources
-from tests.public_data import public_data
+from tests.processes import FAST_SECONDS
+from tests.shared import public_data
 from tests.stages.steps import ShuffledWorkers, context_in, metrics_of, read_json, results, write_text
-from tests.waiting import FAST_SECONDS
 
 WORDS = AlignConfig(unit="words")
 
@@ -245,7 +245,7 @@ UPSTREAM = """\
 import os, sys
 sys.path[:0] = {path!r}
 from pathlib import Path
-from tests.waiting import FAST_SECONDS
+from tests.processes import FAST_SECONDS
 folder = Path({folder!r})
 reverse = "-r" in sys.argv
 name = "reverse" if reverse else "forward"

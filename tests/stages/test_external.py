@@ -17,9 +17,8 @@ from stages.external.process import Translator
 from stages.external.run import run
 from tests.models.imports.marian_networks import LIMIT, LINES, write_marian
 from tests.models.imports.test_marian import convert
-from tests.processes import running
+from tests.processes import FAST_SECONDS, running, until
 from tests.stages.steps import context_in, rows_of, write_text
-from tests.waiting import FAST_SECONDS, until
 
 UPPER = "import sys\nfor line in sys.stdin.buffer: sys.stdout.buffer.write(line.decode().upper().encode()); sys.stdout.flush()"
 

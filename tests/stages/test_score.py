@@ -23,7 +23,7 @@ from stages.context import Context, WorkerContext
 from stages.errors import ArtifactError, StageError, TransientError
 from stages.score import STAGE, ScoreConfig, ScoreInputs
 from stages.score.breakdown import by_length, diversity, oracle, placeholders_kept, repeated
-from stages.score.comet import comet
+from stages.score.metrics import comet
 from stages.shared.decoding.sentences import Sentence
 from stages.shared.scoring.comet import comet_score
 from stages.shared.scoring.metrics import Comparison

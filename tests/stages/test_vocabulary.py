@@ -11,10 +11,13 @@ from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from fewstep.vocabulary import RESERVED, UNK
 from stages.artifacts import ExternalFile, Text, Vocabulary
 from stages.errors import ArtifactError, DataError
+from stages.shared.dictionary import symbols
 from stages.shared.embedded import pairs
 from stages.shared.vocabulary import processor
 from stages.vocabulary import PieceFiles, VocabularyConfig, VocabularyInputs
-from stages.vocabulary.run import _lines, run, with_fallback
+from stages.vocabulary.imported import imported_models
+from stages.vocabulary.run import _lines, run, train_pieces, with_fallback
+from stages.vocabulary.words import check_covered
 from tests.stages.steps import context_in, read_json, write_text
 
 # ---- trained
@@ -300,6 +303,53 @@ def test_other_dictionaries_are_refused(tmp_path: Path, data: bytes, message: st
 
 
 def test_rows_that_fairseq_overwrites_stay_in_place(tmp_path: Path) -> None:
-    from stages.shared.dictionary import symbols
-
     assert symbols("d", b"a 1\nb 2\na 3 #fairseq:overwrite\n\xe2\x96\x81 x 4\n") == ["a", "b", "▁ x"]
+
+
+# ---- text that is split into tokens already
+
+SPLIT = ["un@@ like@@ ly words , un@@ like words .", "words &apos;s un@@ do"]
+
+
+def dictionary(path: Path, *symbols: str) -> ExternalFile:
+    path.write_text("".join(f"{symbol} {9 - number}\n" for number, symbol in enumerate(symbols)))
+    return ExternalFile(path, "")
+
+
+def test_the_ids_of_a_dictionary_follow_its_order_and_text_comes_back(tmp_path: Path) -> None:
+    symbols = list(dict.fromkeys(" ".join(SPLIT).split()))
+    joint = PieceFiles(None, source_dictionary=dictionary(tmp_path / "dict.txt", *symbols))
+    models = imported_models(joint)
+    assert joint.joint
+    assert models["source"] == models["target"]
+    pieces = SentencePieceProcessor(model_proto=models["source"])
+    assert pieces.encode(" ".join(symbols)) == list(range(len(RESERVED), len(RESERVED) + len(symbols)))
+    for line in SPLIT:
+        assert pieces.decode(pieces.encode(line)) == line
+    assert pieces.encode("words unknown") == [len(RESERVED) + symbols.index("words"), UNK]
+
+
+def test_sides_have_dictionaries_of_their_own(tmp_path: Path) -> None:
+    files = PieceFiles(None, None, dictionary(tmp_path / "a", "a@@", "b"), dictionary(tmp_path / "b", "c"))
+    assert not files.joint
+    sizes = {side: SentencePieceProcessor(model_proto=model).get_piece_size() for side, model in imported_models(files).items()}
+    assert sizes == {"source": len(RESERVED) + 2, "target": len(RESERVED) + 1}
+
+
+def test_tokens_are_counted() -> None:
+    """The most frequent ones, without characters or bytes of their own."""
+    config = VocabularyConfig(size=len(RESERVED) + 3, model="word")
+    pieces = SentencePieceProcessor(model_proto=train_pieces(iter(SPLIT), config))
+    counted = {pieces.id_to_piece(number) for number in range(len(RESERVED), pieces.get_piece_size())}
+    assert len(counted) == 3
+    assert counted > {"\u2581words", "\u2581un@@"}  # three times each, the others once
+    assert pieces.decode(pieces.encode("words un@@ words")) == "words un@@ words"
+
+
+def test_a_dictionary_of_pieces_and_one_that_lacks_a_token_are_refused_by_name(tmp_path: Path) -> None:
+    marked = PieceFiles(None, source_dictionary=dictionary(tmp_path / "dict.txt", "a", "\u2581the"))
+    with pytest.raises(DataError, match=r"dict.txt: expected tokens that are separated by spaces, got '\u2581the', a piece"):
+        imported_models(marked)
+    with pytest.raises(DataError, match=r"d: expected every token .* got none for 'ly' in pair 2 of the cleaned text \(target\)"):
+        check_covered("d", ["a", "un@@"], ["a a", "un@@ ly"], "target")
+    check_covered("d", ["a", "un@@", "ly"], ["a a", "un@@ ly"], "target")

@@ -1,7 +1,9 @@
 """Workers of a step: failed starts, interrupts, lost connections and signs of life."""
 
+import logging
 import os
 import signal
+import stat
 import threading
 import time
 from pathlib import Path
@@ -17,6 +19,7 @@ from stages.errors import StageError, TransientError
 from stages.workers import Resources, ray_workers
 from stages.workers import pulse as pulses
 from stages.workers.interrupts import delayed_signals
+from stages.workers.logs import logged
 from stages.workers.pulse import Watch, pulse
 from stages.workers.ray_errors import explained, reason_of_death
 from stages.workers.ray_workers import RayWorkers
@@ -314,3 +317,27 @@ def test_a_process_touches_its_file_while_it_runs(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_created_disturbs_nothing(tmp_path: Path) -> None:
     with pulse(tmp_path / "missing" / "p", 0.08):
         time.sleep(0.03)
+
+
+def test_a_log_is_for_its_user_alone(tmp_path: Path) -> None:
+    """Messages of other programs may hold credentials of the environment."""
+    for _ in range(2):
+        with logged(tmp_path / "logs" / "a.log") as log:
+            log.info("started")
+    assert stat.S_IMODE((tmp_path / "logs" / "a.log").stat().st_mode) == 0o600
+    assert (tmp_path / "logs" / "a.log").read_text().count("started") == 2
+
+
+def test_a_log_on_a_disk_that_fails_loses_lines_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def emit(handler: logging.FileHandler, record: logging.LogRecord) -> None:
+        try:
+            raise OSError(5, "Input/output error")
+        except OSError:
+            handler.handleError(record)
+
+    with logged(tmp_path / "a.log") as log:
+        monkeypatch.setattr(logging.FileHandler, "emit", emit)
+        log.info("lost")
+    assert capsys.readouterr().err == ""

@@ -35,16 +35,6 @@ if TYPE_CHECKING:
     from fewstep.system.networks import Arrays
     from fewstep.system.system import System
 
-__all__ = [
-    "DraftSystem",
-    "NativeDecoder",
-    "draft_hints",
-    "draft_model_description",
-    "draft_system_of",
-    "load",
-    "verifier_description",
-]
-
 BEAM = BeamOptions(beam_size=1, eos=EOS, pad=PAD)
 
 

@@ -19,8 +19,6 @@ from fewstep.vocabulary import EOS, MASK, RESERVED
 if TYPE_CHECKING:
     from fewstep.system.networks import Arrays
 
-__all__ = ["common_tokens", "draft_model_of", "drafter_of"]
-
 OWN_WEIGHTS = {"parallel": (), "autoregressive": ("features.weight",), "medusa": ("medusa.weight", "medusa.bias")}
 """Names of weights that no other network has, by the kind of drafting."""
 

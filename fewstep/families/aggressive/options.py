@@ -11,8 +11,6 @@ from fewstep.networks.aggressive_transformer import DraftOptions
 from fewstep.networks.transformer import SlotRules
 from fewstep.vocabulary import EOS, RESERVED, UNK
 
-__all__ = ["banned", "block_width", "draft_options", "slot_rules"]
-
 
 def banned(search: AggressiveSearch) -> list[int]:
     """Return the ids that neither drafter nor verifier writes."""

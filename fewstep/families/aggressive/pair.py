@@ -10,8 +10,6 @@ import numpy as np
 from fewstep.config.network import NetworkConfig, Sizes
 from fewstep.families.aggressive.config import AggressiveConfig
 
-__all__ = ["check_pair", "is_shared"]
-
 CODES = ("source_positions", "slot_codes", "copy_queries")
 """Arrays that are no weights."""
 

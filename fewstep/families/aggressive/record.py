@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.translation import Hypothesis
 
-__all__ = ["DraftRecord", "Drafting", "draft_statistics"]
-
 log = logging.getLogger("fewstep")
 
 

@@ -7,8 +7,6 @@ from typing import Protocol, cast
 from fewstep.config.network import NetworkConfig
 from fewstep.families.aggressive.config import AggressiveConfig
 
-__all__ = ["can_draft", "check_verifier"]
-
 
 class _Order(Protocol):
     step_size: int

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from fewstep.shortlist import Lexicon
     from fewstep.system.networks import Arrays
 
-__all__ = ["NativeDecoder", "banned", "load"]
-
 
 class NativeDecoder:
     """Copies of a network. Several threads may use it at the same time."""

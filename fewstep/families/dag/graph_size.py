@@ -10,8 +10,6 @@ import numpy as np
 from fewstep.families.dag.config import DagConfig, DagSearch
 from fewstep.sources import Ints
 
-__all__ = ["LENGTHS", "decoding_factor", "unrounded_vertices", "vertex_counts"]
-
 LENGTHS = 256
 """The number of classes of the length predictor; the last class includes all longer targets."""
 

@@ -21,20 +21,6 @@ from fewstep.search.dag_paths import DagViterbiOptions, DagWalkOptions, DagWalks
 from fewstep.sources import Ints
 from fewstep.translation import Hypothesis
 
-__all__ = [
-    "Candidates",
-    "Graph",
-    "TopTokens",
-    "candidates",
-    "choose_graphs",
-    "finished",
-    "follows",
-    "search_graph",
-    "tokens_needed",
-    "walk_options",
-    "walked",
-]
-
 Floats = npt.NDArray[np.float32]
 
 

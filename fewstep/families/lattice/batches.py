@@ -17,17 +17,6 @@ from fewstep.families.lattice.config import LatticeSearch
 from fewstep.sources import Ints
 from fewstep.translation import Hypothesis
 
-__all__ = [
-    "LatticeSources",
-    "SentenceTimes",
-    "Slots",
-    "look_up",
-    "most_frequent",
-    "scoring_batches",
-    "select_slots",
-    "select_sources",
-]
-
 
 class Slots(NamedTuple):
     """The candidates of a batch."""

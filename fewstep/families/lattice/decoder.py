@@ -30,8 +30,6 @@ from fewstep.translation import Hypothesis
 if TYPE_CHECKING:
     from fewstep.system.networks import Arrays
 
-__all__ = ["NativeDecoder", "load"]
-
 
 class NativeDecoder:
     """Copies of a network, with the tables of its candidates. Several threads may use it at the same time.

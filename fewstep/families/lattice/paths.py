@@ -17,8 +17,6 @@ from fewstep.search.lattice import lattice_max_marginals, lattice_n_best, lattic
 from fewstep.sources import Ints
 from fewstep.translation import Hypothesis
 
-__all__ = ["CPU_ROWS", "Lattice", "Paths", "ScoredLattice", "confidences", "decode_slots", "path_hypotheses"]
-
 CPU_ROWS = 2**14
 """The number of candidates that a CPU scores at a time, unless a single sentence has more."""
 

@@ -21,6 +21,7 @@ from fewstep.config.options import (
 )
 from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig, SystemParts, Workload
+from fewstep.vocabulary import BLANK, EOS, RESERVED, UNK
 
 SlotInput = Literal["mask", "uniform", "soft", "repeat", "gaussian"]
 
@@ -240,3 +241,13 @@ class ParallelSearch(SearchConfig):
 
 
 NETWORK, SEARCH = ParallelConfig, ParallelSearch
+
+
+def separator(config: ParallelConfig) -> int:
+    """Return the reserved token that slots may write and outputs do not contain: EOS, or BLANK with CTC."""
+    return BLANK if config.uses_ctc else EOS
+
+
+def impossible(config: ParallelConfig) -> list[int]:
+    """Return the reserved tokens that slots never write: their probability is 0, in training and in decoding."""
+    return [token for token in range(len(RESERVED)) if token not in (UNK, separator(config))]

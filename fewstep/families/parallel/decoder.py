@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from fewstep.config.options import shortlist_sizes
 from fewstep.config.problems import Problem, refuse
 from fewstep.config.search import SearchConfig, SystemParts, check_search
-from fewstep.families.parallel.config import LENGTH_CLASSES, ParallelConfig, ParallelSearch
+from fewstep.families.parallel.config import LENGTH_CLASSES, ParallelConfig, ParallelSearch, impossible, separator
 from fewstep.families.parallel.search import (
     FilledSlots,
     RankedSlots,
@@ -20,7 +20,6 @@ from fewstep.families.parallel.search import (
     search_alignments,
     tokens_needed,
 )
-from fewstep.families.parallel.tokens import impossible, separator
 from fewstep.networks.arrays import Precision
 from fewstep.networks.copies import Copies
 from fewstep.networks.parallel_network import ParallelNetwork, ParallelRules, ParallelSlots
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from fewstep.ngram import NgramScorer
     from fewstep.shortlist import Lexicon
     from fewstep.system.networks import Arrays
-
-__all__ = ["NativeDecoder", "has_rescorer", "load"]
 
 
 class NativeDecoder:

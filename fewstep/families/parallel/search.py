@@ -21,17 +21,6 @@ from fewstep.vocabulary import BLANK, EOS
 if TYPE_CHECKING:
     from fewstep.ngram import NgramScorer
 
-__all__ = [
-    "FilledSlots",
-    "RankedSlots",
-    "Rescore",
-    "choose_lengths",
-    "collapse",
-    "passes",
-    "search_alignments",
-    "tokens_needed",
-]
-
 Floats = npt.NDArray[np.float32]
 Rescore = Callable[[list[int], list[list[int]]], list[float]]
 """A function of the sentences and the ids of texts, without EOS, that returns the log-probability of each text."""

@@ -1,16 +1,16 @@
-"""The native decoder of the stepwise family: greedy and beam search on a CPU."""
+"""The native decoder of the stepwise family: greedy and beam search on a CPU, and the removal of repetitions from outputs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from operator import eq
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from fewstep.config.problems import Problem, refuse
 from fewstep.config.search import SearchConfig, SystemParts, check_search
-from fewstep.deduplicate import deduplicate
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.families.stepwise.options import beam_options, coupling, joint_step, slot_rules
 from fewstep.families.stepwise.orders import GenerationOrder, natural_positions
@@ -18,7 +18,7 @@ from fewstep.networks.arrays import Precision
 from fewstep.networks.copies import Copies
 from fewstep.networks.transformer import BoundSearch, Transformer
 from fewstep.search.beam import Outcome
-from fewstep.search.joint_step import INDEPENDENT_SLOTS
+from fewstep.search.coupling import INDEPENDENT_SLOTS
 from fewstep.sources import Ints, Sources, gather, max_output_lengths
 from fewstep.system.format import BundleError, network_folders
 from fewstep.system.networks import network_of, read_network, shape_of, sizes_of
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from fewstep.ngram import NgramScorer
     from fewstep.shortlist import Lexicon
-
-__all__ = ["NativeDecoder", "deduplicated", "load"]
 
 
 class NativeDecoder:
@@ -183,3 +181,33 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig) 
         return NativeDecoder(config, networks, ngram, lexicon, precision="float32" if precision == "float16" else precision)
     except ValueError as error:
         raise BundleError(f"{directory}: {error}") from error
+
+
+MAX_NGRAM = 4
+"""Tokens of the longest repetition that is removed."""
+
+
+def deduplicate(ids: Sequence[int], max_ngram: int = MAX_NGRAM) -> list[int]:
+    """Remove the second copy of any two equal adjacent n-grams of up to `max_ngram` tokens, longer ones first.
+
+    A removal may bring equal n-grams together, so it is repeated until none are left. Intended repetitions are removed too.
+    """
+    kept = list(ids)
+    width = max_ngram
+    while width:
+        size = len(kept)
+        kept = _sweep(kept, width)
+        width = max_ngram if len(kept) < size and width < max_ngram else width - 1
+    return kept
+
+
+def _sweep(ids: list[int], width: int) -> list[int]:
+    """Remove second copies of n-grams of `width` tokens."""
+    if not any(map(eq, ids, ids[width:])):  # most outputs
+        return ids
+    kept: list[int] = []
+    for token in ids:
+        kept.append(token)
+        if len(kept) >= 2 * width and kept[-width:] == kept[-2 * width : -width]:
+            del kept[-width:]
+    return kept

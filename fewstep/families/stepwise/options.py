@@ -11,8 +11,7 @@ from fewstep.families.stepwise.config import RIGHT_TO_LEFT, StepwiseSearch
 from fewstep.families.stepwise.orders import GenerationOrder
 from fewstep.networks.transformer import SlotRules
 from fewstep.search.beam import BeamOptions
-from fewstep.search.coupling import NO_COUPLING, BigramCoupling
-from fewstep.search.joint_step import JointStep
+from fewstep.search.coupling import NO_COUPLING, BigramCoupling, JointStep
 from fewstep.vocabulary import EOS, PAD, RESERVED, UNK
 
 if TYPE_CHECKING:

@@ -8,11 +8,10 @@ from torch import Tensor, nn
 from fewstep.config.network import NetworkConfig, Sizes
 from fewstep.system.networks import has_logits_bias
 from models.common.layers.attention import Memory, padding_mask
-from models.common.layers.blocks import Shape
+from models.common.layers.blocks import Decoder, Encoder, Shape
 from models.common.layers.dropout import Dropout
 from models.common.layers.embeddings import Embedding, Positions, embed
 from models.common.layers.linear import TokenTable
-from models.common.layers.stacks import Decoder, Encoder
 
 
 def layer_shape(config: NetworkConfig) -> Shape:

@@ -13,12 +13,10 @@ from fewstep.families.stepwise.options import coupling, joint_step
 from fewstep.sources import Ints, Sources
 from fewstep.translation import Hypothesis
 from models.common.buffers import Inputs, Size, empty_inputs, fill_up, inputs_for, size_for
-from models.common.inference import inference_mode
-from models.common.precision import Precisions
+from models.common.inference import Precisions, inference_mode, source_tensors
 from models.common.replay import RunnerCache
 from models.common.runner import SearchRunner
 from models.common.shortlist import shortlist_mask
-from models.common.sources import source_tensors
 from models.stepwise.ensemble import Ensemble, networks
 from models.stepwise.model import StepwiseModel
 from models.stepwise.search.beam import Beam

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stages.report.findings.results import NAMES, Findings, Row
-from stages.shared.other_work import is_loaded
+from stages.shared.environment import is_loaded
 
 MAX_LOSS = 1.0
 """Points of the task's metric below the best entry that speed is worth."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from stages.report.findings.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
 from stages.report.findings.verdict import verdict_text
-from stages.shared.other_work import is_loaded
+from stages.shared.environment import is_loaded
 from stages.shared.report_parts import number
 from stages.shared.tasks import Task
 

@@ -12,7 +12,6 @@ from stages.artifacts import ExternalFile
 from stages.context import Context
 from stages.errors import StageError
 from stages.shared.scoring.comet import comet_score, sentence_scores
-from stages.shared.scoring.consensus import consensus
 from stages.shared.scoring.tokenizers import sentence_bleu, tokenizer_of
 from stages.shared.target_choice import TargetChoice
 
@@ -109,3 +108,25 @@ class Judge:
 def _first_best(values: Sequence[float] | np.ndarray) -> int:
     """Return the index of the highest value, the first one on a tie."""
     return int(np.argmax(values))
+
+
+def consensus(texts: Sequence[str]) -> int:
+    """Return the index of the text with the highest mean chrF to all texts; the first one on a tie.
+
+    The texts stand for a sample of the teacher's distribution: one that occurs several times counts as often. Raises ValueError for
+    no texts.
+    """
+    from sacrebleu.metrics import CHRF
+
+    if not texts:
+        raise ValueError("texts: expected at least one, got none")
+    weights = Counter(texts)
+    metric = CHRF()
+
+    def utility(text: str) -> float:
+        others = ((other, weight) for other, weight in weights.items() if other != text)
+        return 100.0 * weights[text] + sum(weight * float(metric.sentence_score(text, [other]).score) for other, weight in others)
+
+    values = {text: utility(text) for text in weights}
+    best = max(values.values())
+    return next(index for index, text in enumerate(texts) if values[text] == best)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fewstep.documents import po
 from fewstep.documents.document import DocumentError, Unit, edited
-from tests.public_data import public_data
+from tests.shared import public_data
 
 polib = pytest.importorskip("polib")
 

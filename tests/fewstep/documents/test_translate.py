@@ -18,7 +18,7 @@ from fewstep.documents.document import DocumentError, Edit, edited
 from fewstep.documents.translate import FORMATS, Outcome, read_document, translate_document
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.text.placeholders import placeholders
-from tests.public_data import public_data
+from tests.shared import public_data
 
 
 class Echo:

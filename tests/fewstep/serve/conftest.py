@@ -22,7 +22,7 @@ from fewstep.system.integrity import seal
 from fewstep.system.load import load
 from tests.architecture import ROOT
 from tests.fewstep.systems import SMALL, count_tables, train, train_pieces, write
-from tests.waiting import FAST_SECONDS
+from tests.processes import FAST_SECONDS
 
 LINES = ["ein hund läuft", "zwei katze springt schnell blau", "drei", "grün hund", "ein", "katze läuft läuft", "blau blau drei ein"]
 SYSTEMS = {

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.record import load as load_table
 from benchmarks.serving import load, soak
-from benchmarks.serving.clients import Load, Target, drive
+from benchmarks.serving.load import Load, Target, drive
 from benchmarks.serving.servers import fewstep_server
 
 TEXT = "ein hund läuft\nzwei katze springt schnell blau\ndrei\n"

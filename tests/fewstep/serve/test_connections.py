@@ -10,7 +10,7 @@ from uvicorn.server import ServerState
 
 from fewstep.serve import connections
 from fewstep.serve.connections import Connection, max_connections
-from tests.waiting import FAST_SECONDS
+from tests.processes import FAST_SECONDS
 
 GET = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
 CHUNKED = b"POST /translate HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -17,7 +17,7 @@ from fewstep.serve.metrics import Metrics
 from fewstep.serve.settings import Settings
 from fewstep.translation import Translation
 from tests.fewstep.serve.conftest import LINES, command, environment, running
-from tests.waiting import FAST_SECONDS, until
+from tests.processes import FAST_SECONDS, until
 
 # ---- the access to a server, its faults and its end
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.serving.servers import free_port
 from tests.fewstep.serve.conftest import command, environment, running
-from tests.waiting import SLOW_SECONDS, until
+from tests.processes import SLOW_SECONDS, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 pytest.importorskip("ray.serve", reason="Ray Serve is not installed (pip install 'ray[serve]')", exc_type=ImportError)

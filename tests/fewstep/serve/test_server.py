@@ -17,7 +17,7 @@ from fewstep.system.load import load
 from fewstep.translation import SourceTooLongError
 from fewstep.vocabulary import clean
 from tests.fewstep.serve.conftest import LINES
-from tests.waiting import FAST_SECONDS
+from tests.processes import FAST_SECONDS
 
 # ---- a server in a process of its own answers as its systems do, and describes itself
 

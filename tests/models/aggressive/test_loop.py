@@ -20,8 +20,7 @@ from models.aggressive.search import verify
 from models.aggressive.tree import DraftTree, accepted_path, ancestors, best_tree, depths
 from models.aggressive.verifier import CachedDecoder
 from models.common.buffers import Inputs, Size
-from models.common.inference import inference_mode
-from models.common.sources import source_tensors
+from models.common.inference import inference_mode, source_tensors
 from models.stepwise.search.greedy import most_probable
 from tests.models.aggressive.networks import draft_and_verify, drafter_of, head_of, heads_of, sharing, sources, verifier_of
 

@@ -15,7 +15,7 @@ from fewstep.system.format import WEIGHTS
 from fewstep.vocabulary import EOS, MASK, PAD
 from models.aggressive.decode import AggressiveDecoder, DraftDecoder
 from models.aggressive.family import FAMILY
-from models.aggressive.head_loss import loss as head_loss
+from models.aggressive.head import head_loss
 from models.aggressive.loss import draw, loss, shown_slots
 from models.aggressive.model import AggressiveModel, fits, sequences
 from models.bundle.weights import load_matching_weights, save_weights

@@ -17,11 +17,11 @@ from fewstep.decoding import decode_batch
 from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.sources import max_output_lengths
-from models.aggressive import medusa_loss
+from models.aggressive import medusa
 from models.aggressive.decode import AggressiveDecoder, DraftDecoder
 from models.aggressive.draft_only import DraftOnly
 from models.aggressive.family import FAMILY
-from models.aggressive.medusa_loss import loss
+from models.aggressive.medusa import medusa_loss
 from models.aggressive.precision import Pair
 from models.aggressive.run import TorchDecoder
 from models.aggressive.search import DraftAndVerify
@@ -326,7 +326,7 @@ def test_the_loss_is_the_decayed_sum_of_the_heads(decay):
             for head in range(1, 5):
                 if slot + head < length:
                     expected[head - 1] -= log_probs[row, slot, head - 1, batch.target[row, slot + head]].item()
-    found = loss(model, batch, 0.0)
+    found = medusa_loss(model, batch, 0.0)
     assert found.total.item() == pytest.approx(sum(decay ** (head + 1) * nll for head, nll in enumerate(expected)), rel=1e-5)
     assert float(found.statistics["nll"]) == pytest.approx(expected[0], rel=1e-5)
     assert int(found.count) == int(batch.target_lengths.sum())
@@ -344,22 +344,22 @@ def test_accepted_counts_heads_that_are_right_with_all_before_them():
                 if slot + head >= length or best[row, slot, head - 1] != batch.target[row, slot + head]:
                     break
                 count += 1
-    assert 0 < count == int(loss(model, batch, 0.0).statistics["accepted"])
+    assert 0 < count == int(medusa_loss(model, batch, 0.0).statistics["accepted"])
 
 
 def test_validation_counts_tokens_that_heads_rank_among_the_best(monkeypatch):
-    monkeypatch.setattr(medusa_loss, "RANKED_SLOTS", 7)
+    monkeypatch.setattr(medusa, "RANKED_SLOTS", 7)
     model, batch = heads_of(VERIFIER), batch_of(30, 7)
     states = model.verifier_states(batch.target, model.encode(batch.source, batch.source_lengths))
     best = model.logits(model.drafting_states(states)).topk(3).indices
-    found = loss(model, batch, 0.0).statistics
+    found = medusa_loss(model, batch, 0.0).statistics
     for head in range(1, 5):
         slots = [(row, slot) for row, length in enumerate(batch.target_lengths.tolist()) for slot in range(length - head)]
         for count in (1, 3):
             ranked = sum(bool((best[row, slot, head - 1, :count] == batch.target[row, slot + head]).any()) for row, slot in slots)
             assert int(found[f"top{count}_{head}"]) == ranked
         assert int(found[f"top3_{head}"]) > int(found[f"top1_{head}"])
-    assert not any(name.startswith("top3") for name in loss(model.train(), batch, 0.0).statistics)
+    assert not any(name.startswith("top3") for name in medusa_loss(model.train(), batch, 0.0).statistics)
 
 
 def test_heads_begin_as_the_verifier_and_change_nothing_else_unless_asked_to():
@@ -368,7 +368,7 @@ def test_heads_begin_as_the_verifier_and_change_nothing_else_unless_asked_to():
     assert torch.equal(fresh.eval().drafting_states(states), states[:, :, None].expand(-1, -1, 4, -1))
     for train_verifier in (False, True):
         model = heads_of(VERIFIER, train_verifier=train_verifier, dropout=0.5).train()
-        loss(model, batch_of(6, 7), 0.1).total.backward()
+        medusa_loss(model, batch_of(6, 7), 0.1).total.backward()
         learning = {name for name, weight in model.named_parameters() if weight.grad is not None}
         assert {"medusa.weight", "medusa.bias"} <= learning
         assert any(name.startswith(("encoder.", "decoder.")) for name in learning) == train_verifier

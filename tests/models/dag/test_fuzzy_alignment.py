@@ -18,7 +18,7 @@ from kernels import dag_log_likelihood, dense_transitions
 from models.common.losses.target_ngrams import target_ngrams
 from models.dag import analysis
 from models.dag import loss as module
-from models.dag.edges import Edges
+from models.dag.band import Edges
 from models.dag.fuzzy_alignment import expected_ngrams, fuzzy_alignment
 from models.dag.loss import loss, targets
 from models.dag.model import DagModel, empty_vertices

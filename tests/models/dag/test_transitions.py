@@ -14,13 +14,13 @@ from fewstep.families.dag.config import DagConfig, DagSearch
 from fewstep.families.dag.graph_size import decoding_factor, vertex_counts
 from fewstep.vocabulary import BOS, EOS
 from kernels import dense_transitions
-from models.dag import edges
+from models.dag import band as of_bands
 from models.dag import transitions as module
+from models.dag.band import Edges
 from models.dag.decode import DagDecoder
-from models.dag.edges import Edges
 from models.dag.fuzzy_alignment import fuzzy_alignment
-from models.dag.graph_size import fits, graph_lengths
 from models.dag.loss import loss
+from models.dag.model import fits, graph_lengths
 from models.dag.search import GraphTensors, greedy, search_on_host
 from models.dag.segments import segments_of
 from models.dag.transitions import transition_log_probs
@@ -216,7 +216,7 @@ def test_fuzzy_alignment_is_that_without_the_other_transitions(size, band, rows,
     sizes = torch.tensor([[7, 8, 8, 9], [7, 8, 8, 8]]), torch.tensor([4, 3]), torch.tensor([size, max(2, size - 1)])
     results = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edges, "MIN_ROWS", rows)
+        patch.setattr(of_bands, "MIN_ROWS", rows)
         for width in (None, band):
             cells = band_of(links, width, torch.nan).requires_grad_()
             found = fuzzy_alignment(match, cells, *sizes, order=order)

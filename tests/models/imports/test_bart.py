@@ -13,10 +13,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import fewstep
-from fewstep.byte_pieces import BytePieces
 from fewstep.config.options import OutputLimits
 from fewstep.config.search import SystemParts
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.pieces import BytePieces
 from fewstep.system.format import BundleError
 from fewstep.vocabulary import clean
 from models.bundle.directory import load_system

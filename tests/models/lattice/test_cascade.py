@@ -14,9 +14,9 @@ from fewstep.families.lattice import decoder as runtime
 from fewstep.families.lattice.config import LatticeSearch
 from fewstep.translation import Hypothesis
 from fewstep.vocabulary import BOS, EOS, PAD, RESERVED
+from models.common.engines import native_arrays
 from models.common.layers.attention import Memory
 from models.common.layers.embeddings import embed
-from models.common.native import native_arrays
 from models.lattice.decode import LatticeDecoder
 from models.lattice.loss import loss
 from models.lattice.model import LatticeModel, after_self_attention

@@ -10,11 +10,10 @@ from fewstep.vocabulary import BOS, EOS
 from models.common.layers import logits
 from models.common.layers.attention import SelfAttention
 from models.common.layers.linear import pack
-from models.lattice import normalizer
 from models.lattice.batches import SlotTensors
 from models.lattice.loss import log_probability, loss
 from models.lattice.markov import attend_alone, attend_segments, contexts, draw_contexts
-from models.lattice.scoring import score_memories
+from models.lattice.scoring import full_normalizers, score_memories
 from models.lattice.tables import bigram_tables, row_states
 from models.training.batch import collate
 from tests.models.lattice.made import SIZE, network
@@ -95,7 +94,7 @@ def test_the_whole_vocabulary_in_parts_is_the_whole_vocabulary(monkeypatch):
     for held in (logits.CPU_LOGITS, 3 * SIZE, 1):
         monkeypatch.setattr(logits, "CPU_LOGITS", held)
         with torch.no_grad():
-            torch.testing.assert_close(normalizer.full(states, table), expected)
+            torch.testing.assert_close(full_normalizers(states, table), expected)
 
 
 def test_the_union_is_that_of_the_words_of_a_sentence():

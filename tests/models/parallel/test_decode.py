@@ -16,12 +16,11 @@ from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.vocabulary import BLANK, EOS, LENGTH, MASK, RESERVED, UNK
 from kernels.reference import ctc as reference
 from models.common.buffers import Size
-from models.common.precision import Precisions
+from models.common.inference import Precisions
 from models.parallel import filling
-from models.parallel.decode import ParallelDecoder
+from models.parallel.decode import ParallelDecoder, rescoring
 from models.parallel.filling import fill
 from models.parallel.ranking import Ranking
-from models.parallel.rescorer import rescoring
 from models.parallel.search import FillingRunner, RankingRunner, TorchDecoder
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.model import StepwiseModel

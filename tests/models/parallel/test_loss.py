@@ -14,12 +14,11 @@ from fewstep.vocabulary import BLANK, BOS, EOS, LENGTH, MASK, PAD, RESERVED
 from kernels.reference import ctc as reference
 from models.common.losses.cross_entropy import cross_entropy
 from models.parallel import ctc_loss
-from models.parallel import slot_loss as module
+from models.parallel import loss as module
 from models.parallel.ctc import ctc_best_alignment, ctc_log_likelihood, slots_needed
 from models.parallel.ctc_loss import target_scores, targets_of
 from models.parallel.glancing import shown_slots
-from models.parallel.loss import log_probability, loss
-from models.parallel.slot_loss import hidden_slots
+from models.parallel.loss import hidden_slots, log_probability, loss
 from models.training.batch import Batch
 from tests.models.parallel.networks import OBJECTIVES, PAIRS, SMALL, batch_of, network
 

@@ -18,7 +18,7 @@ from fewstep.networks.parallel_network import ParallelNetwork
 from fewstep.system.format import CODES, WEIGHTS
 from fewstep.system.networks import shape_of
 from models.bundle.weights import describe, save_weights
-from models.common.native import native_arrays
+from models.common.engines import native_arrays
 from models.parallel.decode import ParallelDecoder, load
 from models.parallel.search import TorchDecoder
 from tests.models.parallel.networks import network

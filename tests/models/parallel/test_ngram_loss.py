@@ -15,10 +15,9 @@ from fewstep.families.parallel.config import ParallelConfig, ParallelSearch
 from kernels.reference.ctc import collapse
 from models.common.losses.target_ngrams import clipped_matches, target_ngrams
 from models.parallel.decode import ParallelDecoder
-from models.parallel.inputs import copied, mixture, slot_inputs
 from models.parallel.lengths import fits, length_candidates, upsampled
 from models.parallel.loss import loss
-from models.parallel.model import build
+from models.parallel.model import build, copied, mixture, slot_inputs
 from models.parallel.ngram_loss import expected_bigrams, expected_total, neighbour_overlaps
 from tests.models.parallel.networks import OBJECTIVES, SMALL, batch_of, network
 from tests.models.parallel.test_loss import EMPTY, ROWS, A, B, batch

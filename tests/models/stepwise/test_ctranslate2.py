@@ -31,7 +31,7 @@ from models.stepwise.scores import TokenRules
 from models.training.batch import collate
 from stages.shared.embedded import pairs
 from tests.models.stepwise.networks import WIDER, biased_network, short, sources
-from tests.public_data import public_data
+from tests.shared import public_data
 
 frozen = partial(StepwiseDecoder, frozen=True)
 """A decoder of finished networks."""

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from fewstep import BigramCoupling, JointStep
 from fewstep.config.network import Sizes
 from fewstep.config.options import NucleusSampling, OutputLimits
-from fewstep.deduplicate import deduplicate
 from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.families.stepwise.decoder import deduplicate
 from fewstep.families.stepwise.options import coupling, joint_step
 from fewstep.families.stepwise.orders import ORDERS
 from fewstep.vocabulary import BOS, EOS, UNK

@@ -18,10 +18,9 @@ from models.common.layers.embeddings import sinusoids
 from models.family import family_named
 from models.stepwise.arrangement import permutation, restore, step_mask
 from models.stepwise.loss import log_probability, loss
-from models.stepwise.model import StepwiseModel, arrange, build, fits, labelled
-from models.stepwise.outputs import Outputs
+from models.stepwise.model import StepwiseModel, arrange, build, fits, labelled, signed
+from models.stepwise.search.greedy import Outputs
 from models.stepwise.search.incremental import IncrementalDecoder
-from models.stepwise.slots import signed
 from models.training.batch import Batch, collate
 
 SMALL = StepwiseConfig(encoder_layers=2, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)

@@ -21,7 +21,7 @@ from fewstep.system.format import CODES, WEIGHTS
 from fewstep.vocabulary import EOS, UNK
 from models.bundle.weights import describe, save_weights
 from models.common.buffers import Size, empty_inputs
-from models.common.precision import Precisions
+from models.common.inference import Precisions
 from models.stepwise.arrangement import restore
 from models.stepwise.decode import StepwiseDecoder, load
 from models.stepwise.ensemble import Ensemble

@@ -16,8 +16,7 @@ from fewstep.sources import Sources, gather, max_output_lengths
 from fewstep.translation import Hypothesis
 from fewstep.vocabulary import PAD, RESERVED
 from models.bundle.weights import make_model
-from models.common.inference import MEMORY_ERRORS, inference_mode
-from models.common.sources import source_tensors
+from models.common.inference import MEMORY_ERRORS, inference_mode, source_tensors
 from models.family import Family, Loss
 from models.training.batch import Batch
 from tests.models.toy_family.system import GlossaryConfig, GlossarySearch

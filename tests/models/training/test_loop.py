@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from models.common.noise import uniform_noise
 from models.family import Loss
 from models.training.batch import Pool, Position, Ragged, prefetch_batches, shares
 from models.training.config import TrainingConfig
@@ -21,6 +20,7 @@ from models.training.loop import accumulate, updates
 from models.training.optimizer import Optimizer
 from models.training.parallel import all_gather, any_worker, broadcast
 from models.training.precision import TYPES, arithmetic
+from models.training.seeds import uniform_noise
 from models.training.worker import TrainingWorker
 from stages.train.token_files import PoolStream
 

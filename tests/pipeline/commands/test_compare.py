@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.__main__ import main
-from tests.pipeline.tiny_run import CONFIG
+from tests.pipeline.run_specs import CONFIG
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.tiny_run import ROOT
+from tests.pipeline.run_specs import ROOT
 from tests.stages.corpus.test_hostile_parquet import nested
 from tests.stages.shared.test_hostile_archives import sparse_tar
 

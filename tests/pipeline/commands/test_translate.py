@@ -34,8 +34,8 @@ from pipeline.errors import ArtifactError, ConfigError, DataError
 from pipeline.run.run_directory import Run
 from stages.errors import StageError
 from tests.pipeline.run_specs import plan_entry, run_spec
+from tests.processes import FAST_SECONDS
 from tests.translating import translated
-from tests.waiting import FAST_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 

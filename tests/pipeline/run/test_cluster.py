@@ -39,7 +39,7 @@ from stages.shared.environment import environment
 from stages.stage import Stage
 from stages.workers import LimitedResources, Resources, isa
 from tests.pipeline.run.toys import STAGE, ToyConfig, ToyInputs, config, diamond, go
-from tests.waiting import FAST_SECONDS, until
+from tests.processes import FAST_SECONDS, until
 
 
 def nothing(inputs: Any, config: Any, context: StepContext) -> None:

@@ -25,7 +25,7 @@ from stages.stage import Stage
 from stages.workers import Resources
 from tests.pipeline.run.toys import CALLS, FAULTS, STAGE, Toy, ToyConfig, ToyInputs, config, diamond, go, text, toy
 from tests.pipeline.run_specs import manifest
-from tests.waiting import FAST_SECONDS, until
+from tests.processes import FAST_SECONDS, until
 
 
 def test_transient_failures_are_retried_and_recorded(store: Store) -> None:

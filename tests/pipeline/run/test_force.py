@@ -22,7 +22,7 @@ from pipeline.store.mirror import Mirror
 from stages.context import StepContext
 from stages.errors import DataError, TransientError
 from tests.pipeline.run.toys import CALLS, FAULTS, STAGE, Toy, ToyConfig, ToyInputs, config, text, toy
-from tests.waiting import FAST_SECONDS
+from tests.processes import FAST_SECONDS
 
 WORLD = {"a": "a"}
 """The content that the step `a` reads from the world, which no fingerprint covers."""

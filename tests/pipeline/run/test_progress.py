@@ -23,7 +23,7 @@ from pipeline.store.records import Progress, progress_of
 from stages import context as step_context
 from stages.context import StepContext, StepSpan
 from stages.workers import LocalWorkers, Resources
-from tests.waiting import FAST_SECONDS
+from tests.processes import FAST_SECONDS
 
 
 def report(run: Run, done: int, moment: float, attempt: str = "a-1", total: int = 700) -> None:

@@ -21,7 +21,7 @@ from pipeline.store.lease import Lease, step_lease
 from stages.errors import ArtifactError, DataError, LeaseLostError, StageError
 from tests.pipeline.data.web import Site, serving
 from tests.pipeline.run_specs import manifest
-from tests.waiting import FAST_SECONDS
+from tests.processes import FAST_SECONDS
 
 FINGERPRINT = "f" * 32
 

@@ -36,8 +36,8 @@ from stages.shared.shards import write_shard
 from stages.workers import Resources
 from tests.end_to_end.runs import ALONE, ROOT, Watched
 from tests.pipeline.run_specs import manifest
+from tests.processes import SLOW_SECONDS
 from tests.simulated_disk import SimulatedDisk, Survivors
-from tests.waiting import SLOW_SECONDS
 
 FINGERPRINT = "f" * 32
 PLACE = f"store/toy/{FINGERPRINT}"

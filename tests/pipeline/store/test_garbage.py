@@ -20,7 +20,7 @@ from pipeline.store.files import text_digest
 from pipeline.store.lease import Lease, step_lease
 from pipeline.store.marker import open_store
 from tests.pipeline.run_specs import plan_entry, run_spec
-from tests.waiting import until
+from tests.processes import until
 
 A, B, C = (letter * 32 for letter in "abc")
 ZERO, ONE = "0" * 64, "1" * 64

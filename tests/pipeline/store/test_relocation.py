@@ -19,8 +19,7 @@ from pipeline.store.marker import open_store
 from pipeline.store.run_file import read_run
 from pipeline.tracking.database import database_uri, own_database
 from stages.errors import ArtifactError
-from tests.pipeline.run_specs import plan_entry, run_spec
-from tests.pipeline.tiny_run import CONFIG
+from tests.pipeline.run_specs import CONFIG, plan_entry, run_spec
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ from pipeline.tracking.database import database_uri, own_database
 from pipeline.tracking.models import Candidate, Models
 from pipeline.wheels import DEPENDENCIES
 from tests.pipeline.conftest import CONFIG
-from tests.waiting import SLOW_SECONDS, until
+from tests.processes import SLOW_SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[3]
 LINE = "A man reads a book."

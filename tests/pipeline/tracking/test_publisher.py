@@ -12,9 +12,8 @@ import yaml
 
 from pipeline.run.run_directory import Run
 from pipeline.tracking.mlflow_server import MlflowRun, Server
-from pipeline.tracking.publisher import Publisher, publish, tracking_uri
+from pipeline.tracking.publisher import Publisher, Tracker, publish, tracking_uri
 from pipeline.tracking.tags_and_params import parameters, source_tags
-from pipeline.tracking.tracker import Tracker
 from stages.errors import StageError
 from tests.pipeline.tracking.recorded_run import (
     CORPUS,
@@ -30,7 +29,7 @@ from tests.pipeline.tracking.recorded_run import (
     start,
     whole_run,
 )
-from tests.waiting import until
+from tests.processes import until
 
 
 def test_publishing_a_finished_run_again_changes_nothing(store: Path, settings: Settings) -> None:

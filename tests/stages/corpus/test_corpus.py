@@ -31,7 +31,7 @@ from stages.shared.embedded import documents
 from stages.shared.normalise import normalise
 from stages.shared.shards import read_shards, row_counts, shard_path, shard_paths
 from stages.workers import A, LocalWorkers, R, T
-from tests.public_data import public_data
+from tests.shared import public_data
 from tests.stages.steps import context_in, opened, results, rows_of
 
 PAIRS = [(f"Sentence number {i} is here.", f"Der Satz mit der Nummer {i} steht da.") for i in range(50)]

@@ -22,7 +22,7 @@ from stages.corpus.run import run
 from stages.errors import DataError
 from stages.shared import expansion
 from stages.shared.shards import read_shards
-from tests.public_data import public_data
+from tests.shared import public_data
 from tests.stages.steps import context_in, opened, tables
 
 HEADER = 'msgid ""\nmsgstr "Language: de\\nContent-Type: text/plain; charset=UTF-8\\n"\n'

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.shared import other_work
-from stages.shared.other_work import OtherWork, is_loaded
+from stages.shared import environment
+from stages.shared.environment import OtherWork, is_loaded
 
 TICKS = os.sysconf("SC_CLK_TCK")
 SPIN = "import time\nwhile time.process_time() < 0.3: pass\n"
@@ -60,9 +60,9 @@ def test_it_is_unknown_without_the_kernels_figures(tmp_path: Path, clock: list[f
 
 
 def test_the_work_of_a_child_is_own_work_on_this_machine() -> None:
-    before = other_work._own_ticks(other_work.PROC)
+    before = environment._own_ticks(environment.PROC)
     subprocess.run([sys.executable, "-c", SPIN], check=True)
-    assert other_work._own_ticks(other_work.PROC) - before >= 0.25 * TICKS
+    assert environment._own_ticks(environment.PROC) - before >= 0.25 * TICKS
 
 
 @pytest.mark.parametrize(("busy", "cpus", "loaded"), [(0.2, 2, False), (0.21, 2, True), (0.21, 4, False), (1.0, 4, True)])
