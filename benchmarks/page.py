@@ -57,6 +57,7 @@ ASIDE = (
     "conventions",
     "conventions_graphs",
     "conventions_trainings",
+    "conventions_unbuilt",
 )
 """Names of files that the page links to, of details that few readers ask for."""
 INTRODUCTION = """\
@@ -70,15 +71,15 @@ INTRODUCTION = """\
   like" means that the baseline has the same engine, precision, shortlist and kind of search; other ratios also contain their gain.
 - A label is a search's strategy and its options: `shortlist300x16` is a shortlist of 300 common tokens and 16 links a source
   token, `ngram_weight` the weight of an n-gram model over coupled slots (bigram coupling). Without others a beam has 5 outputs.
-- Only in files: [4 bits](../benchmarks/results/weight_bits.json), [small](../benchmarks/results/parallel_multi30k_small.json),
-  [profiles](../benchmarks/results/base_size_profile.json), [limits](../benchmarks/results/base_size_roofline.json), [settings of
-  CTranslate2](../benchmarks/results/ctranslate2_settings.json), [Multi30k](../benchmarks/results/parallel_multi30k.json),
-  [one-shot](../benchmarks/results/parallel_order.json), [memory](../benchmarks/results/serving_memory.json),
-  [drafters](../benchmarks/results/drafters.json), [GPU](../benchmarks/results/gpu.json), [graphs on a
-  GPU](../benchmarks/results/gpu_graphs.json), [quickstart](../benchmarks/results/quickstart.json), [beams by their
-  conventions](../benchmarks/results/conventions.json), [localisation](../benchmarks/results/localisation.json), [samples by
+- Only in files: [localisation](../benchmarks/results/localisation.json), [graphs on a GPU](../benchmarks/results/gpu_graphs.json),
+  [a translation memory](../benchmarks/results/translation_memory.json), [one-shot](../benchmarks/results/parallel_order.json), [4
+  bits](../benchmarks/results/weight_bits.json), [beams by their conventions](../benchmarks/results/conventions.json), [samples by
   theirs](../benchmarks/results/conventions_graphs.json), [trainings by theirs](../benchmarks/results/conventions_trainings.json),
-  [a translation memory](../benchmarks/results/translation_memory.json), and on a loaded Zen 4 [word
+  [forms without a key](../benchmarks/results/conventions_unbuilt.json), [quickstart](../benchmarks/results/quickstart.json),
+  [memory](../benchmarks/results/serving_memory.json), [drafters](../benchmarks/results/drafters.json),
+  [limits](../benchmarks/results/base_size_roofline.json), [Multi30k](../benchmarks/results/parallel_multi30k.json), [settings of
+  CTranslate2](../benchmarks/results/ctranslate2_settings.json), [profiles](../benchmarks/results/base_size_profile.json),
+  [GPU](../benchmarks/results/gpu.json), [small](../benchmarks/results/parallel_multi30k_small.json), and on a loaded Zen 4 [word
   alignment](../benchmarks/results/word_alignment_zen4.json) and [n-grams](../benchmarks/results/ngram_zen4.json).
 """
 

@@ -96,7 +96,7 @@ class _Content(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What is translated as one: the whole source of a unit, or one of its marks."""
+    """A text that is translated as one: the whole source of a unit, or one of its marks."""
 
     line: int
     source: str
