@@ -33,6 +33,7 @@ from urllib.request import (
 )
 
 from fewstep.access import FULL
+from fewstep.answers import limited
 from fewstep.patience import MIN_JSON_RATE, MIN_RATE, WAIT_SECONDS, Patience, SlowError, flowing, waited_for
 from fewstep.system.description import SYSTEM_FORMAT, SYSTEM_KEYS, read_versioned
 from fewstep.system.format import MAX_JSON_BYTES, BundleError
@@ -233,10 +234,20 @@ class _Redirections(HTTPRedirectHandler):
         return made
 
 
+class _Http(HTTPHandler):
+    def do_open(self, http_class: Callable[..., http.client.HTTPConnection], *args: Any, **options: Any) -> Any:
+        return super().do_open(limited(http_class), *args, **options)
+
+
+class _Https(HTTPSHandler):
+    def do_open(self, http_class: Callable[..., http.client.HTTPConnection], *args: Any, **options: Any) -> Any:
+        return super().do_open(limited(http_class), *args, **options)
+
+
 def _director() -> OpenerDirector:
     """Return an opener of web pages, without the schemes of files and others that `build_opener` has."""
     director = OpenerDirector()
-    for handler in (ProxyHandler, UnknownHandler, HTTPHandler, HTTPSHandler, HTTPDefaultErrorHandler, HTTPErrorProcessor):
+    for handler in (ProxyHandler, UnknownHandler, _Http, _Https, HTTPDefaultErrorHandler, HTTPErrorProcessor):
         director.add_handler(handler())
     director.add_handler(_Redirections())
     return director

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
 import durable
+from fewstep.answers import limit_answers
 from fewstep.bounded_files import json_value
 from fewstep.patience import MIN_JSON_RATE, WAIT_SECONDS, Patience, SlowError, flowing, waited_for
 from pipeline.store.partial_file import PartialFile
@@ -162,13 +163,15 @@ def answer_of(url: str, headers: Mapping[str, str]) -> Iterator[requests.Respons
 
     # Digests and lengths are those of the file, not of a compressed transfer.
     headers = {"Accept-Encoding": "identity", **headers}
-    with requests.Session() as session:
+    adapter = requests.adapters.HTTPAdapter()
+    limit_answers(adapter)
+    with requests.Session() as session, closing(adapter):
         for _ in range(MAX_REDIRECTIONS):
             with _named(url):
                 asked = session.prepare_request(requests.Request("GET", url, headers=headers))
                 # `Session.send` and adapters take neither proxies nor certificates from the environment by themselves.
                 settings = session.merge_environment_settings(url, {}, True, None, None)
-                answer = session.get_adapter(url).send(asked, timeout=TIMEOUT_SECONDS, **settings)
+                answer = adapter.send(asked, timeout=TIMEOUT_SECONDS, **settings)
             with answer:
                 with _named(answer.headers.get("Location", url)):
                     target = session.get_redirect_target(answer)

@@ -8,6 +8,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fewstep.answers import limit_answers
 from fewstep.bounded_files import MAX_JSON_VALUES
 from fewstep.patience import MIN_JSON_RATE, WAIT_SECONDS, Patience, flowing, waited_for
 from pipeline.store.streams import at_most
@@ -41,6 +42,7 @@ def bound_answers() -> None:
         return _whole(partial(own, self), request, options)
 
     adapter.send = send
+    limit_answers(adapter)
 
 
 def _whole(send: Callable[..., Response], request: PreparedRequest, options: dict[str, Any]) -> Response:
@@ -50,7 +52,8 @@ def _whole(send: Callable[..., Response], request: PreparedRequest, options: dic
     def answer() -> Generator[Any, None, None]:
         with closing(send(request, **options)) as response:
             yield response
-            yield from response.raw.stream(BLOCK_BYTES, decode_content=False)
+            while block := response.raw.read1(BLOCK_BYTES, decode_content=False):
+                yield block
 
     patience = Patience(UPLOAD_SECONDS if hasattr(request.body, "read") else WAIT_SECONDS)
     with closing(waited_for(answer(), patience)) as items:

@@ -21,6 +21,7 @@ import requests
 from requests.exceptions import InvalidSchema, InvalidURL, MissingSchema
 from urllib3.exceptions import HTTPError
 
+from fewstep.answers import limit_answers
 from fewstep.patience import Patience, SlowError, waited_for
 from stages.errors import DataError, TransientError
 from stages.external import ExternalConfig
@@ -193,6 +194,8 @@ class Server:
     def _session(self) -> requests.Session:
         if not hasattr(self._local, "session"):
             self._local.session = requests.Session()
+            for adapter in self._local.session.adapters.values():
+                limit_answers(adapter)
         session: requests.Session = self._local.session
         return session
 
