@@ -1,7 +1,7 @@
 """Answers of web servers: a limit on their bytes beside the content.
 
-Status lines of informational answers, headers, extensions of chunks and trailers may be of any number in HTTP/1.1, and the libraries
-read them without an end, each a line of at most 64 KiB.
+Informational answers, headers, extensions of chunks and trailers may be of any number in HTTP/1.1, and the libraries read them
+without an end, each a line of at most 64 KiB.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable
 from functools import cache
 from http.client import HTTPConnection, HTTPResponse
 from typing import TYPE_CHECKING, Any
+
+from fewstep.patience import GivenUpError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -31,7 +33,7 @@ class _Counted(io.RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer) -> int | None:
         if self.left < 0:
-            raise OSError(
+            raise GivenUpError(
                 f"expected at most {MAX_BYTES_BESIDE_CONTENT:,} bytes beyond twice the content of an answer, got more: headers, "
                 "extensions of chunks or trailers"
             )
@@ -60,7 +62,7 @@ class _Answer(HTTPResponse):
 
 @cache
 def limited(connections: Callable[..., HTTPConnection]) -> Callable[..., HTTPConnection]:
-    """Return a class of connections like `connections` whose answers have this limit, and raise OSError beyond it."""
+    """Return a class of connections like `connections` whose answers have this limit, and raise GivenUpError beyond it."""
     return type("Limited", (connections,), {"response_class": _Answer})
 
 

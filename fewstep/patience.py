@@ -23,7 +23,11 @@ MIN_JSON_RATE = 1 << 15
 T = TypeVar("T")
 
 
-class SlowError(OSError):
+class GivenUpError(OSError):
+    """The other side is not asked again, since each try would take as long."""
+
+
+class SlowError(GivenUpError):
     """The other side lets this one wait for too long."""
 
 

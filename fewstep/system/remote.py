@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, TypeVar
 from urllib.error import HTTPError
@@ -34,7 +35,8 @@ from urllib.request import (
 
 from fewstep.access import FULL
 from fewstep.answers import limited
-from fewstep.patience import MIN_JSON_RATE, MIN_RATE, WAIT_SECONDS, Patience, SlowError, flowing, waited_for
+from fewstep.object_storage import ObjectStorage
+from fewstep.patience import MIN_JSON_RATE, MIN_RATE, WAIT_SECONDS, GivenUpError, Patience, flowing, waited_for
 from fewstep.system.description import SYSTEM_FORMAT, SYSTEM_KEYS, read_versioned
 from fewstep.system.format import MAX_JSON_BYTES, BundleError
 from fewstep.system.integrity import CHECKSUM, SEAL
@@ -173,7 +175,7 @@ def _retried(location: str, action: Callable[[], T]) -> T:
         try:
             return action()
         except (OSError, http.client.HTTPException) as error:
-            if number == TRIES or isinstance(error, SlowError) or getattr(error, "errno", None) in FULL:
+            if number == TRIES or isinstance(error, GivenUpError) or getattr(error, "errno", None) in FULL:
                 reason = " ".join(str(error).split()) or type(error).__name__
                 place = "" if reason.startswith(location) else f"{location}: could not be read: "
                 raise OSError(f"{place}{reason:.500}; check the network, and repeat the command") from error
@@ -272,27 +274,19 @@ def _answer(url: str, headers: Mapping[str, str]) -> Iterator[Callable[[int], by
 
 
 def _of_storage(location: str) -> Open:
-    try:
-        import pyarrow
-        import pyarrow.fs
-    except ImportError as error:
-        raise BundleError(f"{location}: expected the package pyarrow, which reads object storage: pip install pyarrow") from error
-    try:
-        files, root = pyarrow.fs.FileSystem.from_uri(location)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise BundleError(f"{location.partition('?')[0]}: expected the URL of a folder, got: {error}") from error
+    if find_spec("pyarrow") is None:
+        raise BundleError(f"{location}: expected the package pyarrow, which reads object storage: pip install pyarrow")
+    storage = ObjectStorage(location)
 
     @contextmanager
     def opened(name: str) -> Iterator[Callable[[int], bytes]]:
         try:
-            with files.open_input_stream(f"{root.rstrip('/')}/{name}") as stream:
-                yield stream.read
+            with closing(storage.read(name)) as blocks:
+                yield lambda _: next(blocks, b"")
         except FileNotFoundError as error:
             raise BundleError(
                 f"{location.partition('?')[0]}/{name}: expected a file of a system, got none; check the location"
             ) from error
-        except pyarrow.ArrowException as error:
-            raise OSError(str(error)) from error
 
     return opened
 

@@ -4,7 +4,9 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -13,14 +15,22 @@
 
 namespace fewstep {
 
+// An array from Python. One with another layout or type than the function takes is copied, unless its values repeat, as those of
+// numpy's `broadcast_to`, and take far more memory when they are written out: that array is refused.
+template <typename... Config>
+struct Given : nanobind::ndarray<Config...> {
+    Given() = default;
+    explicit Given(const nanobind::ndarray<Config...>& array) : nanobind::ndarray<Config...>(array) {}
+};
+
 template <typename T>
-using Vector = nanobind::ndarray<const T, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+using Vector = Given<const T, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 template <typename T>
-using Cube = nanobind::ndarray<const T, nanobind::ndim<3>, nanobind::c_contig, nanobind::device::cpu>;
+using Cube = Given<const T, nanobind::ndim<3>, nanobind::c_contig, nanobind::device::cpu>;
 template <typename T>
-using MutableVector = nanobind::ndarray<T, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+using MutableVector = Given<T, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 template <typename T>
-using MutableCube = nanobind::ndarray<T, nanobind::ndim<3>, nanobind::c_contig, nanobind::device::cpu>;
+using MutableCube = Given<T, nanobind::ndim<3>, nanobind::c_contig, nanobind::device::cpu>;
 template <typename T>
 using Result = nanobind::ndarray<nanobind::numpy, T, nanobind::ndim<1>>;
 
@@ -50,4 +60,39 @@ inline void require(bool holds, const std::string& message) {
     if (!holds) throw std::invalid_argument(message);
 }
 
+// Whether an array takes more than MAX_REPEATED elements beyond those that lie between its first and its last one.
+inline bool repeats(const nanobind::ndarray<nanobind::ro>& array) {
+    constexpr double MAX_REPEATED = 1 << 22;
+    double elements = 1, reached = 1;
+    for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
+        const auto size = static_cast<double>(array.shape(axis));
+        elements *= size;
+        reached += (size - 1) * std::abs(static_cast<double>(array.stride(axis)));
+    }
+    return elements > reached + MAX_REPEATED;
+}
+
 }  // namespace fewstep
+
+namespace nanobind::detail {
+
+template <typename... Config>
+struct type_caster<fewstep::Given<Config...>> {
+    using Array = type_caster<ndarray<Config...>>;
+    NB_TYPE_CASTER(fewstep::Given<Config...>, Array::Name)
+
+    bool from_python(handle source, std::uint32_t flags, cleanup_list* cleanup) noexcept {
+        Array array;
+        const auto as_it_is = flags & ~static_cast<std::uint32_t>(cast_flags::convert);
+        if (!array.from_python(source, as_it_is, cleanup)) {
+            type_caster<ndarray<ro>> any;
+            if (!(flags & cast_flags::convert) || !any.from_python(source, as_it_is, cleanup)) return false;
+            if (any.value.is_valid() && fewstep::repeats(any.value)) return false;
+            if (!array.from_python(source, flags, cleanup)) return false;
+        }
+        value = fewstep::Given<Config...>(array.value);
+        return true;
+    }
+};
+
+}  // namespace nanobind::detail

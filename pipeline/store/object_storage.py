@@ -5,17 +5,41 @@ Credentials come from the environment alone (AWS_*, GOOGLE_APPLICATION_CREDENTIA
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import durable
-from pipeline.store.streams import BLOCK_BYTES, DamagedError, Digest, at_most, brief_reason, read_blocks, retried, write_blocks
+from fewstep.object_storage import ObjectStorage
+from pipeline.store.streams import DamagedError, Digest, at_most, brief_reason, read_blocks, retried, write_blocks
 from stages.errors import FULL, StageError, unwritable
 
 MAX_READ_BYTES = 256 << 20
 """Bytes of an object that is held in memory: manifests and indices, of about 150 bytes a file."""
+
+
+class _Disk:
+    """A folder on a disk, with the methods of `ObjectStorage`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, name: str) -> Generator[bytes, None, None]:
+        yield from read_blocks(self._folder / name)
+
+    def write(self, name: str, blocks: Iterable[bytes]) -> None:
+        durable.write_whole(self._folder / name, lambda temporary: write_blocks(temporary, blocks))
+
+    def sizes(self, name: str) -> dict[str, int]:
+        files = (path for path in (self._folder / name).rglob("*") if path.is_file())
+        return {str(path.relative_to(self._folder / name)): path.stat().st_size for path in files}
+
+    def remove(self, name: str) -> None:
+        (self._folder / name).unlink()
 
 
 class Folder:
@@ -26,12 +50,8 @@ class Folder:
 
     def __init__(self, url: str) -> None:
         self.url = url.partition("?")[0].rstrip("/")
-        with self._explained(""):
-            import pyarrow.fs
-
-            self._files, path = pyarrow.fs.FileSystem.from_uri(url)
-        self._root = path.rstrip("/")
-        self._local = self._files.type_name == "local"
+        disk = _Disk(Path(url2pathname(urlsplit(url).path))) if url.startswith("file:") else None
+        self._files: _Disk | ObjectStorage = disk or ObjectStorage(url)
 
     def address(self, name: str) -> str:
         """Return the URL of an object."""
@@ -42,11 +62,10 @@ class Folder:
 
         def read() -> bytes | None:
             try:
-                with self._files.open_input_stream(self._path(name)) as stream:
-                    data = b"".join(at_most(MAX_READ_BYTES, iter(lambda: stream.read(BLOCK_BYTES), b"")))
+                with closing(self._files.read(name)) as blocks:
+                    return b"".join(at_most(MAX_READ_BYTES, blocks))
             except FileNotFoundError:
                 return None
-            return data
 
         with self._explained(name):
             return retried(read)
@@ -76,13 +95,12 @@ class Folder:
 
         def download() -> None:
             digest = Digest()
-            try:
-                stream = self._files.open_input_stream(self._path(name))
-            except FileNotFoundError as error:
-                raise DamagedError(f"expected {_shown(expected)}, got nothing") from error
-            with stream:
-                blocks = at_most(expected["bytes"], iter(lambda: stream.read(BLOCK_BYTES), b""))
-                write_blocks(path, digest.over(blocks))
+            with closing(self._files.read(name)) as blocks:
+                try:
+                    first = next(blocks, b"")
+                except FileNotFoundError as error:
+                    raise DamagedError(f"expected {_shown(expected)}, got nothing") from error
+                write_blocks(path, digest.over(at_most(expected["bytes"], chain([first], blocks))))
             if digest.entry != expected:
                 raise DamagedError(f"expected {_shown(expected)}, got {_shown(digest.entry)}")
 
@@ -91,48 +109,30 @@ class Folder:
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """Return the bytes of all objects below `prefix`, by name."""
-        import pyarrow.fs
-
-        def sizes() -> dict[str, int]:
-            selector = pyarrow.fs.FileSelector(self._path(prefix), allow_not_found=True, recursive=True)
-            found = [info for info in self._files.get_file_info(selector) if info.type == pyarrow.fs.FileType.File]
-            return {info.path[len(self._root) + 1 :]: info.size for info in found}
-
         with self._explained(prefix):
-            return retried(sizes)
+            return {f"{prefix}/{name}": size for name, size in retried(lambda: self._files.sizes(prefix)).items()}
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects. Missing ones are skipped."""
         for name in names:
             with self._explained(name):
                 try:
-                    self._files.delete_file(self._path(name))
+                    self._files.remove(name)
                 except FileNotFoundError:
                     continue
 
-    def _path(self, name: str) -> str:
-        return f"{self._root}/{name}".rstrip("/")
-
     def _write(self, name: str, blocks: Iterator[bytes]) -> None:
-        path = self._path(name)
-        if not self._local:  # object storage gives an object its name when it is complete
-            with self._files.open_output_stream(path) as stream:
-                for block in blocks:
-                    stream.write(block)
-            return
-        durable.write_whole(Path(path), lambda temporary: write_blocks(temporary, blocks))
+        self._files.write(name, blocks)
 
     @contextmanager
     def _explained(self, name: str, path: Path | None = None) -> Iterator[None]:
-        import pyarrow
-
         try:
             yield
         except DamagedError:
             raise
-        except (OSError, pyarrow.ArrowException) as error:
-            if isinstance(error, OSError) and error.errno in FULL:
-                raise unwritable(path or Path(self._path(name)), error) from error
+        except OSError as error:
+            if error.errno in FULL:
+                raise unwritable(path or Path(self.address(name)), error) from error
             raise StageError(
                 f"{self.address(name)}: could not be reached: {brief_reason(error)}; check the network and the credentials "
                 "in the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL; "

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import durable
-from fewstep.patience import SlowError
+from fewstep.patience import GivenUpError
 from pipeline.credentials import masked
 from stages.errors import FULL
 
@@ -48,14 +48,14 @@ class Digest:
 
 
 def retried(action: Callable[[], T]) -> T:
-    """Return the result of `action`, which is repeated after an OSError, except for a full disk, a missing file and a slow server,
-    which each try would wait for as long."""
+    """Return the result of `action`, which is repeated after an OSError, except for a full disk, a missing file and a
+    server that is given up."""
     for number in range(TRIES):
         if number:
             time.sleep(PAUSE_SECONDS * 4 ** (number - 1))
         try:
             return action()
-        except (FileNotFoundError, SlowError):
+        except (FileNotFoundError, GivenUpError):
             raise
         except OSError as error:
             if error.errno in FULL or number == TRIES - 1:

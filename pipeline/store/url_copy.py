@@ -17,12 +17,14 @@ from urllib.parse import urljoin, urlsplit
 import durable
 from fewstep.answers import limit_answers
 from fewstep.bounded_files import json_value
+from fewstep.object_storage import ObjectStorage
 from fewstep.patience import MIN_JSON_RATE, WAIT_SECONDS, Patience, SlowError, flowing, waited_for
 from pipeline.store.partial_file import PartialFile
 from pipeline.store.streams import (
     BLOCK_BYTES,
     DamagedError,
     Digest,
+    at_most,
     brief_reason,
     retried,
     write_blocks,
@@ -288,21 +290,14 @@ def _require_space(url: str, path: Path, size: int) -> None:
 
 
 def _copy_from_storage(url: str, path: Path) -> dict[str, Any]:
-    import pyarrow
-    import pyarrow.fs
-
+    storage = ObjectStorage(url)
+    digest = Digest()
     try:
-        files, place = pyarrow.fs.FileSystem.from_uri(url)
-        digest = Digest()
-        size = files.get_file_info(place).size
+        size = storage.size("")
         _require_space(url, path, size or 0)
-        with files.open_input_stream(place) as stream:
-            write_blocks(path, digest.over(iter(lambda: stream.read(BLOCK_BYTES), b"")))
+        write_blocks(path, digest.over(at_most(size or 0, storage.read(""))))
     except FileNotFoundError as error:
         raise DataError(f"{url}: expected a file, got none; check the URL in the config") from error
-    except pyarrow.ArrowException as error:
-        # As an OSError it is tried again (`retried`).
-        raise OSError(str(error)) from error
     if size != digest.entry["bytes"]:
         raise DamagedError(f"expected {size} bytes, got {digest.entry['bytes']}: the connection broke off")
     return digest.entry

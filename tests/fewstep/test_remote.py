@@ -8,7 +8,7 @@ import io
 import json
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -264,28 +264,19 @@ def test_folders_of_the_hubs_own_downloads(system: Path, tmp_path: Path, monkeyp
         fewstep.load(snapshot)
 
 
-class Objects:
-    """A file system of pyarrow in which one folder of this machine is a bucket."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def open_input_stream(self, path: str) -> Any:
-        return (self.folder / path).open("rb")
-
-
 def test_object_storage(system: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pyarrow.fs
-
     monkeypatch.setenv(remote.CACHE, str(tmp_path / "cache"))
     shutil.copytree(system, tmp_path / "bucket/folder")
     opened: list[str] = []
 
-    def from_uri(url: str) -> tuple[Objects, str]:
-        opened.append(url)
-        return Objects(tmp_path), "bucket/folder"
+    class Storage:
+        def __init__(self, url: str) -> None:
+            opened.append(url)
 
-    monkeypatch.setattr(pyarrow.fs, "FileSystem", SimpleNamespace(from_uri=from_uri))
+        def read(self, name: str) -> Generator[bytes, None, None]:
+            yield (tmp_path / "bucket/folder" / name).read_bytes()
+
+    monkeypatch.setattr(remote, "ObjectStorage", Storage)
     assert fewstep.load("s3://bucket/folder").translate(LINES) == fewstep.load(system).translate(LINES)
     assert opened == ["s3://bucket/folder"]
     (tmp_path / "bucket/folder/system.json").unlink()

@@ -20,7 +20,7 @@ namespace fewstep {
 
 struct CandidateTable {
     template <typename T, int D>
-    using Table = nanobind::ndarray<const T, nanobind::ndim<D>, nanobind::c_contig, nanobind::device::cpu>;
+    using Table = Given<const T, nanobind::ndim<D>, nanobind::c_contig, nanobind::device::cpu>;
 
     const Table<float, 3>& scores;      // [R,z,W] log-probabilities
     const Table<std::int64_t, 3>& ids;  // [R,z,W]

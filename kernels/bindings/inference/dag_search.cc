@@ -31,7 +31,7 @@ namespace {
 using Scores = Cube<float>;
 using Ids = Cube<std::int64_t>;
 template <typename T>
-using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Matrix = Given<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 void require_lengths(const Vector<std::int64_t>& lengths, std::size_t sentences, std::size_t vertices) {
     require(lengths.size() == sentences, "graph_lengths: expected one for each of " + std::to_string(sentences) +

@@ -22,7 +22,7 @@ namespace fewstep {
 namespace {
 
 template <int N>
-using Result = nb::ndarray<float, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+using Result = Given<float, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 
 std::string below(std::size_t vocabulary_size) { return "expected ids below " + std::to_string(vocabulary_size); }
 
@@ -167,9 +167,9 @@ void bind_lattice_network(nb::module_& module) {
 namespace {
 
 template <typename T, int N>
-using Array = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+using Array = Given<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 template <typename T, int N>
-using MutableArray = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+using MutableArray = Given<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 using Lengths = Vector<std::int64_t>;
 
 template <typename T>

@@ -20,9 +20,9 @@
 namespace fewstep {
 
 using Ids = Vector<std::int64_t>;
-using Table = nanobind::ndarray<const std::int64_t, nanobind::ndim<2>, nanobind::c_contig, nanobind::device::cpu>;
+using Table = Given<const std::int64_t, nanobind::ndim<2>, nanobind::c_contig, nanobind::device::cpu>;
 using Sizes = std::map<std::string, std::size_t>;
-using NamedArrays = std::map<std::string, nanobind::ndarray<const float, nanobind::c_contig, nanobind::device::cpu>>;
+using NamedArrays = std::map<std::string, Given<const float, nanobind::c_contig, nanobind::device::cpu>>;
 
 // The activation of feed-forward blocks with this index in `ACTIVATIONS` of fewstep/networks/arrays.py.
 inline Epilogue activation_of(std::size_t index) {

@@ -170,7 +170,7 @@ void bind_parallel_network(nb::module_& module) {
 
 namespace {
 
-using Scores = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Scores = Given<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 void require_arrays(const Cube<float>& scores, const Cube<std::int64_t>& token_ids, const Scores& blanks,
                     const Vector<std::int64_t>& lengths) {

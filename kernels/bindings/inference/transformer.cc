@@ -23,7 +23,7 @@ namespace fewstep {
 
 namespace {
 
-using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Matrix = Given<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 SlotMask mask_of(const std::string& name) {
     if (name == "block") return SlotMask::BLOCK;

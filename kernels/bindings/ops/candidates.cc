@@ -22,9 +22,9 @@ namespace fewstep {
 namespace {
 
 template <typename T, int N = 1>
-using Array = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+using Array = Given<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 template <typename T, int N>
-using Output = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+using Output = Given<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 
 template <typename A>
 auto span_of(const A& array) {

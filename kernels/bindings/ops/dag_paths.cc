@@ -13,7 +13,7 @@ namespace fewstep {
 namespace {
 
 template <typename T>
-using MutableMatrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using MutableMatrix = Given<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Lengths = Vector<std::int64_t>;
 
 Scores given(const float* values) { return {values, nullptr}; }

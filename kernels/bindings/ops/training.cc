@@ -25,7 +25,7 @@ Dropout dropout_of(double probability, std::uint64_t seed) {
 }
 
 template <typename Value>
-using Values = nb::ndarray<Value, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Values = Given<Value, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 template <typename Value>
 void drop(const Values<const Value>& x, const Values<Value>& dropped, double probability, std::uint64_t seed, int threads) {
@@ -53,10 +53,10 @@ void bind_dropout(nb::module_& module) {
 namespace {
 
 template <typename Value>
-using Rows = nb::ndarray<Value, nb::ndim<4>, nb::device::cpu>;
+using Rows = Given<Value, nb::ndim<4>, nb::device::cpu>;
 template <typename Value>
-using Normalisers = nb::ndarray<Value, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
-using KeyMask = nb::ndarray<const bool, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Normalisers = Given<Value, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+using KeyMask = Given<const bool, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 template <typename Value>
 HeadRows<Value> rows_of(const char* name, const Rows<Value>& rows, const AttentionShape& shape, std::size_t count) {
@@ -133,9 +133,9 @@ void bind_fused_attention(nb::module_& module) {
 namespace {
 
 template <typename Logit>
-using Logits = nb::ndarray<Logit, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Targets = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Best = nb::ndarray<std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Logits = Given<Logit, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Targets = Given<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Best = Given<std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 template <typename Logit, typename Score>
 TokenRows rows_of(const Logits<Logit>& logits, const Targets& targets, const Vector<std::int64_t>& rows,
