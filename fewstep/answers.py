@@ -7,9 +7,8 @@ without an end, each a line of at most 64 KiB.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from functools import cache
-from http.client import HTTPConnection, HTTPResponse
+from http.client import HTTPResponse
 from typing import TYPE_CHECKING, Any
 
 from fewstep.patience import GivenUpError
@@ -61,7 +60,7 @@ class _Answer(HTTPResponse):
 
 
 @cache
-def limited(connections: Callable[..., HTTPConnection]) -> Callable[..., HTTPConnection]:
+def limited(connections: Any) -> Any:
     """Return a class of connections like `connections` whose answers have this limit, and raise GivenUpError beyond it."""
     return type("Limited", (connections,), {"response_class": _Answer})
 

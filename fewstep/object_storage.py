@@ -23,7 +23,7 @@ MIN_UPLOAD_RATE = 1 << 14
 """Bytes per second of an upload below which it is given up. (Parts of 10 MB and more are sent before a library says so.)"""
 
 
-TRYING_SECONDS = 5.0
+TRYING_SECONDS = 2.0
 """Seconds without useful bytes after which a failed operation is not tried again, since the library has done so itself."""
 
 

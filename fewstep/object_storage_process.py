@@ -65,9 +65,12 @@ def read(files: Any, path: str) -> Iterator[bytes]:
 
 def write(files: Any, path: str, blocks: Iterator[bytes]) -> None:
     """Write an object, which gets its name when it is complete."""
-    with files.open_output_stream(path) as stream:
-        for block in blocks:
-            stream.write(block)
+    try:
+        with files.open_output_stream(path) as stream:
+            for block in blocks:
+                stream.write(block)
+    except FileNotFoundError as error:  # of a bucket
+        raise OSError(str(error)) from error
 
 
 def size_of(files: Any, path: str) -> int | None:
@@ -94,8 +97,8 @@ def remove(files: Any, path: str) -> None:
     files.delete_file(path)
 
 
-def _answer(files: Any, root: str, source: IO[bytes], target: IO[bytes]) -> None:
-    request = json.loads(source.readline())
+def _answer(line: bytes, files: Any, root: str, source: IO[bytes], target: IO[bytes]) -> None:
+    request = json.loads(line)
     path = f"{root}/{request['name']}".rstrip("/")
     signal.alarm(ALARM_SECONDS)
     result = None
@@ -130,11 +133,11 @@ def main() -> None:
     used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize() if os.path.exists("/proc") else 0
     for limit, most in {resource.RLIMIT_DATA: used + MEMORY_BYTES, resource.RLIMIT_CORE: 0}.items():
         resource.setrlimit(limit, (most, most))
-    while select.select([source], [], [], IDLE_SECONDS)[0] and source.peek(1):
+    while select.select([source], [], [], IDLE_SECONDS)[0] and (line := source.readline()):
         try:
             if files is None:
                 files, root = pyarrow.fs.FileSystem.from_uri(sys.argv[1])
-            _answer(files, root.rstrip("/"), source, target)
+            _answer(line, files, root.rstrip("/"), source, target)
         except FileNotFoundError:
             _end(target, {"missing": True})
         except (OSError, ValueError, KeyError, pyarrow.ArrowException) as error:

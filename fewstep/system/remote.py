@@ -202,7 +202,10 @@ def _opener(location: str) -> Open:
 
 
 def _check_url(location: str) -> None:
-    parts = urlsplit(location)
+    try:
+        parts = urlsplit(location)
+    except ValueError as error:
+        raise BundleError(f"expected the URL of a directory, got {location!r:.200}: {error}") from error
     if not parts.hostname or parts.query or parts.fragment or "@" in parts.netloc:
         raise BundleError(
             f"expected the URL of a directory without user, password, ? and #, got one of {parts.scheme}://"
@@ -263,6 +266,8 @@ def _answer(url: str, headers: Mapping[str, str]) -> Iterator[Callable[[int], by
             yield answer.read1
             if answer.length:
                 raise OSError(f"{answer.length} bytes are missing: the connection broke off")
+    except UnicodeError as error:
+        raise BundleError(f"{url:.200}: expected the name of a web server, got another one: {error}") from error
     except HTTPError as error:
         error.close()
         if error.code in TRANSIENT_ANSWERS:

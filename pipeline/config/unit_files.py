@@ -17,6 +17,8 @@ from stages.errors import DataError
 
 FORMATS = {".po": "po", ".tmx": "tmx", ".xlf": "xliff", ".xliff": "xliff", ".sdlxliff": "xliff", ".mqxliff": "xliff"}
 """Formats by suffix."""
+MAX_SHOWN = 8
+"""Languages that an error names."""
 SOURCE = "en"
 """The language of the messages of gettext, whose files state that of the translations alone."""
 
@@ -60,9 +62,8 @@ class UnitFiles:
             raise DataError(f"{path}: expected a file that states its languages, got {got}; give --languages en fr")
         if len(stated) > 2:
             pair = " ".join(stated[:2])
-            raise DataError(
-                f"{path}: expected a file in two languages, got {' '.join(stated)}; give --languages {pair}, or another pair"
-            )
+            got = " ".join(stated[:MAX_SHOWN]) + (f" and {len(stated) - MAX_SHOWN:,} others" if len(stated) > MAX_SHOWN else "")
+            raise DataError(f"{path}: expected a file in two languages, got {got}; give --languages {pair}, or another pair")
         return stated[0], stated[1]
 
     def read(self, languages: tuple[str, str]) -> UnitText:

@@ -227,9 +227,16 @@ def read_json_pages(url: str) -> list[Any]:
         except (ValueError, RecursionError) as error:
             raise DataError(f"{following}: expected JSON, got something else: {content[:100]!r}") from error
         following = links.get("next", {}).get("url")
-        if following and urlsplit(following)[:2] != urlsplit(url)[:2]:
+        if following and not _same_server(following, url):
             raise DataError(f"{url}: expected links to further pages of this server, got one to {following[:200]!r}")
     return pages
+
+
+def _same_server(url: str, other: str) -> bool:
+    try:
+        return urlsplit(url)[:2] == urlsplit(other)[:2]
+    except ValueError:
+        return False
 
 
 def _read_page(url: str, limit: int, patience: Patience) -> tuple[bytes, dict[str, Any]]:

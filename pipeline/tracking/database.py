@@ -34,7 +34,10 @@ def database_file(uri: str) -> Path | None:
 
 def local_path(location: str) -> Path | None:
     """Return the path of an artifact location as MLflow reads it; None for a location that is not on a disk."""
-    parts = urlsplit(location)
+    try:
+        parts = urlsplit(location)
+    except ValueError:
+        return None
     if parts.scheme not in ("", "file"):
         return None
     return Path(unquote(parts.path if parts.scheme else location))

@@ -306,3 +306,10 @@ def test_urls_with_credentials_are_refused_and_not_shown(server: Server) -> None
         with pytest.raises(BundleError, match="expected the URL of a directory without user") as caught:
             fewstep.load(url)
         assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["http://[", "http://a..b/m", f"http://{'a' * 300}/m"])
+def test_names_that_no_server_can_have_are_refused(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(remote.CACHE, str(tmp_path / "cache"))
+    with pytest.raises(BundleError, match=r"expected the (URL of a directory|name of a web server), got"):
+        fewstep.load(url)

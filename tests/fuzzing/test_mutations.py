@@ -7,12 +7,16 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided
 
 from tests.fewstep.systems import write_systems
 from tests.fuzzing.__main__ import CALLS, FINDINGS, trials
+from tests.fuzzing.calls import calls
 from tests.fuzzing.configs import ConfigTarget
 from tests.fuzzing.mutations import mutate
+from tests.fuzzing.numbers import at, places, replaced
 from tests.fuzzing.store import write_store
 from tests.fuzzing.trials import LITTLE_MEMORY, Outcome, run_trials
 
@@ -104,3 +108,14 @@ def test_mutations_are_determined_by_their_seed_and_change_something() -> None:
         assert sum(changed != origin for _, changed in first) > 250
         assert {kind for kind, _ in first} >= {"flip", "numbers", "cut", "splice", "repeat", "insert"}
     assert "edit" in {kind for kind, _ in (mutate(content, other, seed) for seed in range(50))}
+
+
+def test_arrays_whose_values_repeat_are_not_copied(tmp_path: Path) -> None:
+    """Gigabytes may be claimed by an array of one value. Arrays of four dimensions are read where they lie."""
+    for call in calls(tmp_path):
+        for path in places(call.arguments):
+            array = at(call.arguments, path)
+            if isinstance(array, np.ndarray) and array.ndim in (1, 2, 3):
+                repeated = as_strided(np.zeros(1, array.dtype), (1 << 23, *[1] * (array.ndim - 1)), (0,) * array.ndim)
+                with pytest.raises(TypeError, match="incompatible function arguments"):
+                    call.function(**replaced(call.arguments, path, repeated))

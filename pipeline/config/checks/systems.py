@@ -138,7 +138,10 @@ def _language_model(key: str, options: LanguageModelOptions, settings: Distillat
 
 def _server(options: OpenAIOptions) -> Iterator[Rule]:
     path: KeyPath = ("teacher", "openai")
-    url = urlsplit(options.url)
+    try:
+        url = urlsplit(options.url)
+    except ValueError:
+        url = urlsplit("")
     if url.scheme not in ("http", "https") or not url.netloc or url.query or url.fragment:
         yield broken((*path, "url"), "an http or https address such as http://localhost:8000/v1", masked(options.url))
     elif "@" in url.netloc:

@@ -326,6 +326,7 @@ def test_a_redirection_with_content_without_end_is_followed(serve: Callable[[Ans
     [
         (lambda h: send(h, b"[]", Link=f'<http://{h.headers["Host"]}/a>; rel="next"'), "expected at most 5 pages of JSON"),
         (lambda h: send(h, b"[]", Link='<http://elsewhere/a>; rel="next"'), "expected links to further pages of this server"),
+        (lambda h: send(h, b"[]", Link='<http://[/a>; rel="next"'), "expected links to further pages of this server"),
         (lambda h: send(h, gzip.compress(b"[]" * 10**6), Content_Encoding="gzip"), "expected JSON that is not compressed"),
         (lambda h: send(h, b"[" * 10**5), "expected JSON, got something else"),
         (lambda h: send(h, b"{} and more"), "expected JSON, got something else"),
