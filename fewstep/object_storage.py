@@ -50,7 +50,7 @@ class ObjectStorage:
         self._result("write", name, blocks)
 
     def size(self, name: str) -> int | None:
-        """Return the bytes of an object, or None if there is none."""
+        """Return the bytes of an object, or None if there is no such object."""
         size: int | None = self._result("size", name)
         return size
 

@@ -74,7 +74,7 @@ def write(files: Any, path: str, blocks: Iterator[bytes]) -> None:
 
 
 def size_of(files: Any, path: str) -> int | None:
-    """Return the bytes of an object, or None if there is none."""
+    """Return the bytes of an object, or None if there is no such object."""
     size: int | None = files.get_file_info(path).size
     return size
 

@@ -298,11 +298,11 @@ def _of_storage(location: str) -> Open:
 
 def _of_snapshot(directory: Path) -> Open:
     """Return the function that opens files of `snapshots/COMMIT`, which are links into the folder `blobs` beside `snapshots`."""
-    blobs = (directory.parent.parent / "blobs").resolve()
+    blobs = Path(os.path.realpath(directory.parent.parent / "blobs"))
 
     @contextmanager
     def opened(name: str) -> Iterator[Callable[[int], bytes]]:
-        target = (directory / name).resolve()
+        target = Path(os.path.realpath(directory / name))  # `Path.resolve` raises RuntimeError for links in a circle
         if not target.is_relative_to(blobs) or not target.is_file():
             raise BundleError(f"{directory / name}: expected a link to a file in {blobs}, got {target}; download it again")
         with target.open("rb") as file:

@@ -31,7 +31,7 @@ class _Disk:
     def read(self, name: str) -> Generator[bytes, None, None]:
         yield from read_blocks(self._folder / name)
 
-    def write(self, name: str, blocks: Iterable[bytes]) -> None:
+    def write(self, name: str, blocks: Iterator[bytes]) -> None:
         durable.write_whole(self._folder / name, lambda temporary: write_blocks(temporary, blocks))
 
     def sizes(self, name: str) -> dict[str, int]:

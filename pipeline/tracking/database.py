@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ def database_uri(path: Path) -> str:
 def database_file(uri: str) -> Path | None:
     """Return the file of a SQLite URI; None for other databases and for databases in memory."""
     found = SQLITE.match(uri)
-    return Path(unquote(found[1])).resolve() if found and found[1] != ":memory:" else None
+    return Path(os.path.realpath(unquote(found[1]))) if found and found[1] != ":memory:" else None
 
 
 def local_path(location: str) -> Path | None:

@@ -262,6 +262,10 @@ def test_folders_of_the_hubs_own_downloads(system: Path, tmp_path: Path, monkeyp
     (snapshot / "model.safetensors").symlink_to(tmp_path / "secret")
     with pytest.raises(BundleError, match="expected a link to a file in"):
         fewstep.load(snapshot)
+    (snapshot / "model.safetensors").unlink()
+    (snapshot / "model.safetensors").symlink_to("model.safetensors")
+    with pytest.raises(BundleError, match="expected a link to a file in"):
+        fewstep.load(snapshot)
 
 
 def test_object_storage(system: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
