@@ -9,6 +9,7 @@ from typing import Any
 
 from fewstep.access import access_problem
 from fewstep.bounded_files import MAX_RECORD_BYTES, json_value, read_bounded
+from pipeline.plan.step import MAX_STEPS
 from stages.errors import ArtifactError
 
 SCHEMA = 1
@@ -75,6 +76,8 @@ def _problem(data: dict[str, Any]) -> str | None:
     """Return the first difference from the shape of a run, or None."""
     if problem := _wrong_type("", data, _VALUES):
         return problem
+    if len(data["plan"]) > MAX_STEPS:
+        return f"plan: expected at most {MAX_STEPS:,} steps, got {len(data['plan']):,}"
     for number, entry in enumerate(data["plan"]):
         where = f"plan[{number}]"
         if not isinstance(entry, dict):

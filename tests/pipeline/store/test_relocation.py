@@ -240,3 +240,11 @@ def test_other_runs_are_listed_with_one_that_cannot_be_read(trained_store: Store
     shown = capsys.readouterr()
     assert "good" in shown.out
     assert "bad/run.json: expected a JSON object, got 'a string'" in shown.err
+
+
+def test_a_run_of_more_steps_than_a_plan_may_have_is_refused(trained_store: Store) -> None:
+    run = Run(trained_store.runs / "one")
+    found = spec(trained_store)
+    run.create({**found, "plan": found["plan"] * 10_001})
+    with pytest.raises(ArtifactError, match=r"run\.json: plan: expected at most 10,000 steps, got 10,001"):
+        read_run(run.path / "run.json")
