@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fewstep.commands.options import Option, add_options
+from fewstep.documents.document import FORMATS
 from fewstep.streams import StreamError, Translate, json_text, open_streams, plain_text, rewrite, stream
 from fewstep.text.escape import escaped
 
@@ -102,6 +103,8 @@ def check_document_options(values: Mapping[str, Any]) -> bool:
     if kind is None:
         if values["overwrite"]:
             raise StreamError("--overwrite: expected --format, got none; only documents have translations to write over")
+        if values["input"] and (meant := FORMATS.get(values["input"].suffix.lower())):
+            raise StreamError(f"{values['input']}: expected plain text, got a name of {meant} files; state --format {meant}")
         return False
     if kind not in DOCUMENTS:
         raise StreamError(f"--format: expected one of {', '.join(DOCUMENTS)}, got {kind!r}")

@@ -10,6 +10,17 @@ from typing import NamedTuple
 MAX_UNIT_BYTES = 16 << 20
 """Bytes of one unit with all of its languages. A longer one is refused before it fills the memory."""
 
+FORMATS = {
+    ".po": "po",
+    ".tmx": "tmx",
+    ".xlf": "xliff",
+    ".xliff": "xliff",
+    ".sdlxliff": "xliff",
+    ".mqxliff": "xliff",
+    ".mxliff": "xliff",
+}
+"""Formats of files with both sides, by suffix."""
+
 Languages = tuple[str, str]
 """Codes of the languages of source and target."""
 

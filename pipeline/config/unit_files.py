@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fewstep.documents.document import FORMATS
 from fewstep.text.languages import base_code
 from stages.artifacts import ExternalFile
 from stages.corpus.packed import SUFFIXES
 from stages.corpus.readers import UNITS
 from stages.errors import DataError
 
-FORMATS = {".po": "po", ".tmx": "tmx", ".xlf": "xliff", ".xliff": "xliff", ".sdlxliff": "xliff", ".mqxliff": "xliff"}
-"""Formats by suffix."""
 MAX_SHOWN = 8
 """Languages that an error names."""
 SOURCE = "en"

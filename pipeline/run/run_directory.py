@@ -20,7 +20,7 @@ from pipeline.credentials import masked_values
 from pipeline.store.files import write_atomically
 from pipeline.store.records import is_amount
 from pipeline.store.run_file import RUN, SCHEMA, read_run, run_files
-from stages.errors import DataError, suggestion, unwritable
+from stages.errors import ArtifactError, DataError, suggestion, unwritable
 from stages.json_lines import read_json_lines
 
 DRIVER_SECONDS = 30.0
@@ -101,6 +101,13 @@ class Run:
         """
         return read_run(self.path / RUN)
 
+    def has_system(self, name: str) -> bool:
+        """Return whether the config of the run has a system. One whose file cannot be read has none."""
+        try:
+            return name in self.spec["config"].get("systems", {})
+        except ArtifactError:
+            return False
+
     @property
     def store(self) -> Path:
         """The store that this run directory lies in."""
@@ -178,11 +185,15 @@ def find_run(store: Path, name: str) -> Run:
             return Run(path.resolve())
         if problem := permission_problem(path / RUN):
             raise DataError(f"{name}: {problem}")
-    known = [run.path.name for run in all_runs(store)]
+    runs = all_runs(store)
+    known = [run.path.name for run in runs]
     expected = (
         f"{name}: expected a run of {store} ({', '.join(known) or 'it has no runs'}) or the path of a run directory, got neither"
     )
-    raise DataError(expected + suggestion(name, known))
+    holder = next((run.path.name for run in reversed(runs) if run.has_system(name)), "")
+    raise DataError(
+        expected + (f"; {name} is a system of {holder}: state the run before it" if holder else suggestion(name, known))
+    )
 
 
 def all_runs(store: Path) -> list[Run]:

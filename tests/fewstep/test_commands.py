@@ -185,6 +185,7 @@ def test_a_document_is_written_with_its_targets(
         (["--format", "po", "--json"], "--format po: expected no option of lines, got --json; leave it out"),
         (["--overwrite"], "--overwrite: expected --format, got none"),
         (["--format", "po"], "broken, line 1: expected a comment, or a keyword"),
+        (["--input", "app.PO"], "app.PO: expected plain text, got a name of po files; state --format po"),
     ],
 )
 def test_documents_that_are_refused_leave_the_output(
@@ -198,7 +199,8 @@ def test_documents_that_are_refused_leave_the_output(
     monkeypatch.chdir(tmp_path)
     Path("broken").write_text("<html>")
     Path("out").write_text("before")
-    assert main(["translate", str(systems["autoregressive"]), "--input", "broken", "--output", "out", *arguments]) == 2
+    given = [] if "--input" in arguments else ["--input", "broken"]
+    assert main(["translate", str(systems["autoregressive"]), "--output", "out", *given, *arguments]) == 2
     assert message in capsys.readouterr().err
     assert Path("out").read_text() == "before"
 

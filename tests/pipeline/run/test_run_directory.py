@@ -113,6 +113,10 @@ def test_latest_refers_to_the_newest_run(run: Run, tmp_path: Path) -> None:
     assert find_run(tmp_path, str(run.path)) == Run(run.path.resolve())
     with pytest.raises(DataError, match=r"nosuch: expected a run of .* \(demo-1\)"):
         find_run(tmp_path, "nosuch")
+    data = json.loads((run.path / "run.json").read_text())
+    (run.path / "run.json").write_text(json.dumps({**data, "config": {"systems": {"shallow": {}}}}))
+    with pytest.raises(DataError, match="got neither; shallow is a system of demo-1: state the run before it"):
+        find_run(tmp_path, "shallow")
 
 
 def test_another_schema_is_refused(run: Run) -> None:
