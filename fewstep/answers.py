@@ -9,12 +9,9 @@ from __future__ import annotations
 import io
 from functools import cache
 from http.client import HTTPResponse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fewstep.patience import GivenUpError
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 MAX_BYTES_BESIDE_CONTENT = 1 << 20
 """Bytes of an answer beyond twice its content, its head included."""
@@ -30,7 +27,7 @@ class _Counted(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: WriteableBuffer) -> int | None:
+    def readinto(self, buffer: Any) -> int | None:
         if self.left < 0:
             raise GivenUpError(
                 f"expected at most {MAX_BYTES_BESIDE_CONTENT:,} bytes beyond twice the content of an answer, got more: headers, "

@@ -38,7 +38,7 @@ EXTRAS = {
     ON_RAY: {"ray", "grpc"},
     "fewstep.pieces": {"tokenizers"},
     "fewstep.documents.markdown": {"markdown_it"},
-    "fewstep.system.remote": {"pyarrow"},
+    "fewstep.object_storage_process": {"pyarrow"},
     "fewstep.text.languages": {"py3langid"},
 }
 """Top-level packages that one module alone may import, when it is used."""
