@@ -3,13 +3,18 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -39,12 +44,25 @@ std::span<const T> view(const Vector<T>& vector) {
     return {vector.data(), vector.size()};
 }
 
+// Numbers by name, and values of several types by name.
+using Counts = nanobind::typed<nanobind::dict, nanobind::str, int>;
+using Description = nanobind::typed<nanobind::dict, nanobind::str, nanobind::any>;
+
 // Return a numpy vector that owns the values.
 template <typename T>
 Result<T> own(std::vector<T> values) {
     auto* kept = new std::vector<T>(std::move(values));
     nanobind::capsule owner(kept, [](void* at) noexcept { delete static_cast<std::vector<T>*>(at); });
     return Result<T>(kept->data(), {kept->size()}, owner);
+}
+
+// Return the results of a function of each value. Vectors and std::tuple of C++ show their types in the signatures of Python.
+template <typename Values, typename Function>
+auto mapped(const Values& values, const Function& function) {
+    std::vector<decltype(function(*std::begin(values)))> results;
+    results.reserve(std::size(values));
+    for (const auto& value : values) results.push_back(function(value));
+    return results;
 }
 
 // "[row]: expected ", which follows the name of an array. It is put together from left to right: GCC 12 warns of an overflow where

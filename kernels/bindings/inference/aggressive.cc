@@ -120,13 +120,12 @@ struct BoundAggressive {
         return sources_of(ids, lengths, positions, source_size);
     }
 
-    nb::tuple run(const Table& ids, const Ids& lengths, const Ids& limits, std::vector<std::vector<std::int64_t>> hints,
-                  const std::string& proposals, bool verify, std::int64_t width, bool adaptive, std::size_t tree_nodes,
-                  std::size_t tree_branches, std::size_t draft_shortlist_tokens, std::size_t draft_shortlist_links,
-                  float confidence, bool int8, std::int64_t ngram, std::size_t top_k, float max_logprob_gap, bool require_top1_eos,
-                  double min_tokens_per_pass, double alpha, bool gnmt, std::size_t shortlist_tokens, std::size_t shortlist_links,
-                  std::vector<std::int64_t> banned, std::int64_t bos, std::int64_t eos, std::int64_t min_tokens,
-                  int threads) const {
+    auto run(const Table& ids, const Ids& lengths, const Ids& limits, std::vector<std::vector<std::int64_t>> hints,
+             const std::string& proposals, bool verify, std::int64_t width, bool adaptive, std::size_t tree_nodes,
+             std::size_t tree_branches, std::size_t draft_shortlist_tokens, std::size_t draft_shortlist_links, float confidence,
+             bool int8, std::int64_t ngram, std::size_t top_k, float max_logprob_gap, bool require_top1_eos,
+             double min_tokens_per_pass, double alpha, bool gnmt, std::size_t shortlist_tokens, std::size_t shortlist_links,
+             std::vector<std::int64_t> banned, std::int64_t bos, std::int64_t eos, std::int64_t min_tokens, int threads) const {
         const Proposals proposals_kind = proposals_of(proposals);
         const DraftRules rules{proposals_kind,
                                width,
@@ -165,14 +164,13 @@ struct BoundAggressive {
                                          token_rules, rules, threads)
                             : draft_only(*verifier, *drafter, sources, max_lengths, options, token_rules, rules, threads);
         }
-        nb::list outcomes;
-        for (AggressiveOutcome& outcome : result.outcomes)
-            outcomes.append(nb::make_tuple(outcome.score, outcome.tokens, outcome.steps, outcome.margin, outcome.num_drafted,
-                                           outcome.num_accepted, outcome.fell_back, outcome.proposed_by_slot,
-                                           outcome.accepted_by_slot));
+        const auto outcome = [](const AggressiveOutcome& one) {
+            return std::tuple(one.score, one.tokens, one.steps, one.margin, one.num_drafted, one.num_accepted, one.fell_back,
+                              one.proposed_by_slot, one.accepted_by_slot);
+        };
         const AggressiveTimes& times = result.times;
-        return nb::make_tuple(outcomes,
-                              nb::make_tuple(times.encoder, times.drafter_encoder, times.drafter, times.verifier, times.rest));
+        return std::tuple(mapped(result.outcomes, outcome),
+                          std::tuple(times.encoder, times.drafter_encoder, times.drafter, times.verifier, times.rest));
     }
 };
 

@@ -49,8 +49,8 @@ struct BoundBeam {
     BeamOptions options;
     Beam beam;
 
-    nb::tuple advance(const CandidateTable::Table<float, 3>& scores, const CandidateTable::Table<std::int64_t, 3>& ids,
-                      const CandidateTable::Table<float, 2>& eos) {
+    auto advance(const CandidateTable::Table<float, 3>& scores, const CandidateTable::Table<std::int64_t, 3>& ids,
+                 const CandidateTable::Table<float, 2>& eos) {
         const CandidateTable candidates{scores, ids, eos};
         candidates.require_fit(beam.rows(), static_cast<std::size_t>(options.rules.step_size), options.rules.coupling.ngram);
         Advance next;
@@ -58,11 +58,11 @@ struct BoundBeam {
             const nb::gil_scoped_release release;
             next = beam.advance({scores.data(), ids.data(), eos.data(), static_cast<int>(candidates.num_candidates())});
         }
-        return nb::make_tuple(own(std::move(next.active)), own(std::move(next.counts)), own(std::move(next.rows)),
-                              own(std::move(next.tokens)));
+        return std::tuple(own(std::move(next.active)), own(std::move(next.counts)), own(std::move(next.rows)),
+                          own(std::move(next.tokens)));
     }
 
-    nb::list outcomes() const { return as_list(beam.outcomes()); }
+    auto outcomes() const { return as_tuples(beam.outcomes()); }
 };
 
 BoundBeam make(std::vector<std::int64_t> limits, int beams, int step_size, bool per_direction, const std::string& selection,
@@ -89,9 +89,9 @@ void bind_beam(nb::module_& module) {
 
 namespace {
 
-nb::tuple choose_jointly(const CandidateTable::Table<float, 3>& scores, const CandidateTable::Table<std::int64_t, 3>& ids,
-                         const CandidateTable::Table<float, 2>& ends, std::int64_t eos, double end_threshold,
-                         const NgramScorer* ngram, double ngram_weight, const std::vector<bool>& right_to_left) {
+auto choose_jointly(const CandidateTable::Table<float, 3>& scores, const CandidateTable::Table<std::int64_t, 3>& ids,
+                    const CandidateTable::Table<float, 2>& ends, std::int64_t eos, double end_threshold, const NgramScorer* ngram,
+                    double ngram_weight, const std::vector<bool>& right_to_left) {
     const CandidateTable candidates{scores, ids, ends};
     const std::size_t rows = candidates.rows(), slots = candidates.slots(), num_candidates = candidates.num_candidates();
     require_values("scores", scores);
@@ -108,7 +108,7 @@ nb::tuple choose_jointly(const CandidateTable::Table<float, 3>& scores, const Ca
             step.choose(scores.data() + at * num_candidates, ids.data() + at * num_candidates, ends.data() + at, slots, eos,
                         &log_probs[at], &chosen[at]);
     }
-    return nb::make_tuple(own(std::move(chosen)), own(std::move(log_probs)));
+    return std::tuple(own(std::move(chosen)), own(std::move(log_probs)));
 }
 
 }  // namespace

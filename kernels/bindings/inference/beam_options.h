@@ -55,14 +55,10 @@ inline void require_limits(const std::vector<std::int64_t>& limits) {
     for (const std::int64_t limit : limits) require(limit >= 1, "limits: expected at least 1, got " + std::to_string(limit));
 }
 
-inline nanobind::list as_list(const std::vector<Outcome>& outcomes) {
-    nanobind::list all;
-    for (const Outcome& outcome : outcomes) {
-        nanobind::list hypotheses;
-        for (const FinishedHypothesis& one : outcome.hypotheses) hypotheses.append(nanobind::make_tuple(one.score, one.tokens));
-        all.append(nanobind::make_tuple(hypotheses, outcome.steps, outcome.margin));
-    }
-    return all;
+inline auto as_tuples(const std::vector<Outcome>& outcomes) {
+    const auto hypothesis = [](const FinishedHypothesis& one) { return std::tuple(one.score, one.tokens); };
+    return mapped(outcomes,
+                  [&](const Outcome& one) { return std::tuple(mapped(one.hypotheses, hypothesis), one.steps, one.margin); });
 }
 
 }  // namespace fewstep

@@ -41,9 +41,9 @@ struct BoundDagNetwork {
         return sources_of(ids, lengths, shape.source_positions, shape.source_vocabulary);
     }
 
-    nb::list follow(const Table& ids, const Ids& lengths, const Ids& sizes, double token_weight, std::vector<std::int64_t> banned,
-                    std::int64_t bos, std::int64_t eos, std::int64_t mask, std::size_t shortlist_tokens,
-                    std::size_t shortlist_links, std::size_t length_rank, int threads) const {
+    auto follow(const Table& ids, const Ids& lengths, const Ids& sizes, double token_weight, std::vector<std::int64_t> banned,
+                std::int64_t bos, std::int64_t eos, std::int64_t mask, std::size_t shortlist_tokens, std::size_t shortlist_links,
+                std::size_t length_rank, int threads) const {
         require_finite("token_weight", token_weight);
         const DagRules rules{{std::move(banned), eos, 0}, bos, mask, 1, {shortlist_tokens, shortlist_links}, length_rank};
         const Sources sources = checked(ids, lengths, sizes, rules, threads);
@@ -54,16 +54,14 @@ struct BoundDagNetwork {
                 dags, sources, {view(sizes).begin(), view(sizes).end()}, rules, false, threads,
                 [&](std::size_t sentence, Dag& dag) { paths[sentence] = fewstep::follow(dag, static_cast<float>(token_weight)); });
         }
-        nb::list all;
-        for (const DagOutput& path : paths) all.append(nb::make_tuple(path.ids, path.score));
-        return all;
+        return mapped(paths, [](const DagOutput& path) { return std::tuple(path.ids, path.score); });
     }
 
     // Return the DAGs of all sentences: numbers of vertices, transitions [vertices,band], and log-probabilities and ids of the top
     // tokens [vertices,W].
-    nb::tuple scores(const Table& ids, const Ids& lengths, const Ids& sizes, std::size_t num_tokens,
-                     std::vector<std::int64_t> banned, std::int64_t bos, std::int64_t eos, std::int64_t mask,
-                     std::size_t shortlist_tokens, std::size_t shortlist_links, std::size_t length_rank, int threads) const {
+    auto scores(const Table& ids, const Ids& lengths, const Ids& sizes, std::size_t num_tokens, std::vector<std::int64_t> banned,
+                std::int64_t bos, std::int64_t eos, std::int64_t mask, std::size_t shortlist_tokens, std::size_t shortlist_links,
+                std::size_t length_rank, int threads) const {
         const DagRules rules{{std::move(banned), eos, 0}, bos, mask, num_tokens, {shortlist_tokens, shortlist_links}, length_rank};
         const Sources sources = checked(ids, lengths, sizes, rules, threads);
         const std::size_t sentences = ids.shape(0);
@@ -109,8 +107,7 @@ struct BoundDagNetwork {
                             token_ids.data() + sentence * max_vertices * num_tokens);
             }
         }
-        return nb::make_tuple(own(std::move(vertices)), own(std::move(transitions)), own(std::move(scores)),
-                              own(std::move(token_ids)));
+        return std::tuple(own(std::move(vertices)), own(std::move(transitions)), own(std::move(scores)), own(std::move(token_ids)));
     }
 };
 

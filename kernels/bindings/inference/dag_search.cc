@@ -93,8 +93,8 @@ class BoundDagBeam {
   public:
     explicit BoundDagBeam(const DagBeamOptions& options) : options_(options) {}
 
-    nb::list search(const Scores& scores, const Ids& next_vertices, const Ids& token_ids, const Vector<std::int64_t>& graph_lengths,
-                    const NgramScorer* ngram, int threads) {
+    auto search(const Scores& scores, const Ids& next_vertices, const Ids& token_ids, const Vector<std::int64_t>& graph_lengths,
+                const NgramScorer* ngram, int threads) {
         require_threads(threads);
         const std::int64_t vocabulary = ngram ? static_cast<std::int64_t>(ngram->size()) : std::numeric_limits<std::int32_t>::max();
         const Batch batch(scores, next_vertices, token_ids, graph_lengths, vocabulary);
@@ -108,13 +108,8 @@ class BoundDagBeam {
             });
             give_back(std::move(searches));
         }
-        nb::list all;
-        for (const auto& sentence : found) {
-            nb::list best;
-            for (const DagHypothesis& hypothesis : sentence) best.append(nb::make_tuple(hypothesis.ids, hypothesis.score));
-            all.append(best);
-        }
-        return all;
+        const auto hypothesis = [](const DagHypothesis& one) { return std::tuple(one.ids, one.score); };
+        return mapped(found, [&](const auto& sentence) { return mapped(sentence, hypothesis); });
     }
 
   private:
@@ -165,8 +160,8 @@ Result<std::int64_t> padded(const std::vector<std::vector<std::int64_t>>& rows) 
     return own(std::move(all));
 }
 
-nb::tuple viterbi(const Scores& transitions, const Matrix<float>& tokens, const Vector<std::int64_t>& graph_lengths,
-                  const Vector<std::int64_t>& max_lengths, double length_exponent, int threads) {
+auto viterbi(const Scores& transitions, const Matrix<float>& tokens, const Vector<std::int64_t>& graph_lengths,
+             const Vector<std::int64_t>& max_lengths, double length_exponent, int threads) {
     const std::size_t sentences = transitions.shape(0), vertices = transitions.shape(1), band = transitions.shape(2);
     require(band < std::max<std::size_t>(vertices, 1),
             "transition_log_probs: expected the transitions to fewer next vertices than the graph's " + std::to_string(vertices) +
@@ -194,7 +189,7 @@ nb::tuple viterbi(const Scores& transitions, const Matrix<float>& tokens, const 
             scores[at] = path.score;
         });
     }
-    return nb::make_tuple(padded(paths), own(std::move(counts)), own(std::move(scores)));
+    return std::tuple(padded(paths), own(std::move(counts)), own(std::move(scores)));
 }
 
 Result<std::int64_t> follow(const Matrix<std::int64_t>& next_vertices, const Vector<std::int64_t>& graph_lengths) {
@@ -208,9 +203,9 @@ Result<std::int64_t> follow(const Matrix<std::int64_t>& next_vertices, const Vec
     return padded(paths);
 }
 
-nb::tuple walk(const Scores& scores, const Ids& next_vertices, const Ids& token_ids, const Vector<std::int64_t>& graph_lengths,
-               std::optional<Vector<std::int64_t>> seeds, std::int64_t candidates, double top_p, std::int64_t no_repeat_ngram,
-               std::int64_t no_consecutive_repeat, int threads) {
+auto walk(const Scores& scores, const Ids& next_vertices, const Ids& token_ids, const Vector<std::int64_t>& graph_lengths,
+          std::optional<Vector<std::int64_t>> seeds, std::int64_t candidates, double top_p, std::int64_t no_repeat_ngram,
+          std::int64_t no_consecutive_repeat, int threads) {
     const Batch batch(scores, next_vertices, token_ids, graph_lengths, std::numeric_limits<std::int32_t>::max());
     require(!seeds || static_cast<std::int64_t>(seeds->size()) == batch.size(),
             "seeds: expected one for each of " + std::to_string(batch.size()) + " sentences");
@@ -232,7 +227,7 @@ nb::tuple walk(const Scores& scores, const Ids& next_vertices, const Ids& token_
             sums[at] = found.score;
         });
     }
-    return nb::make_tuple(padded(vertices), padded(tokens), own(std::move(sums)));
+    return std::tuple(padded(vertices), padded(tokens), own(std::move(sums)));
 }
 
 }  // namespace

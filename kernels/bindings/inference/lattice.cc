@@ -77,15 +77,14 @@ struct BoundLatticeNetwork {
         return {ids.data(), log_probs.data(), min_lengths.data(), max_lengths.data(), slots, slots == 0 ? 1 : count};
     }
 
-    static nb::tuple as_tuple(const std::vector<LatticeOutcome>& outcomes, const LatticeSeconds& seconds) {
-        nb::list found;
-        for (const LatticeOutcome& outcome : outcomes) found.append(nb::make_tuple(nb::cast(outcome.tokens), outcome.score));
-        return nb::make_tuple(found, nb::cast(std::vector<double>(seconds.begin(), seconds.end())));
+    static auto as_tuple(const std::vector<LatticeOutcome>& outcomes, const LatticeSeconds& seconds) {
+        return std::tuple(mapped(outcomes, [](const LatticeOutcome& one) { return std::tuple(one.tokens, one.score); }),
+                          std::vector<double>(seconds.begin(), seconds.end()));
     }
 
-    nb::tuple decode(const Table& ids, const Ids& lengths, const CandidateTables& tables, std::int64_t candidates,
-                     std::int64_t window, double min_prior, const std::string& normaliser, float count_weight, float token_bonus,
-                     float candidate_threshold, std::int64_t bos, std::int64_t eos, int threads) const {
+    auto decode(const Table& ids, const Ids& lengths, const CandidateTables& tables, std::int64_t candidates, std::int64_t window,
+                double min_prior, const std::string& normaliser, float count_weight, float token_bonus, float candidate_threshold,
+                std::int64_t bos, std::int64_t eos, int threads) const {
         const Sources sources = checked(ids, lengths);
         const LatticeRules rules = rules_of(normaliser, count_weight, token_bonus, candidate_threshold, bos, eos, threads);
         const TableHeader& header = tables.header();
@@ -109,10 +108,9 @@ struct BoundLatticeNetwork {
         return as_tuple(outcomes, seconds);
     }
 
-    nb::tuple decode_candidates(const Table& ids, const Ids& lengths, const Cube<std::int64_t>& token_ids,
-                                const Cube<double>& log_probs, const Ids& min_lengths, const Ids& max_lengths,
-                                const std::string& normaliser, float count_weight, float token_bonus, float candidate_threshold,
-                                std::int64_t bos, std::int64_t eos, int threads) const {
+    auto decode_candidates(const Table& ids, const Ids& lengths, const Cube<std::int64_t>& token_ids, const Cube<double>& log_probs,
+                           const Ids& min_lengths, const Ids& max_lengths, const std::string& normaliser, float count_weight,
+                           float token_bonus, float candidate_threshold, std::int64_t bos, std::int64_t eos, int threads) const {
         const Sources sources = checked(ids, lengths);
         const LatticeRules rules = rules_of(normaliser, count_weight, token_bonus, candidate_threshold, bos, eos, threads);
         const LatticeCandidates candidates = candidates_of(token_ids, log_probs, min_lengths, max_lengths, ids.shape(0));

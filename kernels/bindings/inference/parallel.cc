@@ -63,9 +63,9 @@ struct BoundParallelNetwork {
     }
 
     // Return the targets of all sentences: the sentence of each, numbers of slots, and padded ids and log-probabilities.
-    nb::tuple fill(const Table& ids, const Ids& lengths, std::size_t candidates, bool around, std::size_t iterations,
-                   std::int64_t separator, std::vector<std::int64_t> banned, std::size_t shortlist_tokens,
-                   std::size_t shortlist_links, int threads) const {
+    auto fill(const Table& ids, const Ids& lengths, std::size_t candidates, bool around, std::size_t iterations,
+              std::int64_t separator, std::vector<std::int64_t> banned, std::size_t shortlist_tokens, std::size_t shortlist_links,
+              int threads) const {
         require(!parallel.lengths.empty(), "fill: expected a network that predicts lengths, got one that upsamples its sources");
         require_at_least("candidates", candidates, std::size_t{1});
         require_range("iterations", iterations, std::size_t{1}, MAX_ITERATIONS);
@@ -90,12 +90,12 @@ struct BoundParallelNetwork {
                     std::copy_n(target.log_probs.data(), target.ids.size(), log_probs.data() + row++ * longest);
                 }
         }
-        return nb::make_tuple(own(std::move(sentences)), own(std::move(sizes)), own(std::move(tokens)), own(std::move(log_probs)));
+        return std::tuple(own(std::move(sentences)), own(std::move(sizes)), own(std::move(tokens)), own(std::move(log_probs)));
     }
 
     // Return the ranked slots of all sentences, padded: scores and ids [slots,W], scores of the separator, and numbers of slots.
-    nb::tuple rank(const Table& ids, const Ids& lengths, std::size_t num_tokens, std::int64_t separator,
-                   std::vector<std::int64_t> banned, std::size_t shortlist_tokens, std::size_t shortlist_links, int threads) const {
+    auto rank(const Table& ids, const Ids& lengths, std::size_t num_tokens, std::int64_t separator,
+              std::vector<std::int64_t> banned, std::size_t shortlist_tokens, std::size_t shortlist_links, int threads) const {
         require(parallel.slots.upsampling > 0.0,
                 "rank: expected a network that upsamples its sources, got one that predicts lengths");
         require_range("tokens", num_tokens, std::size_t{1}, parallel.network.shape.target_vocabulary);
@@ -123,7 +123,7 @@ struct BoundParallelNetwork {
                           separators.begin() + static_cast<std::ptrdiff_t>(row * longest));
             }
         }
-        return nb::make_tuple(own(std::move(scores)), own(std::move(tokens)), own(std::move(separators)), own(std::move(sizes)));
+        return std::tuple(own(std::move(scores)), own(std::move(tokens)), own(std::move(separators)), own(std::move(sizes)));
     }
 };
 
@@ -184,9 +184,9 @@ void require_arrays(const Cube<float>& scores, const Cube<std::int64_t>& token_i
     }
 }
 
-nb::list ctc_beam(const Cube<float>& scores, const Cube<std::int64_t>& token_ids, const Scores& blanks,
-                  const Vector<std::int64_t>& lengths, std::int64_t beam_size, double ngram_weight, double token_bonus,
-                  double length_penalty, std::int64_t n_best, const NgramScorer* ngram, int threads) {
+auto ctc_beam(const Cube<float>& scores, const Cube<std::int64_t>& token_ids, const Scores& blanks,
+              const Vector<std::int64_t>& lengths, std::int64_t beam_size, double ngram_weight, double token_bonus,
+              double length_penalty, std::int64_t n_best, const NgramScorer* ngram, int threads) {
     require_arrays(scores, token_ids, blanks, lengths);
     require_at_least("beam_size", beam_size, std::int64_t{1});
     require_at_least("n_best", n_best, std::int64_t{1});
@@ -211,13 +211,8 @@ nb::list ctc_beam(const Cube<float>& scores, const Cube<std::int64_t>& token_ids
             found[at] = searches[static_cast<std::size_t>(thread)].search(slots_of_sentence, ngram);
         });
     }
-    nb::list all;
-    for (const auto& sentence : found) {
-        nb::list best;
-        for (const CtcHypothesis& hypothesis : sentence) best.append(nb::make_tuple(hypothesis.ids, hypothesis.score));
-        all.append(best);
-    }
-    return all;
+    const auto hypothesis = [](const CtcHypothesis& one) { return std::tuple(one.ids, one.score); };
+    return mapped(found, [&](const auto& sentence) { return mapped(sentence, hypothesis); });
 }
 
 }  // namespace

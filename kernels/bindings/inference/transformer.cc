@@ -80,8 +80,8 @@ struct BoundTransformer {
     }
 
     template <typename Search>
-    nb::list run(const Table& ids, const Ids& lengths, const Ids& limits, const SearchRules& rules, const StepRules& steps,
-                 int threads, const Search& search) const {
+    auto run(const Table& ids, const Ids& lengths, const Ids& limits, const SearchRules& rules, const StepRules& steps, int threads,
+             const Search& search) const {
         const std::vector<std::int64_t> max_lengths(view(limits).begin(), view(limits).end());
         const Sources sources = checked(ids, lengths, max_lengths, rules, steps, threads);
         std::vector<Outcome> outcomes;
@@ -89,15 +89,15 @@ struct BoundTransformer {
             const nb::gil_scoped_release release;
             outcomes = search(sources, max_lengths);
         }
-        return as_list(outcomes);
+        return as_tuples(outcomes);
     }
 
-    nb::list greedy(const Table& ids, const Ids& lengths, const Ids& limits, int step_size, bool per_direction, std::int64_t eos,
-                    std::int64_t pad, double alpha, bool gnmt, const std::string& mask, std::size_t directions,
-                    std::vector<std::int64_t> banned, std::int64_t min_tokens, std::size_t no_repeat_ngram,
-                    std::size_t shortlist_tokens, std::size_t shortlist_links, int threads,
-                    const std::vector<BoundTransformer*>& others, const NgramScorer* ngram, double ngram_weight,
-                    const std::vector<bool>& right_to_left, double end_threshold, std::size_t num_candidates) const {
+    auto greedy(const Table& ids, const Ids& lengths, const Ids& limits, int step_size, bool per_direction, std::int64_t eos,
+                std::int64_t pad, double alpha, bool gnmt, const std::string& mask, std::size_t directions,
+                std::vector<std::int64_t> banned, std::int64_t min_tokens, std::size_t no_repeat_ngram,
+                std::size_t shortlist_tokens, std::size_t shortlist_links, int threads,
+                const std::vector<BoundTransformer*>& others, const NgramScorer* ngram, double ngram_weight,
+                const std::vector<bool>& right_to_left, double end_threshold, std::size_t num_candidates) const {
         require(ngram == nullptr || ngram->size() == model.shape.target_vocabulary,
                 "ngram: expected a model over the network's vocabulary");
         require_at_least("num_candidates", num_candidates, std::size_t{1});
@@ -118,13 +118,13 @@ struct BoundTransformer {
                    });
     }
 
-    nb::list beam_search(const Table& ids, const Ids& lengths, const Ids& limits, int beams, int step_size, bool per_direction,
-                         const std::string& selection, std::int64_t eos, std::int64_t pad, int n_best, double alpha, bool gnmt,
-                         double beam_threshold, const std::string& mask, std::size_t directions, std::vector<std::int64_t> banned,
-                         std::int64_t min_tokens, std::size_t no_repeat_ngram, std::size_t shortlist_tokens,
-                         std::size_t shortlist_links, std::size_t num_candidates, bool separate_eos, int threads,
-                         const std::vector<BoundTransformer*>& others, const NgramScorer* ngram, double ngram_weight,
-                         const std::vector<bool>& right_to_left) const {
+    auto beam_search(const Table& ids, const Ids& lengths, const Ids& limits, int beams, int step_size, bool per_direction,
+                     const std::string& selection, std::int64_t eos, std::int64_t pad, int n_best, double alpha, bool gnmt,
+                     double beam_threshold, const std::string& mask, std::size_t directions, std::vector<std::int64_t> banned,
+                     std::int64_t min_tokens, std::size_t no_repeat_ngram, std::size_t shortlist_tokens,
+                     std::size_t shortlist_links, std::size_t num_candidates, bool separate_eos, int threads,
+                     const std::vector<BoundTransformer*>& others, const NgramScorer* ngram, double ngram_weight,
+                     const std::vector<bool>& right_to_left) const {
         require(ngram == nullptr || ngram->size() == model.shape.target_vocabulary,
                 "ngram: expected a model over the network's vocabulary");
         const BeamOptions options = beam_options(beams, step_size, per_direction, selection, eos, pad, n_best, alpha, gnmt,

@@ -62,8 +62,8 @@ struct BoundAligner {
 };
 
 // Return a 128-bit sum as (high, low) 64-bit halves.
-inline nanobind::tuple halves(const ExactSum& sum) {
-    return nanobind::make_tuple(static_cast<std::int64_t>(sum.units >> 64), static_cast<std::uint64_t>(sum.units));
+inline auto halves(const ExactSum& sum) {
+    return std::pair(static_cast<std::int64_t>(sum.units >> 64), static_cast<std::uint64_t>(sum.units));
 }
 
 }  // namespace fewstep

@@ -72,7 +72,7 @@ void bind_align_shards(nb::module_& module) {
                 const nb::gil_scoped_release release;
                 whole = merge_cells(shards);
             }
-            return nb::make_tuple(own(std::move(whole.row_starts)), own(std::move(whole.columns)));
+            return std::tuple(own(std::move(whole.row_starts)), own(std::move(whole.columns)));
         },
         "starts"_a, "columns"_a);
     module.def(
@@ -124,12 +124,12 @@ void bind_align_shards(nb::module_& module) {
         "aligner_cells",
         [](const BoundAligner& self) {
             const Support& support = self.aligner.text().support();
-            return nb::make_tuple(own(support.row_starts), own(support.columns));
+            return std::tuple(own(support.row_starts), own(support.columns));
         },
         "aligner"_a);
     module.def(
         "aligner_counts",
-        [](const BoundAligner& self) { return nb::make_tuple(own(self.aligner.counts().low), own(self.aligner.counts().high)); },
+        [](const BoundAligner& self) { return std::tuple(own(self.aligner.counts().low), own(self.aligner.counts().high)); },
         "aligner"_a);
     module.def(
         "aligner_take_probabilities",

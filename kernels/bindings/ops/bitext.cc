@@ -93,9 +93,9 @@ nb::bytes word(const BoundBitext& self, std::uint32_t id) {
     return nb::bytes(word.data(), word.size());
 }
 
-nb::tuple ids(const BoundBitext& self, bool target) {
+auto ids(const BoundBitext& self, bool target) {
     const Sentences& side = target ? self.text.target : self.text.source;
-    return nb::make_tuple(own(std::vector<std::int64_t>(side.starts.begin(), side.starts.end())), own(side.words));
+    return std::tuple(own(std::vector<std::int64_t>(side.starts.begin(), side.starts.end())), own(side.words));
 }
 
 }  // namespace
@@ -138,8 +138,8 @@ void check(const Starts& starts, std::size_t size) {
 }
 
 // `forward`: the source position of each target word; `reverse`: the target position of each source word; -1 for no link.
-nb::tuple symmetrise_all(const Starts& target_starts, const Positions& forward, const Starts& source_starts,
-                         const Positions& reverse, const std::string& method, int threads) {
+auto symmetrise_all(const Starts& target_starts, const Positions& forward, const Starts& source_starts, const Positions& reverse,
+                    const std::string& method, int threads) {
     const Symmetrisation chosen = method_of(method);
     require_threads(threads);
     require(target_starts.size() == source_starts.size(), "symmetrize: directions of unequal numbers of pairs");
@@ -178,7 +178,7 @@ nb::tuple symmetrise_all(const Starts& target_starts, const Positions& forward, 
             starts.push_back(static_cast<std::int64_t>(sources.size()));
         }
     }
-    return nb::make_tuple(own(std::move(starts)), own(std::move(sources)), own(std::move(targets)));
+    return std::tuple(own(std::move(starts)), own(std::move(sources)), own(std::move(targets)));
 }
 
 }  // namespace

@@ -33,8 +33,8 @@ auto span_of(const A& array) {
 
 nb::bytes bytes_of(const Digest& digest) { return nb::bytes(digest.data(), digest.size()); }
 
-nb::dict describe(const CountTotals& totals) {
-    nb::dict result;
+Counts describe(const CountTotals& totals) {
+    Counts result;
     result["pairs"] = totals.lengths.pairs;
     result["empty"] = totals.empty;
     result["too_long"] = totals.too_long;
@@ -46,8 +46,8 @@ nb::dict describe(const CountTotals& totals) {
     return result;
 }
 
-nb::dict describe(const TableHeader& header) {
-    nb::dict result = describe(header.totals);
+Description describe(const TableHeader& header) {
+    Description result = describe(header.totals);
     result["source_size"] = header.limits.source_size;
     result["target_size"] = header.limits.target_size;
     result["max_offset"] = header.limits.max_offset;
@@ -69,9 +69,9 @@ nb::dict describe(const TableHeader& header) {
     return result;
 }
 
-nb::dict count(const std::string& path, const Array<std::int32_t>& source, const Array<std::int64_t>& source_starts,
-               const Array<std::int32_t>& target, const Array<std::int64_t>& target_starts, const Array<std::int32_t>& links,
-               const CountLimits& limits) {
+Counts count(const std::string& path, const Array<std::int32_t>& source, const Array<std::int64_t>& source_starts,
+             const Array<std::int32_t>& target, const Array<std::int64_t>& target_starts, const Array<std::int32_t>& links,
+             const CountLimits& limits) {
     const LinkedPairs pairs{span_of(source), span_of(target), span_of(links), span_of(source_starts), span_of(target_starts)};
     CandidateRun run;
     {
@@ -82,8 +82,8 @@ nb::dict count(const std::string& path, const Array<std::int32_t>& source, const
     return describe(run.totals);
 }
 
-nb::dict merge(const std::vector<std::string>& runs, const std::string& path, std::uint32_t top, std::uint32_t reserved,
-               double tension, double backoff, const nb::bytes& vocabulary) {
+Description merge(const std::vector<std::string>& runs, const std::string& path, std::uint32_t top, std::uint32_t reserved,
+                  double tension, double backoff, const nb::bytes& vocabulary) {
     TableOptions options{.top = top, .reserved = reserved, .tension = tension, .backoff = backoff, .vocabulary = {}};
     if (vocabulary.size() != options.vocabulary.size()) throw std::invalid_argument("vocabulary: expected a digest of 32 bytes");
     std::copy_n(reinterpret_cast<const std::uint8_t*>(vocabulary.c_str()), vocabulary.size(), options.vocabulary.begin());
@@ -99,32 +99,31 @@ void require_piece(const CandidateTables& tables, std::uint32_t x) {
     if (x >= tables.header().limits.source_size) throw std::invalid_argument("source piece outside the vocabulary");
 }
 
-nb::tuple entries_of(const CandidateTables& tables, const CandidateTables::Row& row) {
-    nb::list entries;
-    for (std::uint32_t entry = row.first; entry < row.last; ++entry)
-        entries.append(nb::make_tuple(tables.piece(entry), tables.count(entry)));
-    return nb::make_tuple(entries, row.total);
+auto entries_of(const CandidateTables& tables, const CandidateTables::Row& row) {
+    std::vector<std::pair<std::uint32_t, std::uint64_t>> entries;
+    for (std::uint32_t entry = row.first; entry < row.last; ++entry) entries.emplace_back(tables.piece(entry), tables.count(entry));
+    return std::pair(std::move(entries), row.total);
 }
 
 constexpr std::int64_t MAX_POSITION = std::int64_t{1} << 31;  // of pieces in a sentence
 
-nb::tuple row(const CandidateTables& tables, std::uint32_t x, std::int64_t offset) {
+auto row(const CandidateTables& tables, std::uint32_t x, std::int64_t offset) {
     require_piece(tables, x);
     require_range("offset", offset, -MAX_POSITION, MAX_POSITION);
     return entries_of(tables, tables.row(x, offset));
 }
 
-nb::tuple lexical_row(const CandidateTables& tables, std::uint32_t x) {
+auto lexical_row(const CandidateTables& tables, std::uint32_t x) {
     require_piece(tables, x);
     if (!(tables.header().backoff > 0.0)) throw std::invalid_argument(tables.path() + ": expected tables with a backoff, got none");
     return entries_of(tables, tables.row(x));
 }
 
-nb::list prior(const CandidateTables& tables, std::int64_t source_length, std::int64_t slot) {
+auto prior(const CandidateTables& tables, std::int64_t source_length, std::int64_t slot) {
     require_range("slot", slot, std::int64_t{0}, MAX_POSITION);
     const CandidateTables::Cell cell = tables.prior(source_length, slot);
-    nb::list result;
-    for (std::size_t i = 0; i < cell.positions.size(); ++i) result.append(nb::make_tuple(cell.positions[i], cell.counts[i]));
+    std::vector<std::pair<std::int64_t, std::uint64_t>> result;
+    for (std::size_t i = 0; i < cell.positions.size(); ++i) result.emplace_back(cell.positions[i], cell.counts[i]);
     return result;
 }
 

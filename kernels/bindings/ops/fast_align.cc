@@ -29,13 +29,13 @@ struct BoundLinks {
     }
 };
 
-nb::list pairs(const BoundLinks& self, std::int64_t pair) {
-    nb::list result;
+auto pairs(const BoundLinks& self, std::int64_t pair) {
+    std::vector<std::pair<std::size_t, std::size_t>> result;
     const auto sources = self.of(pair);
     for (std::size_t j = 0; j < sources.size(); ++j) {
         if (sources[j] < 0) continue;
         const auto source = static_cast<std::size_t>(sources[j]);
-        result.append(self.text.reverse ? nb::make_tuple(j, source) : nb::make_tuple(source, j));
+        result.push_back(self.text.reverse ? std::pair(j, source) : std::pair(source, j));
     }
     return result;
 }
@@ -85,14 +85,14 @@ BoundLinks force(const AlignModel& model, nb::object bitext, int threads) {
     return links;
 }
 
-nb::tuple expect(BoundAligner& self, int threads) {
+auto expect(BoundAligner& self, int threads) {
     require_threads(threads);
     PassSums sums;
     {
         const nb::gil_scoped_release release;
         sums = self.aligner.expect(threads);
     }
-    return nb::make_tuple(halves(sums.log_likelihood), halves(sums.null_posterior), halves(sums.feature));
+    return std::tuple(halves(sums.log_likelihood), halves(sums.null_posterior), halves(sums.feature));
 }
 
 std::shared_ptr<const AlignModel> model_of(const BoundAligner& self) {
@@ -108,7 +108,7 @@ double probability_of(const AlignModel& model, nb::object source, const std::str
 }
 
 // Return the columns and probabilities of a row; empty for an unknown row.
-nb::tuple row_of(const AlignModel& model, std::uint64_t row) {
+auto row_of(const AlignModel& model, std::uint64_t row) {
     std::vector<std::uint32_t> columns;
     std::vector<double> t;
     if (row < static_cast<std::uint64_t>(model.rows())) {
@@ -117,7 +117,7 @@ nb::tuple row_of(const AlignModel& model, std::uint64_t row) {
         const auto values = model.t().subspan(first, count);
         columns.assign(cells.begin(), cells.end()), t.assign(values.begin(), values.end());
     }
-    return nb::make_tuple(own(std::move(columns)), own(std::move(t)));
+    return std::tuple(own(std::move(columns)), own(std::move(t)));
 }
 
 AlignOptions make_options(bool diagonal, bool variational_bayes, bool null_word, bool compatible, double p0, double alpha,
@@ -176,9 +176,8 @@ void bind_aligner(nb::module_& module) {
         .def_prop_ro("cells", [](const BoundAligner& self) { return self.aligner.text().support().cells(); })
         .def("sizes",
              [](const BoundAligner& self) {
-                 nb::list sizes;
-                 for (const SizeCount& size : self.aligner.text().sizes()) sizes.append(nb::make_tuple(size.m, size.n, size.count));
-                 return sizes;
+                 return mapped(self.aligner.text().sizes(),
+                               [](const SizeCount& size) { return std::tuple(size.m, size.n, size.count); });
              })
         .def("expect", expect, "threads"_a)
         .def(

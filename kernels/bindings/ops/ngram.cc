@@ -52,13 +52,13 @@ class Source {
     std::string_view text_;
 };
 
-nb::dict described(const NgramEstimate& estimate) {
+Description described(const NgramEstimate& estimate) {
     nb::list discounts, fallback;
     for (const NgramDiscounts& of_order : estimate.discounts) {
         discounts.append(nb::make_tuple(of_order.amount[1], of_order.amount[2], of_order.amount[3]));
         fallback.append(of_order.fallback);
     }
-    nb::dict result;
+    Description result;
     result["discounts"] = discounts;
     result["fallback"] = fallback;
     result["distinct"] = nb::cast(estimate.distinct);
@@ -81,7 +81,7 @@ auto unlocked(const Function& function) {
 }
 
 template <typename Text>
-std::pair<Model, nb::dict> estimate_from(const Text& text, const NgramOptions& options) {
+std::pair<Model, Description> estimate_from(const Text& text, const NgramOptions& options) {
     require_threads(options.threads);
     NgramEstimate found;
     const Model model = unlocked([&] {
@@ -91,16 +91,16 @@ std::pair<Model, nb::dict> estimate_from(const Text& text, const NgramOptions& o
     return {model, described(found)};
 }
 
-std::pair<Model, nb::dict> estimate(const nb::object& source, int order, std::vector<std::uint64_t> prune,
-                                    std::optional<std::array<double, 3>> discount_fallback, bool interpolate_unigrams,
-                                    bool skip_special, int threads, std::uint64_t memory) {
+std::pair<Model, Description> estimate(const nb::object& source, int order, std::vector<std::uint64_t> prune,
+                                       std::optional<std::array<double, 3>> discount_fallback, bool interpolate_unigrams,
+                                       bool skip_special, int threads, std::uint64_t memory) {
     return estimate_from(Source(source).text(),
                          {order, std::move(prune), discount_fallback, interpolate_unigrams, skip_special, threads, memory});
 }
 
-std::pair<Model, nb::dict> estimate_counts(const NgramRuns& counts, std::vector<std::uint64_t> prune,
-                                           std::optional<std::array<double, 3>> discount_fallback, bool interpolate_unigrams,
-                                           int threads, std::uint64_t memory) {
+std::pair<Model, Description> estimate_counts(const NgramRuns& counts, std::vector<std::uint64_t> prune,
+                                              std::optional<std::array<double, 3>> discount_fallback, bool interpolate_unigrams,
+                                              int threads, std::uint64_t memory) {
     return estimate_from(counts,
                          {counts.order(), std::move(prune), discount_fallback, interpolate_unigrams, false, threads, memory});
 }
@@ -114,8 +114,8 @@ nb::bytes text_words(const nb::object& source, bool skip_special, int threads) {
     return nb::bytes(lines.data(), lines.size());
 }
 
-nb::dict described(const NgramRunHeader& header) {
-    nb::dict result;
+Counts described(const NgramRunHeader& header) {
+    Counts result;
     result["order"] = header.order;
     result["sentences"] = header.sentences;
     result["tokens"] = header.tokens;
@@ -123,8 +123,8 @@ nb::dict described(const NgramRunHeader& header) {
     return result;
 }
 
-nb::dict count(const nb::object& source, const nb::object& words, const std::string& path, int order, bool skip_special,
-               int threads) {
+Counts count(const nb::object& source, const nb::object& words, const std::string& path, int order, bool skip_special,
+             int threads) {
     require_threads(threads);
     const Source text(source), all(words);
     return described(unlocked([&] { return write_ngram_run(text.text(), all.text(), order, skip_special, threads, path); }));
@@ -141,7 +141,7 @@ Model read(const nb::object& source, const std::string& name) {
     return std::make_shared<const NgramModel>(NgramModel::own(build_ngram_file(read_arpa(text.text(), name), 1)));
 }
 
-nb::tuple score_text(const NgramModel& model, const nb::object& source, bool bos, bool eos, int threads) {
+auto score_text(const NgramModel& model, const nb::object& source, bool bos, bool eos, int threads) {
     require_threads(threads);
     const Source text(source);
     NgramSentence sum;
@@ -156,7 +156,7 @@ nb::tuple score_text(const NgramModel& model, const nb::object& source, bool bos
             ++sentences;
         }
     }
-    return nb::make_tuple(sentences, words, unknown, sum.log_prob, sum.unknown_log_prob);
+    return std::tuple(sentences, words, unknown, sum.log_prob, sum.unknown_log_prob);
 }
 
 std::string_view view(const nb::bytes& text) { return {text.c_str(), text.size()}; }
@@ -168,14 +168,14 @@ std::pair<double, NgramState> step(const NgramModel& model, NgramState state, st
     return {log_prob, next};
 }
 
-nb::list words(const NgramModel& model) {
-    nb::list all;
-    for (std::uint32_t id = 0; id < model.words(); ++id) all.append(nb::bytes(model.text(id).data(), model.text(id).size()));
+auto words(const NgramModel& model) {
+    std::vector<nb::bytes> all;
+    for (std::uint32_t id = 0; id < model.words(); ++id) all.emplace_back(model.text(id).data(), model.text(id).size());
     return all;
 }
 
 // The unigrams and bigrams of a model in arrays, for look-ups outside this code.
-nb::tuple bigrams(const NgramModel& model) {
+auto bigrams(const NgramModel& model) {
     std::vector<float> log_probs, backoffs, pair_log_probs;  // to base 10
     std::vector<std::int64_t> pairs;                         // ascending
     model.for_each(1, [&](auto, float log_prob, float backoff) { log_probs.push_back(log_prob), backoffs.push_back(backoff); });
@@ -185,11 +185,10 @@ nb::tuple bigrams(const NgramModel& model) {
             pair_log_probs.push_back(log_prob);
         });
     }
-    return nb::make_tuple(own(std::move(log_probs)), own(std::move(backoffs)), own(std::move(pairs)),
-                          own(std::move(pair_log_probs)));
+    return std::tuple(own(std::move(log_probs)), own(std::move(backoffs)), own(std::move(pairs)), own(std::move(pair_log_probs)));
 }
 
-NgramScorer scorer(const Model& model, const nb::list& pieces) {
+NgramScorer scorer(const Model& model, const nb::typed<nb::list, nb::bytes>& pieces) {
     std::vector<std::uint32_t> ids;
     for (const auto& piece : pieces) ids.push_back(model->word(view(nb::cast<nb::bytes>(piece))));
     return {model, std::move(ids)};
