@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
-from fewstep import bounded_files, patience, streams
+from fewstep import answers, bounded_files, object_storage, object_storage_process, patience, streams
 from fewstep.config.network import Sizes
 from fewstep.documents import markdown, translate
 from fewstep.documents.document import MAX_UNIT_BYTES
@@ -284,6 +284,9 @@ def test_the_limits_are_those_of_the_source() -> None:
         f"{connections.MAX_FRAMING_BYTES >> 10} KiB",
         f"{url_copy.MAX_UNSTATED_BYTES // gib} GiB; the free space",
         f"{patience.WAIT_SECONDS:g} s; a second for each {patience.MIN_RATE:,} bytes; for each {patience.MIN_JSON_RATE:,}",
+        f"{answers.MAX_BYTES_BESIDE_CONTENT // mib} MiB",
+        f"{patience.WAIT_SECONDS:g} s; {patience.MIN_RATE:,} bytes; {object_storage.MIN_UPLOAD_RATE:,} bytes",
+        f"{object_storage_process.MEMORY_BYTES // mib} MiB; {object_storage_process.MAX_NAMES:,}",
         "; ".join(f"{count:,}" for count in MAX_ENTRIES.values()),
         f"{pickles.MAX_BYTES // mib} MiB, {pickles.MAX_OPERATIONS:,}; {pickles.MAX_VALUES:,}; {pickles.MAX_DEPTH}",
         "[beside each option](docs/reference/config.md)",
