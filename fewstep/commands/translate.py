@@ -104,7 +104,7 @@ def check_document_options(values: Mapping[str, Any]) -> bool:
         if values["overwrite"]:
             raise StreamError("--overwrite: expected --format, got none; only documents have translations to write over")
         if values["input"] and (meant := FORMATS.get(values["input"].suffix.lower())):
-            raise StreamError(f"{values['input']}: expected plain text, got a name of {meant} files; state --format {meant}")
+            raise StreamError(f"{values['input']}: expected plain text, got a {meant} file by its name; state --format {meant}")
         return False
     if kind not in DOCUMENTS:
         raise StreamError(f"--format: expected one of {', '.join(DOCUMENTS)}, got {kind!r}")

@@ -185,7 +185,7 @@ def test_a_document_is_written_with_its_targets(
         (["--format", "po", "--json"], "--format po: expected no option of lines, got --json; leave it out"),
         (["--overwrite"], "--overwrite: expected --format, got none"),
         (["--format", "po"], "broken, line 1: expected a comment, or a keyword"),
-        (["--input", "app.PO"], "app.PO: expected plain text, got a name of po files; state --format po"),
+        (["--input", "app.PO"], "app.PO: expected plain text, got a po file by its name; state --format po"),
     ],
 )
 def test_documents_that_are_refused_leave_the_output(
