@@ -20,8 +20,8 @@ OPERATIONAL = {"fingerprint": False}
 
 
 def version(number: int) -> dict[str, int]:
-    """Return the metadata of a field of a stage's inputs that is read in another way than before: artifacts of inputs that have the
-    field are made again. The `version` of a stage does so for all of its artifacts."""
+    """Return the metadata of a field of a stage's inputs that is read in another way than before: the stage runs again for inputs
+    that have the field. Its own `version` does so for all inputs."""
     return {"version": number}
 
 

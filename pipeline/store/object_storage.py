@@ -73,14 +73,14 @@ class Folder:
     def write(self, name: str, data: bytes) -> None:
         """Write a small object as a whole or not at all."""
         with self._explained(name):
-            retried(lambda: self._write(name, iter([data])))
+            retried(lambda: self._files.write(name, iter([data])))
 
     def upload(self, name: str, path: Path) -> dict[str, Any]:
         """Copy a file to the folder and return the {bytes, sha256} that were sent. Raises FileNotFoundError for a missing file."""
 
         def upload() -> dict[str, Any]:
             digest = Digest()
-            self._write(name, digest.over(read_blocks(path)))
+            self._files.write(name, digest.over(read_blocks(path)))
             return digest.entry
 
         path.stat()
@@ -120,9 +120,6 @@ class Folder:
                     self._files.remove(name)
                 except FileNotFoundError:
                     continue
-
-    def _write(self, name: str, blocks: Iterator[bytes]) -> None:
-        self._files.write(name, blocks)
 
     @contextmanager
     def _explained(self, name: str, path: Path | None = None) -> Iterator[None]:

@@ -22,7 +22,7 @@ from pipeline.store.artifacts import Store
 from pipeline.store.attempts import partial_directories, partial_directory
 from pipeline.store.manifest import isa_levels, manifest_values
 from pipeline.store.mirror import Mirror
-from pipeline.store.object_storage import Folder
+from pipeline.store.object_storage import Folder, _Disk
 from stages.context import StepContext
 from stages.errors import ArtifactError, StageError, TransientError
 from stages.stage import Stage
@@ -126,9 +126,9 @@ def test_an_incomplete_upload_is_not_an_artifact(tmp_path: Path, url: str, monke
     one = at(tmp_path, "one")
     go(chain(one), one, "")
     step = chain(one).steps[0]
-    real, left = Folder._write, [0]
+    real, left = _Disk.write, [0]
 
-    def fails(self: Folder, name: str, blocks: Iterator[bytes]) -> None:
+    def fails(self: _Disk, name: str, blocks: Iterator[bytes]) -> None:
         if left[0] == 0:
             raise OSError("the network went away")
         left[0] -= 1
@@ -137,12 +137,12 @@ def test_an_incomplete_upload_is_not_an_artifact(tmp_path: Path, url: str, monke
     monkeypatch.setattr(mirror, "CONNECTIONS", 1)
     for number in range(5):  # deep/text, other, metrics, manifest, index; then the manifest that counts
         left[0] = number
-        monkeypatch.setattr(Folder, "_write", fails)
+        monkeypatch.setattr(_Disk, "write", fails)
         with pytest.raises(StageError, match="could not be reached: the network went away"):
             Mirror(url, one).push(step.directory)
         two = at(tmp_path, f"two{number}")
         assert not Mirror(url, two).pull(chain(two).steps[0].directory)
-    monkeypatch.setattr(Folder, "_write", real)
+    monkeypatch.setattr(_Disk, "write", real)
     assert Mirror(url, one).push(step.directory)
     assert not Mirror(url, one).push(step.directory)
     two = at(tmp_path, "two")
