@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -123,6 +124,10 @@ class Watched:
         name = step.replace(":", "-").replace("/", "-")
         logs = sorted((self.run_directory() / "logs").glob(f"{name}.*.log"), key=os.path.getmtime)
         return logs[-1].read_text() if logs else ""
+
+    def processes(self, step: str) -> list[int]:
+        """Return the process of a step and those of its workers, in the order in which they first wrote to its log."""
+        return [int(pid) for pid in dict.fromkeys(re.findall(r" \[(\d+)\] ", self.log(step)))]
 
     def manifests(self) -> dict[str, dict[str, Any]]:
         """Return the manifest of every artifact of the run, by step."""

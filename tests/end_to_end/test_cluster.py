@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -152,7 +151,7 @@ def test_two_workers_learn_what_one_learns_and_survive_the_death_of_one(tmp_path
 
     with disturbed.background() as process:
         disturbed.wait(lambda: disturbed.progress("train:teacher") >= 60, process)
-        _, *workers = dict.fromkeys(int(pid) for pid in re.findall(r" \[(\d+)\] ", disturbed.log("train:teacher")))
+        _, *workers = disturbed.processes("train:teacher")
         assert len(workers) == 2
         os.kill(workers[1], signal.SIGKILL)
         disturbed.ends(process)

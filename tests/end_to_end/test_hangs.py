@@ -36,11 +36,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     return run
 
 
-def processes(run: Watched, step: str) -> list[int]:
-    """Return the processes that wrote to the logs of a step, by their first line."""
-    return [int(pid) for pid in dict.fromkeys(re.findall(r" \[(\d+)\] ", run.log(step)))]
-
-
 def finish(run: Watched, process: subprocess.Popen[str]) -> list[str]:
     """Wait for the end of a run and return the reasons for which the training was repeated."""
     run.ends(process)
@@ -56,7 +51,7 @@ def test_a_step_whose_process_is_stopped_is_repeated_from_its_checkpoint(undistu
     run.begin_with(undisturbed, before="train:teacher")
     with run.background() as process:
         run.wait(lambda: run.progress("train:teacher") >= 60, process)
-        (worker,) = processes(run, "train:teacher")
+        (worker,) = run.processes("train:teacher")
         os.kill(worker, signal.SIGSTOP)
         (reason,) = finish(run, process)
         assert reason == "no sign of life for 30 s; the process was killed"
@@ -69,7 +64,7 @@ def test_a_training_worker_that_is_stopped_ends_the_attempt(undisturbed: Watched
     run.begin_with(undisturbed, before="train:teacher")
     with run.background() as process:
         run.wait(lambda: run.progress("train:teacher") >= 60, process)
-        _, *workers = processes(run, "train:teacher")
+        _, *workers = run.processes("train:teacher")
         os.kill(workers[1], signal.SIGSTOP)
         assert any("health check" in reason for reason in finish(run, process))
         wait_for_end([workers[1]])
@@ -80,8 +75,8 @@ def test_a_worker_of_a_map_that_is_stopped_is_replaced(undisturbed: Watched, tmp
     run = Watched(tmp_path / "store", *DISTILLED)
     run.begin_with(undisturbed, before="distill:train")
     with run.background() as process:
-        run.wait(lambda: len(processes(run, "distill:train")) >= 2, process)
-        _, worker, *_ = processes(run, "distill:train")
+        run.wait(lambda: len(run.processes("distill:train")) >= 2, process)
+        _, worker, *_ = run.processes("distill:train")
         os.kill(worker, signal.SIGSTOP)
         assert finish(run, process) == []
         wait_for_end([worker])
@@ -126,7 +121,7 @@ def test_a_training_that_is_asked_to_end_loses_no_update(undisturbed: Watched, t
     run.begin_with(undisturbed, before="train:teacher")
     with run.background() as process:
         run.wait(lambda: run.progress("train:teacher") >= 60, process)
-        os.kill(processes(run, "train:teacher")[0], signal.SIGTERM)
+        os.kill(run.processes("train:teacher")[0], signal.SIGTERM)
         assert len(finish(run, process)) == 1
     (continued,) = re.findall(r"training from update (\d+) of 200", run.log("train:teacher"))  # in the log of the last attempt
     assert int(continued) >= 60

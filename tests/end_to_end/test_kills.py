@@ -87,7 +87,7 @@ def kill_workers(run: Watched, step: str, ready: int, *, alone: bool = False) ->
     run then ends by itself."""
     with run.background() as process:
         run.wait(lambda: run.progress(step) >= ready, process)
-        own, *workers = dict.fromkeys(int(pid) for pid in re.findall(r" \[(\d+)\] ", run.log(step)))
+        own, *workers = run.processes(step)
         assert bool(workers) != alone
         for worker in workers or [own]:
             os.kill(worker, signal.SIGKILL)

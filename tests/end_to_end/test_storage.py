@@ -21,15 +21,17 @@ from pipeline.store.attempts import partial_directory
 from pipeline.store.marker import open_store
 from pipeline.store.mirror import Mirror
 from tests.end_to_end.object_storage import S3, SECRET
-from tests.end_to_end.runs import ROOT, Watched, end
+from tests.end_to_end.runs import ALONE, ROOT, Watched, end
 from tests.pipeline.run_specs import manifest, plan_entry, run_spec
+from tests.processes import descendants, wait_for_end
 from tests.shared import rest_exhaustive
 
 pytestmark = [pytest.mark.slow]
 
 
-FAST = ("--in-process", "--set", "defaults.training.updates=600")
-"""Options for the shortest run whose checkpoints can be seen: fifty updates a second, and a look at them every five seconds."""
+ON_RAY = ("--set", "defaults.training.updates=400")
+"""Options for a short run of whose first training there is time to see a checkpoint."""
+FAST = (*ALONE, *ON_RAY)
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +48,37 @@ def here(run: Watched) -> dict[str, Any]:
     return {step: json.loads(path.read_text())["files"] for step, path in paths.items() if path.exists()}
 
 
+def killed_after_its_first_upload(run: Watched) -> list[int]:
+    """Kill a run on Ray once the mirror has a checkpoint, and return its processes, which end by themselves.
+
+    Until then its training is stopped, which would be over before.
+    """
+
+    def has_checkpoint() -> bool:
+        directory = run.running("train:teacher")
+        return directory is not None and any(path.name.isdigit() for path in directory.glob("checkpoints/*"))
+
+    with run.background() as process:
+        run.wait(has_checkpoint, process)
+        (training,) = run.processes("train:teacher")
+        os.kill(training, signal.SIGSTOP)
+        run.wait(lambda: run.events("checkpoint_mirrored") != [], process)
+        started = [training, *descendants(process.pid)]
+        process.kill()
+        os.kill(training, signal.SIGCONT)
+        process.wait()
+    return started
+
+
+@pytest.mark.ray
 def test_two_machines_share_a_mirror(s3: S3, undisturbed: Watched, tmp_path: Path) -> None:
     """The first machine is killed during a training; the second continues it, and a third finds all artifacts."""
     mirror = ("--set", "store.mirror=s3://fewstep/shared")
-    one, two, three = (Watched(tmp_path / name, *FAST, *mirror) for name in ("one", "two", "three"))
-    one.kill_when(lambda: any(e["step"] == "train:teacher" for e in one.events("checkpoint_mirrored")))
+    one = Watched(tmp_path / "one", *ON_RAY, *mirror)
+    two, three = (Watched(tmp_path / name, *FAST, *mirror) for name in ("two", "three"))
+    left = killed_after_its_first_upload(one)
     s3.check()
+    assert one.events("mirror_failed") == []
     two.finish()
     assert [e["step"] for e in two.events("checkpoint_fetched")] == ["train:teacher"]
     assert "training from update 0 " not in two.log("train:teacher")
@@ -68,6 +95,7 @@ def test_two_machines_share_a_mirror(s3: S3, undisturbed: Watched, tmp_path: Pat
                 assert SECRET.encode() not in path.read_bytes()
                 assert b"AKIANOTTOBEFOUND" not in path.read_bytes()
     assert not [name for name, data in s3.objects().items() if SECRET.encode() in data or b"AKIANOTTOBEFOUND" in data]
+    wait_for_end(left)
 
 
 def large(store: Store, megabytes: int = 96) -> Path:

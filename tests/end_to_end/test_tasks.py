@@ -37,11 +37,6 @@ def write_text(path: Path) -> None:
             file.write(f"The man with number {value} sleeps here.\tDer Mann mit der Nummer {value} schläft da.\n")
 
 
-def processes(run: Watched) -> list[int]:
-    """Return the process of the step and its workers, in the order in which they first wrote to the log."""
-    return [int(pid) for pid in dict.fromkeys(re.findall(r" \[(\d+)\] ", run.log("corpus:train")))]
-
-
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.exhaustive
@@ -54,8 +49,8 @@ def test_text_is_cleaned_on_workers_that_die(tmp_path: Path) -> None:
 
     run = Watched(tmp_path / "store", *options, "--set", "cluster.cpus=2")
     with run.background() as process:
-        run.wait(lambda: run.progress("corpus:train") > 0 and len(processes(run)) > 2, process)
-        os.kill(processes(run)[-1], signal.SIGKILL)  # a worker whose first piece has just begun
+        run.wait(lambda: run.progress("corpus:train") > 0 and len(run.processes("corpus:train")) > 2, process)
+        os.kill(run.processes("corpus:train")[-1], signal.SIGKILL)  # a worker whose first piece has just begun
         run.wait(lambda: "which is given to another worker" in run.log("corpus:train"), process)
         run.wait(lambda: run.progress("corpus:train") >= PIECE_ROWS, process)
     directory = next((run.store / "corpus").glob("*.partial*/checkpoints"))
