@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from fewstep import patience
-from fewstep.object_storage_process import MEMORY_BYTES, read_blocks, write_block
+from fewstep.object_storage_process import MEMORY_BYTES, READY, read_blocks, write_block
 from fewstep.patience import GivenUpError, Patience, SlowError, flowing, waited_for
 
 PROGRAM = Path(__file__).with_name("object_storage_process.py")
@@ -109,6 +109,8 @@ class _MissingError(FileNotFoundError):
 
 
 class _Process:
+    """A process that works on object storage. Its start, which takes long on a busy machine, is over when it is made."""
+
     def __init__(self, url: str) -> None:
         # In a session of its own, an upload is not ended by the Ctrl-C after which a run saves its state.
         self._process = subprocess.Popen(
@@ -118,6 +120,7 @@ class _Process:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        cast(IO[bytes], self._process.stdout).read(len(READY))
 
     def runs(self) -> bool:
         return self._process.poll() is None

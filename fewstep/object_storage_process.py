@@ -28,6 +28,8 @@ IDLE_SECONDS = 60
 ALARM_SECONDS = 3600
 """Seconds without progress after which it ends in any case, such as behind a program that was killed."""
 MIN_BLOCK, MAX_BLOCK = 1 << 16, 1 << 20
+READY = b"."
+"""What the process writes before the first answer."""
 MAX_NAMES = 100_000
 """Objects of a list."""
 
@@ -133,6 +135,8 @@ def main() -> None:
     used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize() if os.path.exists("/proc") else 0
     for limit, most in {resource.RLIMIT_DATA: used + MEMORY_BYTES, resource.RLIMIT_CORE: 0}.items():
         resource.setrlimit(limit, (most, most))
+    target.write(READY)
+    target.flush()
     while select.select([source], [], [], IDLE_SECONDS)[0] and (line := source.readline()):
         try:
             if files is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from queue import Empty, Queue
 from typing import TypeVar
 
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 15.0
 """Seconds for which the other side may let this one wait."""
 MIN_RATE = 1000
 """Bytes per second of a file below which these seconds run out."""

@@ -90,11 +90,9 @@ class Uploads:
             self._trainings[step.name] = (step, partial, lease)
 
     def close(self) -> None:
-        """Wait for the remaining uploads, and record the failed ones."""
+        """Wait for the remaining uploads."""
         self._finished.put(None)
         self._thread.join()
-        for step, error in self.failed.items():
-            self._record.write_event("mirror_failed", step=step, error=str(error))
 
     def _loop(self) -> None:
         while True:
@@ -116,6 +114,7 @@ class Uploads:
                     self._mirror.drop_checkpoints(step.directory)
         except Exception as error:
             self.failed[step.name] = _explained(error)
+            self._record.write_event("mirror_failed", step=step.name, error=str(self.failed[step.name]))
 
     def _upload_checkpoints(self) -> None:
         for name, (step, partial, lease) in list(self._trainings.items()):
