@@ -19,8 +19,8 @@ from typing import NoReturn
 from fewstep.access import OutputError, access_problem, drop_output, named_output, use_utf8
 from fewstep.text.escape import escaped, log_to_stderr
 from fewstep.threads import wait_passively
-from pipeline.credentials import masked
 from pipeline.errors import FewstepError, exit_code
+from pipeline.urls import masked
 from stages.errors import FULL, unwritable
 
 INTERRUPTED = 130

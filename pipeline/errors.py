@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.credentials import masked
+from pipeline.urls import masked
 from stages.errors import ArtifactError, DataError, FewstepError, StageError, TransientError
 
 __all__ = ["ArtifactError", "ConfigError", "DataError", "FewstepError", "StageError", "TransientError", "exit_code"]

@@ -15,8 +15,8 @@ import typer
 from fewstep.text.escape import escaped
 from pipeline.config.load import load_config
 from pipeline.config.texts import FORMATS
-from pipeline.credentials import masked
 from pipeline.errors import FewstepError
+from pipeline.urls import masked
 
 PACKAGES = ("numpy", "torch", "pyarrow", "sentencepiece", "safetensors", "sacrebleu", "pydantic", "mlflow", "ray")
 LOW_BYTES = 2**30

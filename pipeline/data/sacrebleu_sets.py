@@ -17,7 +17,7 @@ from pipeline.data.access import DataAccess
 from pipeline.data.child import answer_of
 from pipeline.data.records import record_of
 from pipeline.store.downloads import RemoteFile, discard_download, keep_file, kept_file
-from pipeline.store.urls import sha256_digits
+from pipeline.urls import sha256_digits
 from stages.artifacts import ExternalFile
 from stages.errors import DataError, suggestion
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fewstep.access import permission_problem
-from pipeline.credentials import masked_values
 from pipeline.store.files import write_atomically
 from pipeline.store.records import is_amount
 from pipeline.store.run_file import RUN, SCHEMA, read_run, run_files
+from pipeline.urls import masked_values
 from stages.errors import ArtifactError, DataError, suggestion, unwritable
 from stages.json_lines import read_json_lines
 

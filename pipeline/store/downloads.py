@@ -19,7 +19,7 @@ from pipeline.store.files import file_digest, read_json, text_digest, write_atom
 from pipeline.store.locks import locked
 from pipeline.store.streams import read_blocks
 from pipeline.store.url_copy import copy_from_url
-from pipeline.store.urls import sha256_digits
+from pipeline.urls import sha256_digits
 from stages.artifacts import ExternalFile
 from stages.errors import DataError
 

@@ -22,7 +22,7 @@ from pipeline.store.locks import locked
 from pipeline.store.marker import FOLDERS, MARKER, is_own_artifact, is_own_digest, require_marker
 from pipeline.store.mirror import FETCHING
 from pipeline.store.run_file import LATEST, read_run, run_files
-from pipeline.store.urls import sha256_digits
+from pipeline.urls import sha256_digits
 from stages.artifacts import CHECKPOINTS, MANIFEST
 
 log = logging.getLogger(__name__)

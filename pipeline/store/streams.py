@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import durable
 from fewstep.patience import GivenUpError
-from pipeline.credentials import masked
+from pipeline.urls import masked
 from stages.errors import FULL
 
 BLOCK_BYTES = 1 << 20

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pipeline.credentials import masked
 from pipeline.tracking.database import local_path
+from pipeline.urls import masked
 from stages.errors import StageError
 
 if TYPE_CHECKING:

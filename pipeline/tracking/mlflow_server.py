@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from fewstep.text.escape import escaped
-from pipeline.credentials import masked
 from pipeline.tracking.artifacts import RunArtifacts
 from pipeline.tracking.bounded_answers import all_pages, bound_answers
 from pipeline.tracking.database import ARTIFACTS, local_path
 from pipeline.tracking.models import Models
 from pipeline.tracking.tags_and_params import EXPERIMENT, TAG_CHARACTERS, Text, parameters
+from pipeline.urls import masked
 from stages.errors import StageError
 
 POINTS_BATCH = 1000

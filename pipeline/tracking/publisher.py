@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Protocol
 
 from fewstep.text.escape import escaped
-from pipeline.credentials import masked
 from pipeline.run.run_directory import Run
 from pipeline.store.host import HOST
 from pipeline.store.locks import locked
@@ -24,6 +23,7 @@ from pipeline.tracking.database import (
 from pipeline.tracking.mlflow_server import Server
 from pipeline.tracking.sync_state import SyncState
 from pipeline.tracking.synchronisation import Synchronisation
+from pipeline.urls import masked
 from stages.errors import FewstepError, StageError
 
 

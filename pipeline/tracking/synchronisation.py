@@ -11,7 +11,6 @@ from typing import Any
 
 import yaml
 
-from pipeline.credentials import masked_values
 from pipeline.run.run_directory import Run, RunState, StepState
 from pipeline.store.manifest import isa_levels, manifest_values
 from pipeline.store.records import figures_of, metric_files, points_after, scores_of, step_directory, timings_of
@@ -19,6 +18,7 @@ from pipeline.tracking.entry_synchronisation import EntrySynchronisation
 from pipeline.tracking.mlflow_server import POINTS_BATCH, MlflowRun, Server
 from pipeline.tracking.sync_state import RUN, SyncState, run_of_artifact
 from pipeline.tracking.tags_and_params import allowed_name, run_note, source_tags, step_tags
+from pipeline.urls import masked_values
 from stages.artifacts import RECORDS
 from stages.table import STAGES
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from fewstep.text.escape import escaped
-from pipeline.credentials import masked, masked_values
 from pipeline.run.run_directory import StepState
 from pipeline.store.files import read_json
 from pipeline.store.manifest import isa_levels
 from pipeline.store.records import scores_of, step_directory
 from pipeline.tracking.entries import Entry
+from pipeline.urls import masked, masked_values
 
 PARAM_CHARACTERS = 6000
 TAG_CHARACTERS = 5000

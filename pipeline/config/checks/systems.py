@@ -34,7 +34,7 @@ from pipeline.config.systems import (
     kind_of,
 )
 from pipeline.config.texts import DistilledText
-from pipeline.credentials import masked
+from pipeline.urls import masked
 from stages.external import LanguageModelOptions, OpenAIOptions, RayLLMOptions
 from stages.ngram import NgramConfig
 from stages.shared.decoding.searches import missing_engine

@@ -23,10 +23,9 @@ from pipeline.config.texts import (
     VocabularyDictionaries,
     VocabularyFiles,
 )
-from pipeline.credentials import masked
 from pipeline.data.names import HUB, hub_name, is_mtdata_id, is_sacrebleu_name, opus_name
 from pipeline.store.downloads import RemoteFile
-from pipeline.store.urls import GIT_BLOB, MIRROR_SCHEMES, SHA256, TEXT_SCHEMES, expected_url
+from pipeline.urls import GIT_BLOB, MIRROR_SCHEMES, SHA256, TEXT_SCHEMES, expected_url, masked
 from stages.shared.embedded import LANGUAGES
 from stages.vocabulary import VocabularyOptions
 

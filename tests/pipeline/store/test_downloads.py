@@ -17,7 +17,6 @@ import pytest
 from fewstep import patience
 from pipeline.__main__ import main
 from pipeline.config.load import load_config
-from pipeline.credentials import masked
 from pipeline.errors import ConfigError
 from pipeline.plan.wiring import build_plan
 from pipeline.run.run_directory import Run
@@ -25,7 +24,7 @@ from pipeline.store import downloads, streams, url_copy
 from pipeline.store.artifacts import Store
 from pipeline.store.downloads import RemoteFile, download
 from pipeline.store.partial_file import PartialFile
-from pipeline.store.urls import MIRROR_SCHEMES, TEXT_SCHEMES, expected_url
+from pipeline.urls import MIRROR_SCHEMES, TEXT_SCHEMES, expected_url, masked
 from stages.errors import DataError, StageError
 from tests.pipeline.run_specs import plan_entry, run_spec
 
