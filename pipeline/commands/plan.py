@@ -18,10 +18,9 @@ from pipeline.config.schema import RunConfig
 from pipeline.data.pin import unpinned
 from pipeline.plan.demand import demands, summary
 from pipeline.plan.estimate import estimate as estimated
-from pipeline.plan.estimate import totals
+from pipeline.plan.estimate import spending, totals
 from pipeline.plan.explain import Explanation, explain
 from pipeline.plan.paper_text import paper_line
-from pipeline.plan.spending import spending
 from pipeline.plan.step import Plan, Step
 from pipeline.run.admission import shortages
 from pipeline.run.progress import duration

@@ -17,8 +17,8 @@ from pipeline.config.schema import RunConfig
 from pipeline.config.systems import BartTeacher, Distillation
 from pipeline.errors import ConfigError
 from pipeline.plan import packages
+from pipeline.plan.estimate import spending
 from pipeline.plan.packages import check_packages
-from pipeline.plan.spending import spending
 from pipeline.plan.step import Plan
 from pipeline.run.origins import provenance
 from pipeline.store.artifacts import Store
