@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.commands.planning import planned
+from pipeline.commands.plan import planned
 from pipeline.config.held_out import Pair
 from pipeline.config.starter import write_starter
 from pipeline.config.unit_files import UnitFiles

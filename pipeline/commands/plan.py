@@ -10,22 +10,25 @@ from typing import Annotated
 
 import typer
 
+from fewstep.access import name_problem
 from pipeline.commands.options import ConfigFile, Json, Overrides, Until
 from pipeline.commands.output import print_json, print_table
-from pipeline.commands.planning import planned
-from pipeline.config.load import automatic_values
+from pipeline.config.load import automatic_values, load_config
 from pipeline.config.schema import RunConfig
 from pipeline.data.pin import unpinned
 from pipeline.plan.demand import demands, summary
 from pipeline.plan.estimate import estimate as estimated
 from pipeline.plan.estimate import spending, totals
 from pipeline.plan.explain import Explanation, explain
-from pipeline.plan.paper_text import paper_line
+from pipeline.plan.packages import check_packages
 from pipeline.plan.step import Plan, Step
+from pipeline.plan.wiring import build_plan
 from pipeline.run.admission import shortages
 from pipeline.run.progress import duration
 from pipeline.run.transfers import mirrored
 from pipeline.store.artifacts import Store
+from pipeline.store.marker import open_store
+from stages.corpus import CorpusInputs
 from stages.errors import DataError
 
 
@@ -49,7 +52,7 @@ def plan(
         _print_estimate(settings, steps, store, as_json)
     else:
         _print_steps(config, overrides or (), settings, store, lines, as_json)
-    if not as_json and (short := paper_line(settings, steps)):
+    if not as_json and (short := _paper_line(settings, steps)):
         print(short)
     if address is not None:
         _check_cluster(settings, address, [line.step for line in lines if line.verdict == "MISS"])
@@ -147,3 +150,42 @@ def _on_gpus(settings: RunConfig) -> bool:
 
 def _amounts(seconds: float | None, size: int | None) -> tuple[str, str]:
     return "?" if seconds is None else duration(seconds), "?" if size is None else f"{size / 2**20:,.1f} MiB"
+
+
+def _paper_line(settings: RunConfig, steps: Plan) -> str | None:
+    """Return a line with the number of training pairs beside that of the paper (`corpus.paper_pairs`); None without such a number,
+    or with at least as many pairs. The files of the plan are counted before any filter."""
+    expected = settings.corpus.paper_pairs
+    step = next((step for step in steps.steps if step.name == "corpus:train"), None)
+    if expected is None or step is None:
+        return None
+    found = _pairs(step.inputs, step.config.languages)
+    if found >= expected:
+        return None
+    return f"corpus.train: this is {found:,} of the paper's {expected:,} pairs"
+
+
+def _pairs(inputs: CorpusInputs, languages: tuple[str, str]) -> int:
+    """Return the number of pairs. Raises DataError for a file that cannot be read."""
+    from stages.corpus.readers import READERS
+
+    files = vars(inputs.files)
+    by_format = {kind: files["source" if kind == "lines" else kind] for kind in READERS}
+    try:
+        return sum(READERS[kind].rows(file, languages) for kind, some in by_format.items() for file in some)
+    except OSError as error:
+        raise DataError(f"corpus.train: {error}") from error
+
+
+def planned(config: Path, overrides: Sequence[str] | None, until: str | None) -> tuple[RunConfig, Plan, Store]:
+    """Load a config; return it with its plan, or the part that `until` names, and its store.
+
+    Raises ConfigError for a wrong config, DataError for a missing file or package, an unknown step and a directory that cannot be a
+    store.
+    """
+    if problem := name_problem(config.absolute()):
+        raise DataError(f"{str(config)!a}: {problem}")
+    settings = load_config(config, overrides or ())
+    check_packages(settings)
+    store = open_store(settings.store.path)
+    return settings, build_plan(settings, store).until(until), store

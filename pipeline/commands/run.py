@@ -10,7 +10,7 @@ import typer
 
 from fewstep.text.escape import escaped
 from pipeline.commands.options import ConfigFile, Force, Overrides, Until
-from pipeline.commands.planning import planned
+from pipeline.commands.plan import planned
 from pipeline.commands.report import finished_report, print_report
 from pipeline.errors import exit_code
 from pipeline.plan.step import Plan
