@@ -20,7 +20,6 @@ from models.imports import hugging_face
 from models.stepwise.system import StepwiseSystem, StepwiseTeacher
 from models.training.initial import FinishedNetwork
 from models.training.recipe import TrainedSystem, part
-from pipeline.config.pretraining import Pretraining
 from pipeline.config.systems import (
     AnySystem,
     BartTeacher,
@@ -30,6 +29,7 @@ from pipeline.config.systems import (
     FairseqTeacher,
     MarianTeacher,
     OpenAITeacher,
+    Pretraining,
     RayLLMTeacher,
     TeacherVocabulary,
     TransformersTeacher,

@@ -25,9 +25,8 @@ from models.imports import hugging_face
 from models.stepwise.system import StepwiseTeacher
 from models.training.config import TrainingConfig
 from models.training.recipe import TrainedSystem
-from pipeline.config.pretraining import PRETRAINING
 from pipeline.config.schema import Pinned, RunConfig
-from pipeline.config.systems import BartTeacher, FairseqTeacher, MarianTeacher, TeacherVocabulary
+from pipeline.config.systems import PRETRAINING, BartTeacher, FairseqTeacher, MarianTeacher, TeacherVocabulary
 from pipeline.store.files import read_json
 from stages.vocabulary import VocabularyOptions
 

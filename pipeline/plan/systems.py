@@ -11,9 +11,8 @@ from fewstep.system.format import VERIFIER
 from models.family import family_named
 from models.training.initial import FinishedNetwork
 from models.training.recipe import TrainedSystem
-from pipeline.config.pretraining import PRETRAINING
 from pipeline.config.schema import RunConfig
-from pipeline.config.systems import FinishedSystem, UsedSystem
+from pipeline.config.systems import PRETRAINING, FinishedSystem, UsedSystem
 from pipeline.plan import stage_configs
 from pipeline.plan.counts import count_shortlist
 from pipeline.plan.flow import Built, Distilled, Encoded, Flow, Sources, TrainingData

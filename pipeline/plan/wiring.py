@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipeline.config.pretraining import PRETRAINING
 from pipeline.config.schema import Pinned, RunConfig
-from pipeline.config.systems import Distillation
+from pipeline.config.systems import PRETRAINING, Distillation
 from pipeline.plan import stage_configs
 from pipeline.plan.analyses import analyse
 from pipeline.plan.counts import align_and_count, estimate_language_model

@@ -17,9 +17,9 @@ from models.training.config import TrainingConfig
 from models.training.initial import FinishedNetwork
 from models.training.recipe import Companion, TrainedSystem
 from pipeline.config.checks.rules import Rule, broken, overlap, placed
-from pipeline.config.pretraining import PRETRAINING
 from pipeline.config.schema import Pinned, RunConfig, network_of, teacher_network
 from pipeline.config.systems import (
+    PRETRAINING,
     BartTeacher,
     CommandTeacher,
     Distillation,
