@@ -110,7 +110,7 @@ class CorpusConfig:
     shard_rows: int = 4096
     """Pairs in a shard."""
     split: bool = False
-    """Whether the text is split into tokens already; lines that are not are errors (`stages.corpus.split_text`)."""
+    """Whether the text is split into tokens already; lines that are not are errors (`stages.corpus.filters`)."""
 
     @property
     def languages(self) -> tuple[str, str]:

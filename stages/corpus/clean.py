@@ -18,13 +18,12 @@ import pyarrow.compute as pc
 from stages.artifacts import ExternalFile, Text
 from stages.context import json_text
 from stages.corpus import CorpusConfig
-from stages.corpus.filters import Cleaner, comparison_keys, usual_ratio
+from stages.corpus.filters import Cleaner, check_split, comparison_keys, usual_ratio
 from stages.corpus.job import Job
 from stages.corpus.language import OtherLanguage
 from stages.corpus.ledger import Ledger
 from stages.corpus.readers.reader import SKIPPED
 from stages.corpus.similarity import band_hashes
-from stages.corpus.split_text import check_split
 from stages.errors import DataError
 from stages.shared.normalise import normalise
 from stages.shared.shards import read_shards

@@ -17,11 +17,11 @@ from stages.artifacts import ExternalFile
 from stages.context import WorkerContext
 from stages.corpus import CorpusConfig, TextFiles
 from stages.corpus.limits import within_batches
-from stages.corpus.phases import Phases
 from stages.corpus.readers import READERS
 from stages.corpus.readers.reader import IndexedFile
 from stages.errors import DataError
 from stages.shared.embedded import LANGUAGES, documents, pairs
+from stages.shared.phases import Phases
 from stages.shared.shards import rechunk
 
 BATCH_ROWS = 16384

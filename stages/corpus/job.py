@@ -18,8 +18,8 @@ from stages.artifacts import CHECKPOINTS
 from stages.context import StepContext, WorkerContext
 from stages.corpus import STAGE, CorpusConfig, CorpusInputs
 from stages.corpus.indexed_text import EmbeddedText, IndexedText, open_text
-from stages.corpus.phases import Phases
 from stages.errors import unwritable
+from stages.shared.phases import Phases
 
 PIECE_ROWS = 1 << 17
 """Pairs of a piece. A worker that is killed loses the work on one piece at most; each partition of hashes reads from all pieces."""

@@ -12,9 +12,9 @@ from stages.corpus.duplicates import Found, RepetitionSearch, make_counter, make
 from stages.corpus.filters import sampled_rows
 from stages.corpus.job import PIECE_ROWS, Job, open_job
 from stages.corpus.ledger import Ledger
-from stages.corpus.phases import Phases
 from stages.corpus.write import Layout, make_writer, samples_at
 from stages.errors import DataError, StageError
+from stages.shared.phases import Phases
 from stages.shared.shards import drop_shards_from, shard_paths
 
 

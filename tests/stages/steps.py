@@ -17,8 +17,8 @@ from stages.artifacts import Text
 from stages.context import StepContext
 from stages.corpus import TextFiles
 from stages.corpus.indexed_text import IndexedText, open_text
-from stages.corpus.phases import Phases
 from stages.corpus.readers import parquet
+from stages.shared.phases import Phases
 from stages.shared.shards import read_shards, write_shards
 from stages.workers import LocalWorkers, Resources
 

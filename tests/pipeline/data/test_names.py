@@ -24,8 +24,8 @@ from pipeline.data.resolve import resolved_text
 from pipeline.plan.text_files import text_files
 from pipeline.store.downloads import RemoteFile
 from stages.corpus.indexed_text import open_text
-from stages.corpus.phases import Phases
 from stages.errors import DataError, StageError
+from stages.shared.phases import Phases
 from tests.pipeline.data.web import Site, tarred, zipped
 from tests.stages.steps import context_in
 

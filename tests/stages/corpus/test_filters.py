@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fewstep.text.subwords import join_subwords
 from stages.artifacts import ExternalFile
 from stages.corpus import CorpusConfig, CorpusInputs, FilterCommand, Filters, TextFiles, duplicates
-from stages.corpus.filters import Cleaner, comparison_keys, usual_ratio
+from stages.corpus.filters import Cleaner, check_split, comparison_keys, usual_ratio
 from stages.corpus.ledger import SAMPLES, Ledger
 from stages.corpus.run import run
 from stages.corpus.similarity import band_hashes
@@ -302,3 +303,34 @@ def test_any_pieces_find_the_pairs_that_share_a_band(
     similar = [any(np.isin(keys[row], keys[:row])) for row in range(len(pairs))]
     assert kept == [source for (source, _), dropped in zip(pairs, similar, strict=True) if not dropped]
     assert ledger["dropped"]["similar"] == sum(similar)
+
+
+# ---- text that is split into tokens already
+
+NAMES = {"source": "train.en", "target": "train.de"}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("\u2581the \u2581cat", "tokens separated by spaces, without the mark \u2581 of SentencePiece"),
+        ("a b un@@", "a whole word at the end of a line, without @@"),
+        ("a b un@@ ", "a whole word at the end of a line, without @@"),
+        ("@@", "a whole word at the end of a line, without @@"),
+    ],
+)
+def test_other_text_is_refused_by_file_pair_and_side(line: str, expected: str) -> None:
+    good = pa.table({"source": ["a@@ b", "c"], "target": ["a @@ b", ""]})
+    check_split(good, 0, NAMES.__getitem__)
+    bad = pa.table({"source": ["a@@ b", "c"], "target": ["a", line]})
+    with pytest.raises(DataError) as raised:
+        check_split(bad, 10, NAMES.__getitem__)
+    assert str(raised.value).startswith(f"train.de, pair 12 (target): expected {expected}, got {line.rstrip()!r}; ")
+
+
+@pytest.mark.parametrize(
+    ("text", "joined"),
+    [("un@@ like@@ ly .", "unlikely ."), ("a @@ b", "a b"), ("cut of@@", "cut of"), ("a@@b c", "a@@b c"), ("", "")],
+)
+def test_subwords_are_joined(text: str, joined: str) -> None:
+    assert join_subwords(text) == joined
