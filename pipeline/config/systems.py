@@ -19,7 +19,7 @@ from models.stepwise.system import StepwiseTeacher, default_searches
 from models.training.config import Infilling, TrainingConfig
 from models.training.recipe import TrainedSystem, part
 from stages.external import CTranslate2Options, OpenAIOptions, RayLLMOptions, TransformersOptions
-from stages.shared.target_choice import Choice
+from stages.shared.scoring.options import Choice
 from stages.shared.target_filters import TargetFilters
 
 TEACHER_FAMILY = StepwiseTeacher.family

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fewstep.config.search import LimitedSearch
 from stages.artifacts import ExternalFile, System, Text
-from stages.shared.target_choice import TargetChoice
+from stages.shared.scoring.options import TargetChoice
 from stages.shared.target_filters import TargetFilters
 from stages.stage import Implementation, Stage
 

@@ -13,8 +13,8 @@ from stages.distill.targets import distilled_tables
 from stages.errors import ArtifactError, StageError
 from stages.shared.decoding.pieces import DecodeJob, Piece
 from stages.shared.decoding.text import decode_text
+from stages.shared.scoring.options import QUALITY
 from stages.shared.shards import drop_shards_from, write_shards
-from stages.shared.target_choice import QUALITY
 from stages.shared.target_filters import REASONS
 
 PIECE_ROWS = 512

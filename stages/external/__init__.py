@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from fewstep.config.bounds import Ge, Gt, Le, MinLen
 from stages.artifacts import ExternalFile, Text
-from stages.shared.target_choice import TargetChoice
+from stages.shared.scoring.options import TargetChoice
 from stages.shared.target_filters import TargetFilters
 from stages.stage import OPERATIONAL, Implementation, Stage
 

@@ -23,8 +23,8 @@ from stages.external.openai_server import Server
 from stages.external.process import Translator
 from stages.external.prompts import Answer, estimate
 from stages.shared.normalise import normalise
+from stages.shared.scoring.options import QUALITY
 from stages.shared.shards import read_shard, rows_of, shard_paths, write_shard, write_shards
-from stages.shared.target_choice import QUALITY
 from stages.shared.target_filters import REASONS
 
 Job = tuple[ExternalInputs, ExternalConfig, WorkerContext]

@@ -35,8 +35,8 @@ from stages.external import ExternalConfig, ExternalInputs
 from stages.external.run import run
 from stages.shared.decoding.pieces import Piece
 from stages.shared.scoring.choice import Candidates, consensus, selector_of
+from stages.shared.scoring.options import Choice, TargetChoice
 from stages.shared.shards import read_shard, read_shards, shard_path, write_shard
-from stages.shared.target_choice import Choice, TargetChoice
 from stages.shared.target_filters import TargetFilters
 from tests.stages.comet_program import program
 from tests.stages.steps import context_in, read_json, rows_of, write_text

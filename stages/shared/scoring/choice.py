@@ -12,8 +12,8 @@ from stages.artifacts import ExternalFile
 from stages.context import Context
 from stages.errors import StageError
 from stages.shared.scoring.comet import comet_score, sentence_scores
+from stages.shared.scoring.options import TargetChoice
 from stages.shared.scoring.tokenizers import sentence_bleu, tokenizer_of
-from stages.shared.target_choice import TargetChoice
 
 
 class Candidates(NamedTuple):
