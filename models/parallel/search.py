@@ -31,10 +31,9 @@ from models.common.buffers import Inputs, Size, empty_inputs, inputs_for, round_
 from models.common.inference import Precisions, inference_mode, source_tensors
 from models.common.replay import Replay, RunnerCache
 from models.common.shortlist import shortlist_mask
-from models.parallel.filling import Filled, fill
+from models.parallel.filling import Filled, Ranking, fill
 from models.parallel.lengths import length_candidates, upsampled
 from models.parallel.model import ParallelModel, Source
-from models.parallel.ranking import Ranking
 
 if TYPE_CHECKING:
     from fewstep import Lexicon

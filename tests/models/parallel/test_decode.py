@@ -19,8 +19,7 @@ from models.common.buffers import Size
 from models.common.inference import Precisions
 from models.parallel import filling
 from models.parallel.decode import ParallelDecoder, rescoring
-from models.parallel.filling import fill
-from models.parallel.ranking import Ranking
+from models.parallel.filling import Ranking, fill
 from models.parallel.search import FillingRunner, RankingRunner, TorchDecoder
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.model import StepwiseModel
