@@ -19,8 +19,8 @@ from models.dag import glancing
 from models.dag.fuzzy_alignment import fuzzy_alignment
 from models.dag.glancing import Glance
 from models.dag.model import DagModel, Source, empty_vertices, graph_lengths
-from models.dag.sampled_vocabulary import SampledVocabulary, sample_vocabulary
 from models.dag.segments import Segments, segments_of
+from models.dag.vertices import SampledVocabulary, sample_vocabulary
 from models.family import Loss
 from models.training.batch import Batch
 

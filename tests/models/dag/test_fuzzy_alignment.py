@@ -22,8 +22,8 @@ from models.dag.band import Edges
 from models.dag.fuzzy_alignment import expected_ngrams, fuzzy_alignment
 from models.dag.loss import loss, targets
 from models.dag.model import DagModel, empty_vertices
-from models.dag.sampled_vocabulary import sample_vocabulary
 from models.dag.segments import SEGMENTS
+from models.dag.vertices import sample_vocabulary
 from models.training.batch import collate
 from tests.kernels.dag_graphs import banded
 

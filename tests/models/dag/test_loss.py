@@ -21,7 +21,7 @@ from models.dag.analysis import inspect, most_probable, passing_probabilities
 from models.dag.glancing import Glance, choose, pinned, reveal
 from models.dag.loss import log_probability, loss
 from models.dag.model import DagModel, empty_vertices
-from models.dag.sampled_vocabulary import sample_vocabulary
+from models.dag.vertices import sample_vocabulary
 from models.training.batch import collate
 from tests.kernels.dag_graphs import banded
 
