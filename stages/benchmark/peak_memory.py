@@ -19,7 +19,7 @@ from fewstep.system.description import read_description
 from models.bundle.directory import load_system
 from models.family import family_named
 from models.stepwise.ctranslate2_model import ctranslate2
-from stages.benchmark.translator import timed_translator
+from stages.benchmark.timing import timed_translator
 from stages.errors import StageError
 
 

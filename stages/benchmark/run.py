@@ -22,8 +22,7 @@ from stages.benchmark.summary import (
     summarise,
     table,
 )
-from stages.benchmark.timing import RoundTimings, Translate, measure, sized_batches
-from stages.benchmark.translator import timed_translator
+from stages.benchmark.timing import RoundTimings, Translate, measure, sized_batches, timed_translator
 from stages.context import Context, StepContext
 from stages.errors import DataError
 from stages.shared.decoding.searches import check_engine, with_tuned_options

@@ -31,8 +31,7 @@ from models.stepwise.model import build
 from models.training.config import TrainingConfig
 from stages.artifacts import Ngram, System, Text, Trained, Vocabulary
 from stages.benchmark.summary import parts_table
-from stages.benchmark.timing import measure
-from stages.benchmark.translator import timed_translator
+from stages.benchmark.timing import measure, timed_translator
 from stages.errors import ArtifactError
 from stages.shared.vocabulary import processor
 from stages.system import STAGE, SystemConfig, SystemInputs
