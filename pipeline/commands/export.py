@@ -75,7 +75,7 @@ def export_system(system: Path, output: Path, format: str = "fewstep", precision
 def _write(system: Path, output: Path, format: str, precision: str, verify: bool) -> None:
     from models.bundle.export import export_ctranslate2
     from models.bundle.marian import export_marian
-    from pipeline.tracking.shared_model import write_shared
+    from pipeline.tracking.models import write_shared
 
     if format == "ctranslate2":
         export_ctranslate2(system, output, precision, verify)

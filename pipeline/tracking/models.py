@@ -1,4 +1,5 @@
-"""Systems as models of MLflow: logged once for each artifact and default search, and registered if they are the best."""
+"""Systems as models of MLflow: logged once for each artifact and default search, and registered if they are the best; or written to
+a directory to pass on, with a card, the runtime and what MLflow needs to serve it."""
 
 from __future__ import annotations
 
@@ -11,7 +12,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fewstep.system.description import read_description
 from fewstep.system.format import MERGES
+from fewstep.system.integrity import check_parts
+from pipeline.run.model_card import CARD, model_card
 from pipeline.store.files import read_json
 from pipeline.tracking.artifacts import folder_at
 from pipeline.tracking.bounded_answers import all_pages
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 CODE = Path(__file__).with_name("served_system.py")
+DESCRIPTION = "system.json"
+EXAMPLE = "A sentence."
 BEST = "best"
 """Alias of the registered version with the best score on its test set."""
 WHEELS = "wheels"
@@ -194,3 +200,25 @@ def requirements(description: Mapping[str, Any]) -> list[str]:
     """Return what a server of the described system installs from an index."""
     byte_level = ("tokenizers",) if MERGES in description["parts"] else ()
     return [f"{package}=={metadata.version(package)}" for package in (*REQUIRED, *byte_level)]
+
+
+def write_shared(directory: Path, output: Path, *, verify: bool = True) -> None:
+    """Write the system in `directory` into the new directory `output`, with `README.md`, the runtime's wheel, and the files of an
+    MLflow model whose artifact is `output` itself.
+
+    With `verify`, the system's files are compared with their digests first. Raises BundleError for a directory that does not hold a
+    complete system, ImportError where the runtime's extension is missing.
+    """
+    description = read_description(directory, verify)
+    if verify:
+        check_parts(directory, description)
+    described = output.parent / "described"  # MLflow copies what it is given, so the weights come later
+    described.mkdir()
+    shutil.copyfile(directory / DESCRIPTION, described / DESCRIPTION)
+    save(output, described.absolute(), EXAMPLE)
+    use_own_folder(output)
+    for part in (DESCRIPTION, *description["parts"]):
+        (output / part).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(directory / part, output / part)
+    (wheel,) = (output / WHEELS).iterdir()
+    (output / CARD).write_text(model_card(directory, f"{WHEELS}/{wheel.name}"), encoding="utf-8")
