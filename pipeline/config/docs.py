@@ -24,7 +24,7 @@ from fewstep.config.bounds import Ge, Gt, Le, Lt, MinLen, MultipleOf
 from fewstep.config.network import SIZES
 from fewstep.config.search import SearchConfig
 from models.family import FAMILIES
-from pipeline.config.derived.amount import AUTO, RULES
+from pipeline.config.amount import AUTO, RULES
 from pipeline.config.expand import PRESETS
 from pipeline.config.files.bases import FILE_KEYS
 from pipeline.config.load import adapter

@@ -12,8 +12,8 @@ from fewstep.config.network import SIZES
 from models.family import FAMILIES
 from models.stepwise.system import StepwiseSystem
 from models.training.recipe import TrainedSystem
-from pipeline.config.derived.seeds import with_seeds
 from pipeline.config.searches import labelled_searches
+from pipeline.config.seeds import with_seeds
 from pipeline.config.texts import FORMATS, VOCABULARY_FILES
 from pipeline.config.tree import Node, merge, tree
 from pipeline.data.names import HUB

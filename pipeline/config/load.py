@@ -15,18 +15,18 @@ from fewstep.config.problems import KeyPath
 from fewstep.config.search import SearchConfig, SystemParts
 from models.family import family_named
 from models.training.recipe import part
+from pipeline.config.amount import resolve
 from pipeline.config.checks.evaluation import evaluation_rules
 from pipeline.config.checks.rules import overlap, placed
 from pipeline.config.checks.systems import system_rules
 from pipeline.config.checks.text import text_rules
-from pipeline.config.derived.amount import resolve
-from pipeline.config.derived.seeds import seed_rules
 from pipeline.config.errors import Complaint, complaints, report
 from pipeline.config.expand import expand
 from pipeline.config.files.bases import FILE_KEYS
 from pipeline.config.files.yaml import read_config, read_value
 from pipeline.config.schema import STRICT, RunConfig, WrittenConfig
 from pipeline.config.searches import long_form
+from pipeline.config.seeds import seed_rules
 from pipeline.config.systems import TEACHER_FAMILY
 from pipeline.config.tree import Node
 from pipeline.errors import ConfigError

@@ -14,8 +14,8 @@ from fewstep.system.format import SOURCE_PIECES
 from models.stepwise.system import StepwiseTeacher
 from models.training.config import Infilling, TrainingConfig
 from models.training.recipe import TrainedSystem, part
-from pipeline.config.derived.seeds import replicas
 from pipeline.config.schema import Pinned, RunConfig, network_of
+from pipeline.config.seeds import replicas
 from pipeline.config.systems import (
     TEACHER_FAMILY,
     CommandTeacher,

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from pipeline.config.derived.seeds import replicas
+from pipeline.config.seeds import replicas
 from pipeline.run.run_directory import Run, RunState
 from pipeline.store.files import read_json
 from pipeline.store.manifest import manifest_values

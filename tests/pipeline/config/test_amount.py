@@ -12,7 +12,7 @@ import pytest
 
 from models.stepwise.system import StepwiseTeacher
 from pipeline.__main__ import main
-from pipeline.config.derived import amount
+from pipeline.config import amount
 from pipeline.config.load import automatic_values, load_config
 from pipeline.config.schema import RunConfig
 from pipeline.errors import ConfigError

@@ -14,9 +14,9 @@ from fewstep.config.network import SIZES
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.system import StepwiseSystem
 from models.training.config import TrainingConfig
-from pipeline.config.derived.seeds import replicas
 from pipeline.config.load import load_config, parse_search, resolved
 from pipeline.config.schema import Benchmark, Evaluation, Pinned, RunConfig
+from pipeline.config.seeds import replicas
 from pipeline.config.systems import UsedSystem
 from pipeline.errors import ConfigError
 from stages.benchmark import BenchmarkConfig

@@ -1,1 +1,0 @@
-"""Values and systems that follow from others: numbers from the amount of text, systems from seeds."""
