@@ -29,7 +29,7 @@ ALARM_SECONDS = 3600
 """Seconds without progress after which it ends in any case, such as behind a program that was killed."""
 MIN_BLOCK, MAX_BLOCK = 1 << 16, 1 << 20
 READY = b"."
-"""What the process writes before the first answer."""
+"""The byte that the process writes before the first answer."""
 MAX_NAMES = 100_000
 """Objects of a list."""
 
