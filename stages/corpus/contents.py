@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
-import subprocess
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from fewstep.text.placeholders import placeholders
 from stages.corpus import FilterCommand
 from stages.corpus.ledger import Mask
 from stages.errors import DataError, StageError
-from stages.shared.programs import PASSED
+from stages.shared.programs import PASSED, run_to_end
 
 NUMBER = re.compile(r"\d+(?:[.,'’\u00a0\u202f]\d+)*")
 """A number with the separators of any language."""
@@ -69,30 +69,26 @@ def _left_out(command: FilterCommand, lines: Sequence[str], written: Sequence[st
 def _score(command: FilterCommand, line: str) -> float:
     text = line.rpartition("\t")[2]
     try:
-        return float(text)
-    except ValueError as error:
-        raise DataError(f"{command.place}: expected a number in the last column, got {text!r:.80}") from error
+        score = float(text)
+    except ValueError:
+        score = math.nan
+    if math.isnan(score):
+        raise DataError(f"{command.place}: expected a number in the last column, got {text!r:.80}")
+    return score
 
 
 def _run(command: FilterCommand, lines: Sequence[str]) -> list[str]:
     """Return the lines that the program writes, with few variables of the environment."""
     environment = {name: os.environ[name] for name in PASSED if name in os.environ} | {"LANG": "C.UTF-8"}
+    given = "".join(f"{line}\n" for line in lines).encode()
     try:
-        done = subprocess.run(
-            command.command,
-            input="".join(f"{line}\n" for line in lines).encode(),
-            capture_output=True,
-            env=environment,
-            timeout=command.timeout_seconds,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise StageError(f"{command.place}: expected an end within {error.timeout:g} s; set timeout_seconds") from error
+        done = run_to_end(command.command, given, command.place, timeout_seconds=command.timeout_seconds, environment=environment)
     except OSError as error:
         raise StageError(f"{command.place}: could not be run: {error}; check the program") from error
-    if done.returncode:
-        last = " ".join(done.stderr.decode(errors="replace").strip().splitlines()[-LAST_LINES:])
-        raise StageError(f"{command.place}: expected status 0, got {done.returncode}; its last messages: {last or 'none'}")
+    if done.code:
+        last = " ".join(done.messages[-LAST_LINES:])
+        raise StageError(f"{command.place}: expected status 0, got {done.code}; its last messages: {last or 'none'}")
     try:
-        return done.stdout.decode().removesuffix("\n").split("\n") if done.stdout else []
+        return done.output.decode().removesuffix("\n").split("\n") if done.output else []
     except UnicodeDecodeError as error:
         raise DataError(f"{command.place}: expected UTF-8, got: {error}") from error

@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Thread
 from typing import IO
 
+from fewstep.streams import MAX_LINE_BYTES
 from stages.errors import DataError, TransientError
 from stages.shared.programs import PASSED
 
@@ -43,8 +44,8 @@ class Translator:
         """Yield the translation of each line as soon as the program has written it.
 
         The program runs in a process group and a working directory of its own, where `files` are linked. Raises TransientError if
-        it fails, is killed, or writes no line for the time of the limit; DataError if it cannot be started, or ends well with
-        another number of lines or lines that are not UTF-8.
+        it fails, is killed, or writes no line for the time of the limit; DataError if it cannot be started, writes a line of more
+        than 1 MiB, or ends well with another number of lines or lines that are not UTF-8.
         """
         with tempfile.TemporaryDirectory(prefix="fewstep-external-") as scratch:
             for file in self._files:
@@ -72,8 +73,7 @@ class Translator:
         assert process.stdout is not None
         assert process.stderr is not None
         writer = Thread(target=_write, args=(process.stdin, lines), daemon=True)
-        messages = iter(partial(process.stderr.readline, STDERR_BYTES), b"")
-        reader = Thread(target=self._stderr.extend, args=(messages,), daemon=True)
+        reader = Thread(target=_keep, args=(process.stderr, self._stderr), daemon=True)
         writer.start()
         reader.start()
         for line in self._lines(process.stdout, len(lines)):
@@ -106,7 +106,8 @@ class Translator:
         with selectors.DefaultSelector() as selector:
             selector.register(stream, selectors.EVENT_READ)
             while True:
-                if not selector.select(max(0.0, deadline - time.monotonic())):
+                remaining = deadline - time.monotonic()
+                if remaining <= 0 or not selector.select(remaining):
                     raise TransientError(self._problem(expected, f"no line for {self._timeout:g} s"))
                 block = os.read(stream.fileno(), BLOCK)
                 if not block:
@@ -115,6 +116,8 @@ class Translator:
                 if whole:
                     deadline = time.monotonic() + self._timeout
                 yield from whole
+                if len(held) > MAX_LINE_BYTES:
+                    raise DataError(self._problem(expected, f"a line of more than {MAX_LINE_BYTES:,} bytes"))
         if held:
             yield held
 
@@ -134,6 +137,13 @@ def _write(stream: IO[bytes], lines: Sequence[str]) -> None:
         return
 
 
+def _keep(stream: IO[bytes], kept: deque[bytes]) -> None:
+    """Keep the last messages until the stream ends, which may be later than the program where a process that it left behind holds
+    it open."""
+    with stream:
+        kept.extend(iter(partial(stream.readline, STDERR_BYTES), b""))
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End the program and the processes that it started."""
     for number, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, GRACE_SECONDS)):
@@ -145,6 +155,5 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
             continue
-    for stream in (process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
+    if process.stdout is not None:
+        process.stdout.close()

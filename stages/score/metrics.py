@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -11,9 +11,10 @@ from typing import Any
 
 from stages.artifacts import ExternalFile
 from stages.context import Context, StepContext
+from stages.errors import StageError
 from stages.score import ScoreConfig, ScoreInputs
 from stages.shared.decoding.sentences import Sentence, read_sentences
-from stages.shared.programs import Program
+from stages.shared.programs import Program, run_to_end
 from stages.shared.scoring.comet import comet_score, sentence_scores
 from stages.shared.scoring.metrics import Comparison, score
 from stages.shared.scoring.tokenizers import tokenizer_for
@@ -73,7 +74,8 @@ def _version(executable: str) -> str:
     if shutil.which(python) is None:
         return "unknown"
     try:
-        found = subprocess.run([python, "-I", "-c", VERSION], capture_output=True, text=True, timeout=VERSION_SECONDS, check=True)
-    except (OSError, subprocess.SubprocessError):
+        found = run_to_end([str(python), "-I", "-c", VERSION], b"", str(python), timeout_seconds=VERSION_SECONDS)
+    except (OSError, StageError):
         return "unknown"
-    return found.stdout.strip()
+    stated = found.output.decode(errors="replace").strip()
+    return stated if found.code == 0 and re.fullmatch(r"[\w.+!-]{1,50}", stated, re.ASCII) else "unknown"

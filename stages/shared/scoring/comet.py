@@ -4,14 +4,14 @@ numpy, protobuf and torch than this project. A checkpoint on this machine is use
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from fewstep.bounded_files import json_value, read_bounded
 from stages.artifacts import ExternalFile
 from stages.context import Context
 from stages.errors import StageError
@@ -19,6 +19,8 @@ from stages.shared.programs import PASSED, Program
 
 BATCH = 16
 """Sentences in a batch of the model."""
+ESCAPED, ROW_BYTES, LEAST_BYTES = 8, 1024, 1 << 20
+"""Bytes of JSON for each byte of a text, for each text beyond them, and in any case."""
 CACHES = ("HF_HOME", "HF_HUB_CACHE", "TORCH_HOME", "XDG_CACHE_HOME")
 """Variables that say where the encoder of a checkpoint is."""
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
@@ -55,7 +57,7 @@ def sentence_scores(
         arguments = [word for option, texts in columns.items() for word in (option, _written(Path(folder) / option[1:], texts))]
         arguments += ["--model", str(checkpoint.path), "--batch_size", str(BATCH), "--gpus", str(int(bool(context.resources.gpus)))]
         program.run([*arguments, "--quiet", "--to_json", str(results)], log, context, environment=_environment(context))
-        return _scores(results, len(hypotheses), program, log)
+        return _scores(results, len(hypotheses), _most_bytes(columns.values()), program, log)
 
 
 def _written(path: Path, texts: Sequence[str]) -> str:
@@ -70,13 +72,18 @@ def _environment(context: Context) -> dict[str, str]:
     return {**known, **OFFLINE, "LANG": "C.UTF-8", "PYTHONUTF8": "1", "OMP_NUM_THREADS": str(context.resources.threads)}
 
 
-def _scores(results: Path, count: int, program: Program, log: Path) -> list[float]:
+def _most_bytes(columns: Iterable[Sequence[str]]) -> int:
+    """Return the most bytes that comet-score writes for columns of text: it repeats them, with escapes, beside names and scores."""
+    return LEAST_BYTES + sum(ROW_BYTES + ESCAPED * len(text.encode(errors="surrogatepass")) for texts in columns for text in texts)
+
+
+def _scores(results: Path, count: int, most: int, program: Program, log: Path) -> list[float]:
     """Return the scores of the sentences in what comet-score writes: a list of sentences by the name of the translations."""
     wanted = f"{program.executable}: expected {count} scores in the JSON of comet-score"
     try:
-        (rows,) = json.loads(results.read_text(encoding="utf-8")).values()
+        (rows,) = json_value(read_bounded(results, most)).values()
         scores = [float(row["COMET"]) for row in rows]
-    except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise StageError(f"{wanted}, got {type(error).__name__}: {error} ({log}); check {program.key}") from error
     if len(scores) != count or not all(map(math.isfinite, scores)):
         numbers = sum(map(math.isfinite, scores))
