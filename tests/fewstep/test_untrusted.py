@@ -180,6 +180,17 @@ def test_a_network_is_compared_with_its_weights_before_it_is_built(
             load(path.parent)
 
 
+@pytest.mark.parametrize("heads", [2, 4, 23])
+def test_a_drafter_has_the_heads_that_its_network_states(systems: dict[str, Path], tmp_path: Path, heads: int) -> None:
+    directory = shutil.copytree(systems["medusa"], tmp_path / "system")
+    without_config(directory / "model.safetensors")
+    description = read_description(directory)
+    parts = {**description["parts"], "model.safetensors": measure(directory / "model.safetensors")}
+    edit(directory / "system.json", network={**description["network"], "draft_width": heads}, parts=parts)
+    with pytest.raises(BundleError, match=rf"medusa.bias: expected \[{16 * heads}\] for {heads} heads \(draft_width\), got \[48\]"):
+        fewstep.load(directory)
+
+
 def without_config(path: Path) -> None:
     save_file(load_file(path), path)
 

@@ -26,7 +26,8 @@ OWN_WEIGHTS = {"parallel": (), "autoregressive": ("features.weight",), "medusa":
 def drafter_of(config: AggressiveConfig, arrays: Arrays, joint: bool, linked: Ints | None) -> Drafter:
     """Return the drafter with these arrays; `joint`: source and target share one vocabulary.
 
-    `linked` [U,L] are the translations of each source token for its shortlists. Raises ValueError for missing arrays.
+    `linked` [U,L] are the translations of each source token for its shortlists. Raises ValueError for missing arrays, and for
+    another number of heads than the config's.
     """
     needed = ["words.counts", *OWN_WEIGHTS[config.drafting]]
     needed += ["copy_queries"] if config.soft_copy and config.drafting == "parallel" else []
@@ -64,6 +65,11 @@ def draft_model_of(network: NetworkConfig, arrays: Arrays, lexicon: Lexicon | No
 
 
 def _medusa(config: AggressiveConfig, arrays: Arrays) -> Drafter:
+    expected, got = (config.draft_width * config.width,), arrays["medusa.bias"].shape
+    if got != expected:
+        raise ValueError(
+            f"drafter: medusa.bias: expected {list(expected)} for {config.draft_width} heads (draft_width), got {list(got)}"
+        )
     return Drafter(
         arrays={
             name: array for name, array in arrays.items() if not name.startswith(("encoder.layers.", "decoder.layers.", "medusa."))
