@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from fewstep.text.escape import escaped_line
+
 log = logging.getLogger("fewstep")
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -33,12 +35,13 @@ def access_problem(path: Path | str, error: OSError, *, write: bool = False) -> 
     Where the right to a folder above it is missing, the message names the folder.
     """
     reason = error.strerror or str(error)
+    shown = escaped_line(path)
     if write:
-        return f"{path}: could not be written: {reason}; {_write_remedy(error)}"
+        return f"{shown}: could not be written: {reason}; {_write_remedy(error)}"
     if isinstance(error, PermissionError):
         problem = permission_problem(Path(path)) or f"{reason}; give this user the right to read and to write there"
-        return f"{path}: {problem}"
-    return f"{path}: expected a file that can be read, got: {reason}; check the path"
+        return f"{shown}: {problem}"
+    return f"{shown}: expected a file that can be read, got: {reason}; check the path"
 
 
 def open_input(path: Path) -> int:
@@ -125,7 +128,16 @@ def _write_remedy(error: OSError) -> str:
 
 
 def name_problem(path: Path | str) -> str | None:
-    """Return why a path cannot be written into files, which are UTF-8; None for one that can."""
+    """Return why a path cannot be written into files and messages: it is not UTF-8, or has control characters; None for one that
+    can."""
+    if problem := _encoding_problem(path):
+        return problem
+    if escaped_line(path) != str(path):
+        return "expected a path without control characters; rename the file or folder"
+    return None
+
+
+def _encoding_problem(path: Path | str) -> str | None:
     name = os.fsencode(path)
     try:
         name.decode("utf-8")
@@ -138,7 +150,7 @@ def name_problem(path: Path | str) -> str | None:
 @contextmanager
 def utf8_name(path: Path) -> Iterator[str]:
     """Yield a name of a file to read for libraries that take names in UTF-8 alone. Raises OSError."""
-    if name_problem(path) is None:
+    if _encoding_problem(path) is None:
         yield str(path)
         return
     with path.open("rb") as file:

@@ -16,6 +16,11 @@ def escaped(text: str) -> str:
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
+def escaped_line(text: object) -> str:
+    """Return a foreign name as a part of a line: escaped, and without tabs and line feeds, with which it would look like others."""
+    return escaped(str(text)).replace("\n", "\\n").replace("\t", "\\t")
+
+
 class EscapingFormatter(logging.Formatter):
     """A formatter of log records whose messages and tracebacks are escaped."""
 

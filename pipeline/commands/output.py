@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fewstep.text.escape import escaped
+from fewstep.text.escape import escaped, escaped_line
 from pipeline.run.origins import provenance
 
 COLORS = {"HIT": "green", "FETCH": "green", "MISS": "yellow"}
@@ -23,7 +23,7 @@ def print_json(value: object) -> None:
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows with colours and folding on a terminal, and in aligned columns elsewhere."""
-    rows = [[escaped(cell) for cell in row] for row in rows]
+    rows = [[escaped_line(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
         for row in (header, *rows):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fewstep.access import name_problem
 from fewstep.documents.document import FORMATS
 from fewstep.text.languages import base_code
 from stages.artifacts import ExternalFile
@@ -40,9 +41,12 @@ class UnitFiles:
 
     @staticmethod
     def of(place: Path) -> UnitFiles:
-        """Return the files. Raises DataError for a place without such files, or with files of several formats."""
+        """Return the files. Raises DataError for a place without such files, with files of several formats, and with names that
+        cannot be written into a config or a message."""
         files = sorted(path for path in place.rglob("*") if path.is_file()) if place.is_dir() else [place]
         found = {path: kind for path in files if (kind := unit_format(path))}
+        if problem := next((f"{str(path)!a}: {problem}" for path in found if (problem := name_problem(path))), None):
+            raise DataError(f"init: {problem}")
         if len(kinds := Counter(found.values())) != 1:
             shown = ", ".join(f"{count} of {kind}" for kind, count in kinds.items()) or "none"
             raise DataError(

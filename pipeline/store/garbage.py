@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from fewstep.text.escape import escaped_line
 from pipeline.store.artifacts import Store
 from pipeline.store.attempts import PARTIAL, is_partial
 from pipeline.store.downloads import URLS, download_record, downloads_folder, record_file
@@ -141,7 +142,7 @@ class _OwnTree:
                 if reason := self._leads_away(found):
                     if found not in self._named:
                         self._named.add(found)
-                        log.warning("%s %s; it is left, with everything behind it", found, reason)
+                        log.warning("%s %s; it is left, with everything behind it", escaped_line(found), reason)
                     return False
         except FileNotFoundError:  # a driver has taken it over
             return False

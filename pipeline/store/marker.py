@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from fewstep.access import name_problem
+from fewstep.text.escape import escaped_line
 from pipeline.store.artifacts import Store
 from pipeline.store.files import read_json, text_digest, write_atomically
 from pipeline.store.host import HOST, Host
@@ -36,9 +37,10 @@ def open_store(root: Path, host: Host = HOST) -> Store:
     content = _content(store.root)  # listed first: another process that creates the store writes the marker first
     if not is_marked(store):
         if content and not _is_unmarked_store(store):
+            some = ", ".join(map(escaped_line, content[:3]))
             raise DataError(
                 f"store.path: expected a store (a directory with {MARKER}), an empty directory or a new one, got {store.root}, "
-                f"which holds {', '.join(content[:3])}{', ...' if len(content) > 3 else ''}; name another directory"
+                f"which holds {some}{', ...' if len(content) > 3 else ''}; name another directory"
             )
         _mark(store, bool(content))
     return store

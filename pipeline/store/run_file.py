@@ -9,6 +9,7 @@ from typing import Any
 
 from fewstep.access import access_problem
 from fewstep.bounded_files import MAX_RECORD_BYTES, json_value, read_bounded
+from fewstep.text.escape import escaped_line
 from pipeline.plan.step import MAX_STEPS
 from stages.errors import ArtifactError
 
@@ -51,15 +52,15 @@ def read_run(path: Path) -> dict[str, Any]:
     except PermissionError as error:
         raise ArtifactError(access_problem(path, error)) from error
     except OSError as error:
-        raise ArtifactError(f"{path}: expected a readable file, got: {error.strerror}; repeat the command") from error
+        raise ArtifactError(f"{escaped_line(path)}: expected a readable file, got: {error.strerror}; repeat the command") from error
     except (ValueError, RecursionError) as error:
         raise _refused(path, f"expected JSON, got: {error}") from error
     if not isinstance(data, dict):
         raise _refused(path, f"expected a JSON object, got {data!r:.80}")
     if data.get("schema") != SCHEMA:
         raise ArtifactError(
-            f"{path}: expected schema {SCHEMA}, got {data.get('schema')!r:.80}, which another version of fewstep wrote; use that "
-            f"version, or repeat the run command with this one"
+            f"{escaped_line(path)}: expected schema {SCHEMA}, got {data.get('schema')!r:.80}, which another version of fewstep "
+            "wrote; use that version, or repeat the run command with this one"
         )
     if problem := _problem(data):
         raise _refused(path, problem)
@@ -67,8 +68,9 @@ def read_run(path: Path) -> dict[str, Any]:
 
 
 def _refused(path: Path, problem: str) -> ArtifactError:
+    shown = escaped_line(path.parent)
     return ArtifactError(
-        f"{path}: {problem}; the run was left as it is: repeat its run command, or remove {path.parent} if it is not needed"
+        f"{shown}/{path.name}: {problem}; the run was left as it is: repeat its run command, or remove {shown} if it is not needed"
     )
 
 

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from fewstep.text.escape import escaped_line
 from stages.errors import DataError
 from stages.shared.tar import TarError, tar_members
 
@@ -100,9 +101,8 @@ def read_member(path: Path, member: str, read: Callable[[IO[bytes]], Iterator[by
 def _missing(path: Path, member: str, names: list[str]) -> NoReturn:
     near = get_close_matches(member, [name[:MAX_COMPARED_CHARACTERS] for name in names[:MAX_COMPARED]], n=MAX_SHOWN, cutoff=0.0)
     more = f", ... ({len(names)} files)" if len(names) > len(near) else ""
-    raise DataError(
-        f"{path}: expected the member {member} in the archive, got {', '.join(near) or 'an empty archive'}{more}; correct its name"
-    )
+    shown = ", ".join(map(escaped_line, near)) or "an empty archive"
+    raise DataError(f"{path}: expected the member {member} in the archive, got {shown}{more}; correct its name")
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def matching_members(path: Path, patterns: Sequence[str]) -> list[str]:
     for pattern in patterns:
         matching = [name for name in names if fnmatchcase(name, pattern)]
         if len(matching) != 1:
-            shown = ", ".join((matching or names)[:MAX_SHOWN]) or "an empty archive"
+            shown = ", ".join(map(escaped_line, (matching or names)[:MAX_SHOWN])) or "an empty archive"
             raise DataError(
                 f"{path}: expected one member that matches {pattern}, got {len(matching)} of {len(names)} files: {shown}"
             )
