@@ -45,7 +45,7 @@ from pipeline.store import url_copy
 from stages.artifacts import Tokens
 from stages.corpus import limits as of_text
 from stages.corpus.readers import parquet_check
-from stages.shared import expansion, members, tar
+from stages.shared import expansion, members, programs, tar
 from stages.train import TrainConfig
 from stages.train.stream import pool_stream
 from tests.docs.pages import PAGES, ROOT, name, prose, text
@@ -282,6 +282,7 @@ def test_the_limits_are_those_of_the_source() -> None:
         f"{connections.HEAD_SECONDS:g} s; {SERVER.body_seconds:g} s, {body.MIN_BYTES_PER_SECOND:,} bytes/s; "
         f"{connections.MAX_PARTS:,} and one for each {connections.PART_BYTES} bytes; "
         f"{connections.MAX_FRAMING_BYTES >> 10} KiB",
+        f"{programs.LEAST_OUTPUT // mib} MiB; {streams.MAX_LINE_BYTES // mib} MiB; {programs.MAX_MESSAGE_BYTES // mib} MiB",
         f"{url_copy.MAX_UNSTATED_BYTES // gib} GiB; the free space",
         f"{patience.WAIT_SECONDS:g} s; a second for each {patience.MIN_RATE:,} bytes; for each {patience.MIN_JSON_RATE:,}",
         f"{answers.MAX_BYTES_BESIDE_CONTENT // mib} MiB",
