@@ -26,8 +26,8 @@ from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearc
 from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.vocabulary import RESERVED
 from models.aggressive.decode import AggressiveDecoder
-from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel
+from models.aggressive.on_verifier import MedusaHeads
 from models.stepwise.model import StepwiseModel
 
 ROUNDS = 5

@@ -19,9 +19,8 @@ from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.vocabulary import RESERVED
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from models.aggressive.family import build as build_drafter
-from models.aggressive.head import DraftHead
-from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel
+from models.aggressive.on_verifier import DraftHead, MedusaHeads
 from models.common.layers.backbone import Backbone
 from models.parallel.model import ParallelModel
 from models.parallel.model import build as build_slots

@@ -12,8 +12,7 @@ from fewstep.families.aggressive.options import block_width
 from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS
 from models.aggressive.drafters import BlockDrafter, HeadDrafter, network_drafter
-from models.aggressive.head import DraftHead
-from models.aggressive.medusa import MedusaHeads
+from models.aggressive.on_verifier import DraftHead, MedusaHeads
 from models.aggressive.precision import Network
 from models.aggressive.state import DraftState, up_to_eos
 from models.common.buffers import Inputs, Size

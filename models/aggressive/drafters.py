@@ -16,9 +16,8 @@ from torch import Tensor
 
 from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.vocabulary import BOS, EOS, PAD
-from models.aggressive.head import DraftHead
-from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel, Source, sequences
+from models.aggressive.on_verifier import DraftHead, MedusaHeads
 from models.aggressive.precision import Network
 from models.aggressive.tokens import ban
 from models.aggressive.tree import DraftTree, TreeGrowth, best_tree, depths

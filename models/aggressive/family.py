@@ -7,10 +7,9 @@ from torch import nn
 from fewstep.config.network import Sizes
 from fewstep.families.aggressive.config import AggressiveConfig
 from models.aggressive.decode import DraftDecoder, load
-from models.aggressive.head import DraftHead, head_loss
 from models.aggressive.loss import loss
-from models.aggressive.medusa import MedusaHeads, medusa_loss
 from models.aggressive.model import AggressiveModel, fits
+from models.aggressive.on_verifier import DraftHead, MedusaHeads, head_loss, medusa_loss
 from models.family import Family, Loss
 from models.training.batch import Batch
 

@@ -8,9 +8,8 @@ from dataclasses import replace
 from fewstep.config.options import HALF_PRECISIONS, Precision
 from fewstep.config.problems import Problem
 from fewstep.families.aggressive.config import AggressiveSearch
-from models.aggressive.head import DraftHead
-from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel
+from models.aggressive.on_verifier import DraftHead, MedusaHeads
 from models.common.inference import Precisions
 from models.common.layers.backbone import Backbone
 

@@ -9,9 +9,8 @@ import torch
 from fewstep.config.network import Sizes
 from fewstep.families.aggressive.config import AggressiveConfig
 from fewstep.families.stepwise.config import StepwiseConfig
-from models.aggressive.head import DraftHead
-from models.aggressive.medusa import MedusaHeads
 from models.aggressive.model import AggressiveModel
+from models.aggressive.on_verifier import DraftHead, MedusaHeads
 from models.aggressive.search import DraftAndVerify
 from models.common.buffers import Inputs, Size
 from models.stepwise.model import StepwiseModel

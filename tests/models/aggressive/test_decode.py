@@ -16,7 +16,7 @@ from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS, PAD
 from models.aggressive.decode import AggressiveDecoder, DraftDecoder
-from models.aggressive.head import DraftHead
+from models.aggressive.on_verifier import DraftHead
 from models.stepwise import decode as stepwise
 from tests.models.aggressive.networks import drafter_of, head_of, sharing, sources, verifier_of
 

@@ -15,9 +15,9 @@ from fewstep.system.format import WEIGHTS
 from fewstep.vocabulary import EOS, MASK, PAD
 from models.aggressive.decode import AggressiveDecoder, DraftDecoder
 from models.aggressive.family import FAMILY
-from models.aggressive.head import head_loss
 from models.aggressive.loss import draw, loss, shown_slots
 from models.aggressive.model import AggressiveModel, fits, sequences
+from models.aggressive.on_verifier import head_loss
 from models.bundle.weights import load_matching_weights, save_weights
 from models.common.glancing import ratio
 from models.stepwise.decode import StepwiseDecoder

@@ -17,11 +17,11 @@ from fewstep.decoding import decode_batch
 from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
 from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.sources import max_output_lengths
-from models.aggressive import medusa
+from models.aggressive import on_verifier
 from models.aggressive.decode import AggressiveDecoder, DraftDecoder
 from models.aggressive.draft_only import DraftOnly
 from models.aggressive.family import FAMILY
-from models.aggressive.medusa import medusa_loss
+from models.aggressive.on_verifier import medusa_loss
 from models.aggressive.precision import Pair
 from models.aggressive.run import TorchDecoder
 from models.aggressive.search import DraftAndVerify
@@ -348,7 +348,7 @@ def test_accepted_counts_heads_that_are_right_with_all_before_them():
 
 
 def test_validation_counts_tokens_that_heads_rank_among_the_best(monkeypatch):
-    monkeypatch.setattr(medusa, "RANKED_SLOTS", 7)
+    monkeypatch.setattr(on_verifier, "RANKED_SLOTS", 7)
     model, batch = heads_of(VERIFIER), batch_of(30, 7)
     states = model.verifier_states(batch.target, model.encode(batch.source, batch.source_lengths))
     best = model.logits(model.drafting_states(states)).topk(3).indices
