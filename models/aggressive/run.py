@@ -13,10 +13,9 @@ from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.families.aggressive.options import block_width
 from fewstep.families.aggressive.record import Drafting
 from fewstep.sources import Ints, Sources
-from models.aggressive.draft_only import DraftOnly
 from models.aggressive.drafters import Drafter, DraftModel, JacobiDrafter, LookupDrafter, network_drafter
 from models.aggressive.precision import Network, Pair
-from models.aggressive.search import DraftAndVerify, random_numbers
+from models.aggressive.search import DraftAndVerify, DraftOnly, random_numbers
 from models.aggressive.tokens import draft_mask
 from models.aggressive.verifier import CachedDecoder
 from models.common.buffers import Inputs, Size, empty_inputs, fill_up, inputs_for, round_slots, size_for

@@ -19,12 +19,11 @@ from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.sources import max_output_lengths
 from models.aggressive import on_verifier
 from models.aggressive.decode import AggressiveDecoder, DraftDecoder
-from models.aggressive.draft_only import DraftOnly
 from models.aggressive.family import FAMILY
 from models.aggressive.on_verifier import medusa_loss
 from models.aggressive.precision import Pair
 from models.aggressive.run import TorchDecoder
-from models.aggressive.search import DraftAndVerify
+from models.aggressive.search import DraftAndVerify, DraftOnly
 from models.common.buffers import Size
 from models.stepwise.decode import StepwiseDecoder
 from models.training.batch import collate
