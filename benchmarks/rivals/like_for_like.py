@@ -27,9 +27,8 @@ from benchmarks.decoding.random_systems import SHORTLIST, Decode, natively
 from benchmarks.decoding.rounds import Turn, measure, medians, turns
 from benchmarks.record import publish, spread
 from benchmarks.rivals.ctranslate2_settings import Model, Trial, depths, read_trials, try_settings
-from benchmarks.rivals.entries import CTranslate2, marian_turns, named
+from benchmarks.rivals.entries import CTranslate2, Transformers, marian_turns, named
 from benchmarks.rivals.marian import Bergamot
-from benchmarks.rivals.transformers_entry import Transformers
 from fewstep.config.options import OutputLimits
 from fewstep.families.stepwise.config import StepwiseSearch
 

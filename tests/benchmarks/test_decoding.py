@@ -19,7 +19,7 @@ from benchmarks.decoding.random_systems import SHORTLIST, lexicon
 from benchmarks.decoding.roofline import Network, least_seconds, sentence_bytes, stepwise
 from benchmarks.rivals import ctranslate2_settings, like_for_like, marian
 from benchmarks.rivals.ctranslate2_settings import OWN, Model, Setting, Trial, fastest, of_threads, settings_of_one_thread
-from benchmarks.rivals.transformers_entry import PRECISIONS, Transformers
+from benchmarks.rivals.entries import PRECISIONS, Transformers
 from fewstep.vocabulary import EOS, RESERVED
 from stages.benchmark.rivals import process
 from stages.benchmark.rivals.process import Process, users_environment
