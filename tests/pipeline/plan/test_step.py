@@ -265,7 +265,7 @@ def fingerprinted() -> dict[str, Any]:
 def test_defaults_of_fingerprinted_configs_equal_the_golden_ones() -> None:
     """Fingerprints leave out defaults, so that a changed default would turn old artifacts into wrong hits.
 
-    A new field: run tests/golden/regenerate.py. A changed default: raise the version of the stages that use it, too.
+    New field: run `python -m tests.golden.regenerate defaults`. Changed default: also raise the version of the stages that use it.
     """
     golden = json.loads(GOLDEN.read_text())
     assert fingerprinted() == golden
