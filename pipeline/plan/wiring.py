@@ -11,9 +11,8 @@ from dataclasses import replace
 from pipeline.config.schema import Pinned, RunConfig
 from pipeline.config.systems import PRETRAINING, Distillation
 from pipeline.plan import stage_configs
-from pipeline.plan.analyses import analyse
 from pipeline.plan.counts import align_and_count, estimate_language_model
-from pipeline.plan.evaluation import decode_and_score, measure_speed
+from pipeline.plan.evaluation import analyse, decode_and_score, measure_speed
 from pipeline.plan.flow import Built, Distilled, Flow, Sources
 from pipeline.plan.step import Builder, Plan
 from pipeline.plan.systems import build_systems

@@ -52,7 +52,7 @@ from tests.docs.pages import PAGES, ROOT, name, prose, text
 
 STAGE = """
 CHANGELOG.md docs/methods/parallel.md docs/reference/config.md models/parallel/analysis.py models/parallel/system.py
-pipeline/config/checks/evaluation.py pipeline/config/schema.py pipeline/plan/analyses.py stages/lengths/__init__.py
+pipeline/config/checks/evaluation.py pipeline/config/schema.py pipeline/plan/evaluation.py stages/lengths/__init__.py
 stages/lengths/report.py stages/lengths/run.py stages/table.py tests/golden/config_keys.txt
 tests/golden/fingerprinted_defaults.json tests/models/parallel/test_analysis.py tests/pipeline/plan/test_wiring.py
 tests/stages/test_lengths.py tests/stages/report/made_report.py tests/stages/report/test_report.py
