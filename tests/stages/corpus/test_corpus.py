@@ -112,7 +112,7 @@ def test_overlap_that_passes_the_filter_is_found_afterwards(tmp_path: Path, monk
     test = write(tmp_path / "test", sides(tmp_path / "x", PAIRS[:1]))
     monkeypatch.setattr("stages.corpus.filters._among", lambda keys, excluded: np.zeros(len(keys), bool))
     monkeypatch.setattr(
-        "stages.corpus.write.overlap", lambda texts, excluded: np.isin(comparison_keys(texts).to_pylist(), excluded.to_pylist())
+        "stages.corpus.run.overlap", lambda texts, excluded: np.isin(comparison_keys(texts).to_pylist(), excluded.to_pylist())
     )
     with pytest.raises(StageError, match="expected no sentence of a validation or test text in the source side"):
         write(tmp_path / "train", sides(tmp_path / "y", PAIRS), (test,), filters=Filters())
