@@ -1,19 +1,26 @@
-"""The images, the compose file and the RayJob: linted, pinned, and executed without a container engine."""
+"""The images of the pipeline and of the runtime, the compose file and the RayJob: linted, pinned, and executed without a container
+engine."""
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 import yaml
 
+import fewstep
+from benchmarks.serving.servers import free_port
 from pipeline.config.load import load_config
 from tests.images.dockerfile import built, instructions, outside, stages
+from tests.processes import SLOW_SECONDS, until
 
 # ---- images
 
@@ -21,6 +28,9 @@ from tests.images.dockerfile import built, instructions, outside, stages
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "docker/Dockerfile"
 TEXT = DOCKERFILE.read_text(encoding="utf-8")
+RUNTIME = ROOT / "docker/runtime.Dockerfile"
+RUNTIME_TEXT = RUNTIME.read_text(encoding="utf-8")
+RUNTIME_STAGE = {stage.name: stage for stage in stages(RUNTIME_TEXT)}["run"]
 COMPOSE = yaml.safe_load((ROOT / "docker/compose.yaml").read_text(encoding="utf-8"))
 MANIFESTS = {m["kind"]: m for m in yaml.safe_load_all((ROOT / "docker/kuberay/rayjob.yaml").read_text(encoding="utf-8"))}
 
@@ -38,8 +48,9 @@ def beside(package: str) -> str | None:
     return next((str(path) for path in scripts if path.exists()), None)
 
 
-def test_hadolint_has_nothing_to_say() -> None:
-    done = subprocess.run([tool("hadolint"), "--no-color", str(DOCKERFILE)], capture_output=True, text=True)
+@pytest.mark.parametrize("file", [DOCKERFILE, RUNTIME], ids=lambda file: file.name)
+def test_hadolint_has_nothing_to_say(file: Path) -> None:
+    done = subprocess.run([tool("hadolint"), "--no-color", str(file)], capture_output=True, text=True)
     assert (done.stdout, done.returncode) == ("", 0)
 
 
@@ -208,3 +219,70 @@ def test_an_answer_that_is_no_digest_changes_nothing(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "expected a digest, got 'no such image'" in done.stderr
     assert named(folder) == listed(FOLDER)
+
+
+# ---- the image of the runtime: small, and serving
+
+
+MB = 10**6
+BASE_BYTES = 135 * MB
+"""The base image, uncompressed, as `docker images` shows it (131 MB), rounded up; it cannot be measured without an engine."""
+MAX_BYTES = 250 * MB
+
+
+def runtime_value(name: str) -> str:
+    (found,) = [instruction.rest for instruction in RUNTIME_STAGE.body if instruction.name == name]
+    return found
+
+
+def test_the_runtime_image_is_closed_and_holds_no_compiler() -> None:
+    assert runtime_value("USER") == "1000"
+    assert not [i for i in RUNTIME_STAGE.body if i.name == "RUN" and re.search("apt-get|pip ", i.rest)]
+    assert json.loads(runtime_value("ENTRYPOINT")) == ["fewstep"]
+    assert json.loads(runtime_value("CMD"))[:2] == ["serve", "/system"]
+    assert "--without-token" not in RUNTIME_TEXT
+    assert "/healthz" in runtime_value("HEALTHCHECK")
+    assert not re.search(r"https?://(?!127)", RUNTIME_TEXT), "where packages come from is the builder's choice"
+    copied = {name for i in instructions(RUNTIME_TEXT) if i.name == "COPY" for name in i.rest.split()[:-1]}
+    assert not copied & {"models", "stages", "pipeline"}
+
+
+def healthy(command: list[str], environment: dict[str, str]) -> bool:
+    return subprocess.run(command, env=environment, capture_output=True).returncode == 0
+
+
+@pytest.mark.slow
+def test_the_runtime_image_serves_a_mounted_system(systems: dict[str, Path], wheel: Path, tmp_path: Path) -> None:
+    root = built(RUNTIME, tmp_path, wheel, {})
+    size = sum(path.stat().st_size for path in (root / "opt/fewstep").rglob("*") if path.is_file() and not path.is_symlink())
+    assert size + BASE_BYTES < MAX_BYTES, f"{size / MB:.0f} MB in /opt/fewstep"
+
+    port = str(free_port())
+    environment = {"PATH": f"{root}/opt/fewstep/bin:{os.environ['PATH']}", "FEWSTEP_TOKEN": "secret", "OMP_NUM_THREADS": "1"}
+    words = [str(root / "opt/fewstep/bin/fewstep"), *json.loads(runtime_value("CMD"))]
+    command = [{"/system": str(systems["autoregressive"]), "8080": port}.get(word, word) for word in words]
+    health = json.loads(runtime_value("HEALTHCHECK").partition("CMD ")[2].replace("8080", port))
+    health[0] = str(root / "opt/fewstep/bin" / health[0])
+    assert not healthy(health, environment)
+    with subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as server:
+        try:
+            until(lambda: server.poll() is not None or healthy(health, environment), SLOW_SECONDS)
+            assert server.poll() is None, server.communicate()[0]
+            body = json.dumps({"sentences": ["ein hund"]}).encode()
+            headers = {"content-type": "application/json", "authorization": "Bearer secret"}
+            with urlopen(Request(f"http://127.0.0.1:{port}/translate", body, headers)) as answer:
+                found = json.load(answer)["systems"][0]["translations"]
+            assert found[0][0]["text"] == fewstep.load(systems["autoregressive"]).translate(["ein hund"])[0]
+        finally:
+            server.send_signal(signal.SIGTERM)
+        assert server.wait(SLOW_SECONDS) == 0
+
+
+@pytest.mark.slow
+def test_other_machines_are_not_served_without_a_token(systems: dict[str, Path]) -> None:
+    words = json.loads(runtime_value("CMD"))
+    words[words.index("/system")] = str(systems["autoregressive"])
+    environment = {name: text for name, text in os.environ.items() if name != "FEWSTEP_TOKEN"}
+    done = subprocess.run([sys.executable, "-m", "fewstep", *words], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "token" in done.stderr
