@@ -1,8 +1,11 @@
-"""Configs that would exhaust memory or the stack are refused with their place."""
+"""Configs, and files that they name, that would exhaust memory, time or the stack are refused with their place."""
 
 import glob
 import json
 import os
+import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,9 @@ from pipeline.config.load import load_config
 from pipeline.config.texts import Walk, matching
 from pipeline.errors import ConfigError, DataError
 from tests.pipeline.config.config_text import load, wrong
+from tests.pipeline.run_specs import ROOT
+from tests.stages.corpus.test_hostile_parquet import nested
+from tests.stages.shared.test_hostile_archives import sparse_tar
 
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12)
@@ -171,3 +177,47 @@ def test_seeds_with_a_reference_of_another_type_are_refused(key: str, value: str
     text = f"base: {Path('configs/demo.yaml').absolute()}\nseeds: [1, 2]\nsystems: {{a: {{{key}: {value}}}, b: {{}}}}\n"
     (tmp_path / "c.yaml").write_text(text)
     assert main(["plan", str(tmp_path / "c.yaml"), "--set", f"store.path={tmp_path / 'store'}"]) in (0, 2)
+
+
+MEMORY, SECONDS = 1 << 30, 20
+CORPUS = "corpus: {{train: {train}, validation: {{embedded: 10}}, test: {{t: {{embedded: 10}}}}}}\nsystems: {{a: {{}}}}\n"
+
+
+def planned(config: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run `plan` on a config with limits."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+
+    (folder / "c.yaml").write_text(config)
+    return subprocess.run(
+        [sys.executable, "-m", "pipeline", "plan", str(folder / "c.yaml"), "--set", f"store.path={folder / 'store'}"],
+        cwd=ROOT, capture_output=True, text=True, check=False, preexec_fn=limit, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", ["nested parquet", "sparse tar", "pipe", "numbers", "keys", "nesting"])
+def test_plan_ends_with_words_on_foreign_input(attack: str, tmp_path: Path) -> None:
+    parquet, archive, pipe = tmp_path / "p.parquet", tmp_path / "c.tar", tmp_path / "pipe"
+    nested(parquet, 20_000)
+    os.mkfifo(pipe)
+    if attack == "sparse tar":
+        sparse_tar(archive)
+        os.truncate(archive, 64 << 20)  # its digest is computed
+    configs = {
+        "nested parquet": CORPUS.format(train=f"{{parquet: {parquet}}}") + "vocabulary: {size: auto}\n",
+        "sparse tar": CORPUS.format(train=f"{{source: {{path: {archive}, member: a}}, target: {{path: {archive}, member: b}}}}"),
+        "pipe": CORPUS.format(train=f"{{source: {pipe}, target: {pipe}}}"),
+        "numbers": CORPUS.format(train=f"{{embedded: {2**62}}}") + f"defaults: {{width: {2**62}, training: {{updates: -1}}}}\n",
+        "keys": CORPUS.format(train="{embedded: 10}") + "".join(f"unknown_{number}: 1\n" for number in range(40_000)),
+        "nesting": CORPUS.format(train="{embedded: 10}") + "a: " + "[" * 100_000,
+    }
+    done = planned(configs[attack], tmp_path)
+    assert done.returncode in (0, 1, 2), done.stderr[-2000:]
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr) < 100_000
+    if attack in ("pipe", "numbers", "keys", "nesting"):
+        assert done.returncode == 2
+        assert "expected" in done.stderr or "unknown" in done.stderr, done.stderr
