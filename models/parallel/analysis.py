@@ -13,8 +13,7 @@ from torch import Tensor
 
 from fewstep.vocabulary import BLANK
 from models.common.inference import inference_mode
-from models.parallel.ctc import ctc_best_alignment
-from models.parallel.ctc_loss import target_scores, targets_of
+from models.parallel.ctc import ctc_best_alignment, target_scores, targets_of
 from models.parallel.lengths import length_candidates
 from models.parallel.model import ParallelModel, Source
 from models.training.batch import Batch

@@ -14,7 +14,7 @@ from fewstep.vocabulary import MASK
 from models.common.glancing import first_pass, random_slots
 from models.common.losses.cross_entropy import cross_entropy, token_log_probs
 from models.family import Loss
-from models.parallel import ctc_loss as alignments
+from models.parallel import ctc as alignments
 from models.parallel.glancing import shown_slots
 from models.parallel.lengths import length_classes
 from models.parallel.model import ParallelModel, Source

@@ -19,8 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from fewstep.vocabulary import BLANK
 from models.common.losses.target_ngrams import clipped_matches, target_ngrams
 from models.family import Loss
-from models.parallel.ctc import slots_needed
-from models.parallel.ctc_loss import target_scores, targets_of
+from models.parallel.ctc import slots_needed, target_scores, targets_of
 from models.parallel.model import ParallelModel
 from models.training.batch import Batch
 

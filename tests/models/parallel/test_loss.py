@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from fewstep.vocabulary import BLANK, BOS, EOS, LENGTH, MASK, PAD, RESERVED
 from kernels.reference import ctc as reference
 from models.common.losses.cross_entropy import cross_entropy
-from models.parallel import ctc_loss
+from models.parallel import ctc
 from models.parallel import loss as module
-from models.parallel.ctc import ctc_best_alignment, ctc_log_likelihood, slots_needed
-from models.parallel.ctc_loss import target_scores, targets_of
+from models.parallel.ctc import ctc_best_alignment, ctc_log_likelihood, slots_needed, target_scores, targets_of
 from models.parallel.glancing import shown_slots
 from models.parallel.loss import hidden_slots, log_probability, loss
 from models.training.batch import Batch
@@ -209,7 +208,7 @@ def test_slots_are_shown_the_tokens_of_the_best_alignment_and_all_are_trained(mo
         return masks[-1]
 
     monkeypatch.setattr(model, "states", spied_states)
-    monkeypatch.setattr(ctc_loss, "shown_slots", spied_slots)
+    monkeypatch.setattr(ctc, "shown_slots", spied_slots)
     batch = batch_of(PAIRS)
     total = loss(model, batch, 1, 0.0).total
     (empty, first), (inputs, second) = passes
