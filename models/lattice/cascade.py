@@ -20,10 +20,9 @@ from fewstep.vocabulary import BOS, EOS, PAD, RESERVED
 from models.common.layers.attention import Memory, SelfAttention
 from models.common.layers.embeddings import embed
 from models.common.layers.logits import logits_parts
-from models.lattice.batches import SlotTensors
 from models.lattice.markov import mix
 from models.lattice.model import LatticeModel, apply_layer
-from models.lattice.scoring import LatticeScores, score_rows
+from models.lattice.scoring import LatticeScores, SlotTensors, score_rows
 
 
 class Seen(NamedTuple):

@@ -27,10 +27,9 @@ from models.common import buffers
 from models.common.buffers import Size, empty_inputs, inputs_for, round_up, size_for
 from models.common.inference import inference_mode
 from models.common.replay import Replay, RunnerCache
-from models.lattice.batches import GPU_ROWS, slot_tensors
 from models.lattice.cascade import cascade
 from models.lattice.model import LatticeModel
-from models.lattice.scoring import LatticeScores, score_memories
+from models.lattice.scoring import GPU_ROWS, LatticeScores, score_memories, slot_tensors
 from models.lattice.tables import BigramTables, Scorers
 
 SLOT_BLOCK = 8

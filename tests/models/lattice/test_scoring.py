@@ -10,10 +10,9 @@ from fewstep.vocabulary import BOS, EOS
 from models.common.layers import logits
 from models.common.layers.attention import SelfAttention
 from models.common.layers.linear import pack
-from models.lattice.batches import SlotTensors
 from models.lattice.loss import log_probability, loss
 from models.lattice.markov import attend_alone, attend_segments, contexts, draw_contexts
-from models.lattice.scoring import full_normalizers, score_memories
+from models.lattice.scoring import SlotTensors, full_normalizers, score_memories
 from models.lattice.tables import bigram_tables, row_states
 from models.training.batch import collate
 from tests.models.lattice.made import SIZE, network
