@@ -20,8 +20,8 @@ from models.common.buffers import Inputs, Size
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.model import StepwiseModel
 from models.stepwise.scores import TokenRules, penalty
-from models.stepwise.search.candidates import slot_candidates
 from models.stepwise.search.incremental import IncrementalDecoders
+from models.stepwise.search.joint_choice import slot_candidates
 from models.stepwise.search.ranking import Ranked, ranking, rows_of
 
 

@@ -1,9 +1,11 @@
-"""Coupled slots on a device: the bigrams of an n-gram model, and the joint choice of a greedy step by `fewstep.JointStep`."""
+"""The best tokens of the slots of a step, and coupled slots on a device: the bigrams of an n-gram model, and the joint choice of a
+greedy step by `fewstep.JointStep`."""
 
 from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,7 +13,25 @@ from torch import Tensor
 from fewstep import JointStep
 from fewstep.ngram import NgramScorer
 from fewstep.vocabulary import EOS
-from models.stepwise.search.candidates import SlotCandidates, slot_candidates
+
+
+class SlotCandidates(NamedTuple):
+    """The best W tokens of each of the z slots of R rows."""
+
+    scores: Tensor
+    """The log-probabilities [R,z,W], best first; minus infinity where there are fewer tokens."""
+    ids: Tensor
+    """The tokens [R,z,W], in the same order."""
+    eos: Tensor
+    """The log-probability of EOS in each slot [R,z]."""
+
+
+def slot_candidates(log_probs: Tensor, count: int, *, separate_eos: bool) -> SlotCandidates:
+    """Return the best `count` tokens by log-probabilities [R,z,V], which are changed in place; without EOS if `separate_eos`."""
+    eos = log_probs[..., EOS].clone()
+    if separate_eos:
+        log_probs[..., EOS] = -torch.inf
+    return SlotCandidates(*log_probs.topk(min(count, log_probs.size(2))), eos)
 
 
 class Bigrams:

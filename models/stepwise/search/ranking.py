@@ -17,8 +17,7 @@ from torch import Tensor
 
 from fewstep.search.beam import BeamOptions
 from fewstep.vocabulary import EOS, PAD
-from models.stepwise.search.candidates import SlotCandidates
-from models.stepwise.search.joint_choice import Bigrams
+from models.stepwise.search.joint_choice import Bigrams, SlotCandidates
 
 COUPLED_FACTOR = 4
 """Partial continuations that are kept with coupling, as a multiple of K + 1."""

@@ -25,9 +25,8 @@ from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.model import build
 from models.stepwise.search.beam import Beam
-from models.stepwise.search.candidates import slot_candidates
 from models.stepwise.search.greedy import Greedy
-from models.stepwise.search.joint_choice import JointChoice
+from models.stepwise.search.joint_choice import JointChoice, slot_candidates
 from models.training.batch import collate
 from tests.models.common.device_alone import DeviceAlone, buffers_of_a_gpu
 from tests.models.stepwise.networks import WIDER, mixed_sources, network, sources
