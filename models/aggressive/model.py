@@ -14,9 +14,8 @@ from fewstep.families.aggressive.pair import is_shared
 from fewstep.vocabulary import MASK, PAD
 from models.aggressive.tokens import CommonTokens
 from models.common.layers.attention import Memory, padding_mask
-from models.common.layers.backbone import NO_WEIGHTS, Backbone
+from models.common.layers.backbone import NO_WEIGHTS, Backbone, initialise
 from models.common.layers.embeddings import Positions, embed
-from models.common.layers.initialisation import initialise
 from models.common.layers.linear import Linear
 
 

@@ -15,11 +15,10 @@ from fewstep.families.aggressive.pair import is_shared
 from models.aggressive.tokens import CommonTokens
 from models.aggressive.tree import DraftTree, ancestors, depths
 from models.common.layers.attention import Memory
-from models.common.layers.backbone import Backbone, layer_shape
+from models.common.layers.backbone import Backbone, initialise, layer_shape
 from models.common.layers.blocks import Decoder
 from models.common.layers.dropout import Dropout
 from models.common.layers.embeddings import Positions, embed
-from models.common.layers.initialisation import initialise
 from models.common.layers.linear import Linear
 from models.common.losses.cross_entropy import CrossEntropy, cross_entropy
 from models.family import Loss

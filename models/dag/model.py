@@ -16,9 +16,8 @@ from fewstep.families.dag.graph_size import LENGTHS, decoding_factor, unrounded_
 from fewstep.networks.dag_network import VERTEX_KINDS
 from fewstep.vocabulary import BOS, EOS, MASK, PAD
 from models.common.layers.attention import Memory, padding_mask
-from models.common.layers.backbone import Backbone
+from models.common.layers.backbone import Backbone, initialise
 from models.common.layers.embeddings import Positions, embed
-from models.common.layers.initialisation import initialise
 from models.common.layers.linear import Linear
 from models.dag.segments import SegmentCodes, Segments
 from models.dag.transitions import transition_log_probs

@@ -13,10 +13,9 @@ from fewstep.config.network import Sizes
 from fewstep.families.lattice.config import LatticeModelConfig
 from fewstep.vocabulary import BOS
 from models.common.layers.attention import Memory, SelfAttention
-from models.common.layers.backbone import Backbone
+from models.common.layers.backbone import Backbone, initialise
 from models.common.layers.blocks import DecoderLayer
 from models.common.layers.embeddings import Positions, embed
-from models.common.layers.initialisation import initialise
 from models.lattice.markov import attend_alone, attend_segments
 
 Attend = Callable[[SelfAttention, Tensor], Tensor]

@@ -16,9 +16,8 @@ from fewstep.config.network import Sizes
 from fewstep.families.parallel.config import LENGTH_CLASSES, SLOT_TOLERANCE, ParallelConfig, impossible
 from fewstep.vocabulary import MASK
 from models.common.layers.attention import Memory, padding_mask
-from models.common.layers.backbone import Backbone
+from models.common.layers.backbone import Backbone, initialise
 from models.common.layers.embeddings import Positions, embed
-from models.common.layers.initialisation import initialise
 
 
 def slot_inputs(config: ParallelConfig, embedded: Tensor, source_lengths: Tensor, lengths: Tensor, size: int) -> Tensor:

@@ -14,9 +14,8 @@ from fewstep.families.stepwise.config import StepwiseConfig
 from fewstep.families.stepwise.orders import GenerationOrder
 from fewstep.vocabulary import EOS, PAD
 from models.common.layers.attention import Memory
-from models.common.layers.backbone import Backbone
+from models.common.layers.backbone import Backbone, initialise
 from models.common.layers.embeddings import Positions, embed
-from models.common.layers.initialisation import initialise
 from models.stepwise.arrangement import permutation, step_mask
 
 

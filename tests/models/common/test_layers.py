@@ -10,9 +10,9 @@ from torch import nn
 
 from models.common.layers import fused_attention, logits
 from models.common.layers.attention import CrossAttention, SelfAttention, attend, padding_mask
+from models.common.layers.backbone import initialise
 from models.common.layers.dropout import Dropout, dropout
 from models.common.layers.embeddings import Embedding, Positions, embed, sinusoids
-from models.common.layers.initialisation import initialise
 from models.common.layers.linear import MIN_PACKED_PRODUCTS, MIN_PACKED_WEIGHTS, Linear, TokenTable, pack
 from models.common.layers.logits import CPU_LOGITS, CPU_ROWS, logits_parts, with_logits
 from models.common.losses import cross_entropy as module
