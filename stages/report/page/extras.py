@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from stages.artifacts import MANIFEST, Artifact
 from stages.context import StepSpan
 from stages.report import Evaluated, ReportInputs
+from stages.report.figures import Draw
 from stages.report.findings.curves import Costs, read_costs, read_curves
 from stages.report.findings.results import Findings
-from stages.report.page.draw import Draw
 from stages.shared.figures.drawing import Figure
 from stages.shared.report_parts import Table, recorded_figures, recorded_tables
 

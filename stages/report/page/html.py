@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
+from stages.report.figures import figure_element
 from stages.report.findings.results import Findings
 from stages.report.findings.verdict import verdict_text
 from stages.report.page.browser import browser
-from stages.report.page.draw import figure_element
 from stages.report.page.extras import Extras
 from stages.report.page.markdown import lead_line, short_lines, unknown_line
 from stages.report.page.markup import Markup, Section, breakable, count, element, section_element

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from stages.report.figures import figure_element
 from stages.report.findings.curves import Costs
 from stages.report.findings.results import NAMES, Findings
-from stages.report.page.draw import figure_element
 from stages.report.page.extras import Extras
 from stages.report.page.markdown import cut_line
 from stages.report.page.markup import Markup, Section, count, element, table
