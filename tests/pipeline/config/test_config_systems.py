@@ -127,14 +127,6 @@ systems: {two: {order: interleaved, search: {beam: {end_threshold: 0.5}}}}
 """
 
 
-@pytest.mark.parametrize(("text", "problem"), cases(MISFITS, GRAPH=GRAPH))
-def test_what_does_not_go_together_is_named(tmp_path: Path, text: str, problem: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load(tmp_path, text)
-    (found,) = caught.value.problems
-    assert problem in found
-
-
 def test_a_search_on_the_command_line_is_one_of_the_systems_family() -> None:
     assert parse_search("{beam: {candidates: 3}}", "--search", "dag") == DagSearch(strategy="beam", candidates=3)
     assert parse_search("lookahead", "--search", "dag") == DagSearch()
@@ -203,8 +195,10 @@ evaluation: {lattice_analysis: 3}\n<GRAPH>}}
 """
 
 
-@pytest.mark.parametrize(("text", "problem"), cases(MISFITS_OF_LATTICES, SCORER=SCORER, GRAPH=GRAPH))
-def test_what_does_not_go_together_in_lattices_is_named(tmp_path: Path, text: str, problem: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "problem"), [*cases(MISFITS, GRAPH=GRAPH), *cases(MISFITS_OF_LATTICES, SCORER=SCORER, GRAPH=GRAPH)]
+)
+def test_what_does_not_go_together_is_named(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, text)
     (found,) = caught.value.problems
