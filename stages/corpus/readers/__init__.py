@@ -4,12 +4,11 @@ A reader knows nothing of pieces, workers and sides: it counts the rows of a fil
 another. The index of a file is the number of rows before each of its blocks, as the reader counts them.
 """
 
-from fewstep.documents.bilingual import BILINGUAL
 from stages.corpus.readers.lines import Lines
 from stages.corpus.readers.parquet import Parquet
 from stages.corpus.readers.reader import Reader
 from stages.corpus.readers.tsv import Tsv
-from stages.corpus.readers.units import Units
+from stages.corpus.readers.units import BILINGUAL, Units
 
 UNITS = {name: Units(name) for name in BILINGUAL}
 """Readers of files of units."""

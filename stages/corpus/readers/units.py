@@ -8,15 +8,16 @@ space there, so that a segment of several lines is one line.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 import durable
-from fewstep.documents.bilingual import BILINGUAL
+from fewstep.documents import po, tmx, xliff
 from fewstep.documents.document import DocumentError, Languages, Unit
 from fewstep.streams import MAX_LINE_BYTES
 from stages.artifacts import ExternalFile
@@ -27,12 +28,28 @@ from stages.corpus.readers.lines import Lines, lines_of
 from stages.corpus.readers.reader import SKIPPED, IndexedFile
 from stages.errors import DataError, unwritable
 
+
+class Bilingual(NamedTuple):
+    """The functions of a format. All take blocks of a file and its name in errors, and raise DocumentError."""
+
+    units: Callable[[Iterable[bytes], str, Languages | None], Iterator[Unit]]
+    """Yield the units of a file in two languages; without languages, in any two."""
+    languages: Callable[[Iterable[bytes], str], list[str]]
+    """Return the languages that a file states, in the order of its sides."""
+
+
+BILINGUAL = {
+    "po": Bilingual(po.units, po.languages_of),
+    "tmx": Bilingual(tmx.units, tmx.languages_of),
+    "xliff": Bilingual(xliff.units, xliff.languages_of),
+}
+"""Formats by the keys of configs."""
 _SEPARATOR = re.compile(r"[\t\n\r]")
 
 
 @dataclass(frozen=True)
 class Units(Lines):
-    """Files of units in a format of `fewstep.documents.bilingual`."""
+    """Files of units in a format of `BILINGUAL`."""
 
     format: str
 
