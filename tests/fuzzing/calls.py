@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial
 from itertools import pairwise
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,23 +100,22 @@ def _transformer_calls(ngram: Any) -> Iterator[Call]:
         "separate_eos": True,
     }  # fmt: skip
     for precision in ("float32", "bfloat16", "int8"):
-        yield Call("make_transformer", fewstep_native.make_transformer, made | {"precision": precision}, _decode(greedy))
+        yield Call(
+            "make_transformer", fewstep_native.make_transformer, made | {"precision": precision}, methodcaller("greedy", **greedy)
+        )
     yield Call("Transformer.greedy", model.greedy, greedy)
     yield Call("Transformer.beam_search", model.beam_search, beam)
     yield Call("Transformer.beam_search", model.beam_search, beam | {"selection": "outer", "ngram": None, "others": [model]})
     pairs = beam | {"selection": "double-top-k", "ngram": None, "num_candidates": 9, "separate_eos": False}
     yield Call("Transformer.beam_search", model.beam_search, pairs)
-    yield Call("PackedMatrix", fewstep_native.PackedMatrix, {"weights": numbers(1, 5, 7), "bias": numbers(2, 5)}, _multiply)
+    yield Call(
+        "PackedMatrix",
+        fewstep_native.PackedMatrix,
+        {"weights": numbers(1, 5, 7), "bias": numbers(2, 5)},
+        methodcaller("multiply", numbers(3, 4, 7)),
+    )
     packed = fewstep_native.PackedMatrix(numbers(1, 5, 7), numbers(2, 5))
     yield Call("PackedMatrix.multiply", packed.multiply, {"x": numbers(3, 4, 7), "precision": "int8", "threads": 2})
-
-
-def _decode(arguments: dict[str, Any]) -> Callable[[Any], object]:
-    return lambda model: model.greedy(**arguments)
-
-
-def _multiply(matrix: Any) -> object:
-    return matrix.multiply(numbers(3, 4, 7))
 
 
 def _aggressive_calls() -> Iterator[Call]:
@@ -144,7 +144,7 @@ def _aggressive_calls() -> Iterator[Call]:
     }
     for kind, parts in kinds.items():
         used = run | ({"proposals": "lookup", "draft_shortlist_links": 0} if kind == "none" else {"int8": kind == "block"})
-        yield Call(f"make_aggressive {kind}", fewstep_native.make_aggressive, made | parts, _run(used))
+        yield Call(f"make_aggressive {kind}", fewstep_native.make_aggressive, made | parts, methodcaller("run", **used))
         model = fewstep_native.make_aggressive(**(made | parts))
         yield Call(f"AggressiveTransformer.run {kind}", model.run, used)
         if kind in ("block", "heads"):
@@ -152,10 +152,6 @@ def _aggressive_calls() -> Iterator[Call]:
         if kind in ("block", "features"):
             yield Call(f"AggressiveTransformer.run {kind} alone", model.run, used | {"verify": False})
             yield Call(f"AggressiveTransformer.run {kind} loose", model.run, used | {"top_k": 3, "max_logprob_gap": 1.0})
-
-
-def _run(arguments: dict[str, Any]) -> Callable[[Any], object]:
-    return lambda model: model.run(**arguments)
 
 
 def _dag_network_calls() -> Iterator[Call]:
@@ -173,13 +169,9 @@ def _dag_network_calls() -> Iterator[Call]:
         graphs, chosen = (lengths, rules) if classes else (given, rules | {"length_rank": 0})
         model = fewstep_native.make_dag_network(**made)
         follow, scores = graphs | chosen | {"token_weight": 1.0}, graphs | chosen | {"tokens": 3}
-        yield Call("make_dag_network", fewstep_native.make_dag_network, dict(made), _follow(follow))
+        yield Call("make_dag_network", fewstep_native.make_dag_network, dict(made), methodcaller("follow", **follow))
         yield Call("DagNetwork.follow", model.follow, follow)
         yield Call("DagNetwork.scores", model.scores, scores)
-
-
-def _follow(arguments: dict[str, Any]) -> Callable[[Any], object]:
-    return lambda model: model.follow(**arguments)
 
 
 def _parallel_calls() -> Iterator[Call]:
@@ -191,20 +183,14 @@ def _parallel_calls() -> Iterator[Call]:
     fill = BATCH | rules | {"candidates": 3, "around": True, "iterations": 3}
     rank = BATCH | rules | {"tokens": 4}
     for slots in ("mask", "uniform", "soft"):
-        yield Call("make_parallel_network", fewstep_native.make_parallel_network, made | {"input": slots}, _fill(fill))
+        yield Call(
+            "make_parallel_network", fewstep_native.make_parallel_network, made | {"input": slots}, methodcaller("fill", **fill)
+        )
     for slots in ("repeat", "gaussian"):
         ctc = made | {"input": slots, "upsampling": 2.0, "classes": 0}
-        yield Call("make_parallel_network", fewstep_native.make_parallel_network, ctc, _rank(rank))
+        yield Call("make_parallel_network", fewstep_native.make_parallel_network, ctc, methodcaller("rank", **rank))
         yield Call("ParallelNetwork.rank", fewstep_native.make_parallel_network(**ctc).rank, rank)
     yield Call("ParallelNetwork.fill", fewstep_native.make_parallel_network(**made).fill, fill)
-
-
-def _fill(arguments: dict[str, Any]) -> Callable[[Any], object]:
-    return lambda model: model.fill(**arguments)
-
-
-def _rank(arguments: dict[str, Any]) -> Callable[[Any], object]:
-    return lambda model: model.rank(**arguments)
 
 
 def _lattice_network_calls(directory: Path) -> Iterator[Call]:
