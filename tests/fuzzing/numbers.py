@@ -60,7 +60,8 @@ def without(value: Mapping[Any, Any], path: Path) -> Any:
 
 
 def changes(value: Any) -> Iterator[Any]:
-    """Yield what takes the place of a value: each number at a border, an array of another shape or of other numbers."""
+    """Yield what takes the place of a value: each number at a border, numbers beside that of a network, which no bound excludes, an
+    array of another shape or of other numbers."""
     if isinstance(value, np.ndarray):
         yield from array_changes(value)
     elif isinstance(value, bool):
@@ -69,6 +70,8 @@ def changes(value: Any) -> Iterator[Any]:
         yield from WORDS
     else:
         yield from NUMBERS
+        if isinstance(value, int):
+            yield from (value - 1, value + 1, 2 * value)
 
 
 def array_changes(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
