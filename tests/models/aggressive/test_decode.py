@@ -138,7 +138,8 @@ def test_drafts_in_8_bits_are_nearly_those_in_floats(pair):
     narrow = run(decoder, inputs, search("draft", draft_precision="int8", **alone))
     same = [(one.score, other.score) for one, other in zip(whole, narrow, strict=True) if one.ids == other.ids]
     assert len(same) >= 22
-    assert all(one == pytest.approx(other, abs=0.05) for one, other in same)
+    # Without VNNI values have 7 bits, whose rounding errors are twice as large.
+    assert all(one == pytest.approx(other, abs=0.1) for one, other in same)
     assert all(one != other for one, other in same)
 
 
