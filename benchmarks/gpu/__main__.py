@@ -27,7 +27,7 @@ from benchmarks.decoding.roofline import Phase, least_seconds, sentence_bytes, s
 from benchmarks.gpu import BEGAN, agreement, decoding, limits, training
 from benchmarks.gpu.limits import out_of_time
 from benchmarks.gpu.worker import Row, Worker
-from benchmarks.record import command, commit, machine, versions
+from benchmarks.origin import command, commit, machine, versions
 
 Result = dict[str, Any]
 

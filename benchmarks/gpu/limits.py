@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.record import machine
+from benchmarks.origin import machine
 
 TRIALS = 9
 SIZES = {"cuda": (2**30, 8192, 1000), "cpu": (2**24, 128, 100)}

@@ -25,11 +25,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.origin import ROOT, command, commit, machine, versions
 from benchmarks.proof import BEGAN, state
 from benchmarks.proof.pieces import Proof, proof_of
 from benchmarks.proof.results import markdown, results
 from benchmarks.proof.session import Outcome, Session, attempt, card
-from benchmarks.record import ROOT, command, commit, machine, versions
 from pipeline.plan.step import Plan
 from pipeline.run import execute
 from stages.errors import FewstepError

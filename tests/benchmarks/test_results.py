@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.origin import command, commit, machine, versions
 from benchmarks.page import ASIDE, ORDER, PAGE, RESULTS, origin, page, shown
-from benchmarks.record import ORIGIN, Table, command, commit, load, machine, publish, save, spread, versions
+from benchmarks.record import ORIGIN, Table, load, publish, save, spread
 from pipeline.config.load import load_config
 from pipeline.errors import ConfigError
 
