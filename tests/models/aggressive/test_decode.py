@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 from functools import partial
 
+import fewstep_native
 import numpy as np
 import pytest
 import torch
@@ -139,7 +140,8 @@ def test_drafts_in_8_bits_are_nearly_those_in_floats(pair):
     same = [(one.score, other.score) for one, other in zip(whole, narrow, strict=True) if one.ids == other.ids]
     assert len(same) >= 22
     # Without VNNI values have 7 bits, whose rounding errors are twice as large.
-    assert all(one == pytest.approx(other, abs=0.1) for one, other in same)
+    most = 0.1 if fewstep_native.LEVEL in ("x86-64-v2", "x86-64-v3", "x86-64-v4") else 0.05
+    assert all(one == pytest.approx(other, abs=most) for one, other in same)
     assert all(one != other for one, other in same)
 
 
