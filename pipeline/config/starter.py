@@ -179,7 +179,7 @@ defaults:
   training:
     {{updates: auto, batch_tokens: auto, learning_rate: auto, warmup_updates: auto, validate_every: auto, precision: auto}}
 
-# The teacher learns from your text and translates it again; its translations train the students below.
+# The teacher learns from your text and translates it again. The students below start from its weights and learn from both.
 teacher: {{}}
 
 systems:
@@ -191,10 +191,12 @@ systems:
   shallow:
     encoder_layers: 6
     decoder_layers: 1
-    data: distilled
+    data: mixed
+    initial_weights: teacher
+    dropout: 0.1
     search: [{{greedy: {{precision: int8, shortlist: {{recall: 0.999}}}}}}, greedy, beam]
   # Two tokens in each decoding step, from both ends of the sentence.
-  interleaved: {{order: interleaved, data: distilled}}
+  interleaved: {{order: interleaved, data: mixed, initial_weights: teacher, dropout: 0.1}}
 
 # With a GPU:
 # cluster: {{resources: {{train: {{gpus: 1}}}}}}
