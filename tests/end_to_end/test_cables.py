@@ -18,7 +18,8 @@ that node for seven minutes."""
 TWO = ("--set", "cluster.resources.train={workers: 2, min_workers: 1, cpus: 1}", "--set", "cluster.node_wait_seconds=1")
 TRAINED = ("--until", "train:teacher", "--set", "defaults.training.updates=400")
 
-SLOW_PARTS = ("--set", "corpus.shard_rows=64", "--set", "distillation={strategy: sample, batch_tokens: 60}")
+FEW_ROWS = ("--set", "corpus.train.embedded=600", "--set", "corpus.shard_rows=32")
+SLOW_PARTS = (*FEW_ROWS, "--set", "distillation={strategy: sample, batch_tokens: 60}")
 
 DISTILLED = ("--until", "distill:train", *SLOW_PARTS)
 
@@ -141,7 +142,7 @@ def test_shards_of_a_machine_that_is_out_of_reach_are_decoded_elsewhere(cables: 
     run = RunAt(cables.machines[0], tmp_path / "store", "--set", f"cluster.address={cables.address}", *DISTILLED)
     run.begin_with(undisturbed, before="distill:train")
     with machines(cables, 2) as (one, _), run.background() as process:
-        run.wait(lambda: run.progress("distill:train") >= 128, process)
+        run.wait(lambda: run.progress("distill:train") >= 64, process)
         one.cut()
         silence_is_said(run, one)
         soon(lambda: "which is given to another worker" in run.log("distill:train"), run)
@@ -162,7 +163,7 @@ def test_shards_of_a_machine_that_the_step_alone_does_not_reach_are_decoded_else
         run = RunAt(one, tmp_path / "store", "--set", f"cluster.address={cables.address}", *DISTILLED)
         run.begin_with(undisturbed, before="distill:train")
         with run.background() as process:
-            run.wait(lambda: run.progress("distill:train") >= 128, process)
+            run.wait(lambda: run.progress("distill:train") >= 64, process)
             one.lose_packets_to(other)
             other.lose_packets_to(one)
             soon(lambda: bool(run.events("step_done")), run, undisturbed.manifests()["distill:train"]["seconds"])

@@ -23,7 +23,7 @@ from stages.workers.ray_workers import RayWorkers
 from tests.end_to_end.nodes import Nodes, cluster
 from tests.end_to_end.runs import ALONE, Watched, end
 
-SLOWLY = ["corpus.test.small.embedded=1200", "corpus.shard_rows=128", "evaluation.batch_tokens=300"]
+SLOWLY = ["corpus.train.embedded=900", "corpus.test.small.embedded=600", "corpus.shard_rows=64", "evaluation.batch_tokens=300"]
 """Options for slow decoding: a few sentences at a time, through torch. Native decoding would end before a node can be killed."""
 
 LOWER, HIGHER = "x86-64-v3", "x86-64-v4"
@@ -66,7 +66,7 @@ def test_a_run_survives_the_loss_of_every_node_it_works_on(nodes: Nodes, tmp_pat
     undisturbed = Watched(tmp_path / "undisturbed", *ALONE, *options)
     undisturbed.finish()
     run = Watched(tmp_path / "run", *settings(f"cluster.address={nodes.address}"), *options)
-    killed = {"train:teacher": 60, "distill:train": 512, "decode:distilled/sample:small": 256}
+    killed = {"train:teacher": 60, "distill:train": 256, "decode:distilled/sample:small": 128}
     alive, process = [nodes.add(1)], run.start()
     try:
         for step, ready in killed.items():

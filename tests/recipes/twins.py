@@ -45,7 +45,7 @@ VARIANTS = sorted(f"verifiers/{path.stem}" for path in PAPERS.glob("verifiers/*.
 """Recipes with an imported network in place of one that they train."""
 KINDS = (
     "aspec-ja-en-double-token-beams", "iwslt14-de-en-lattice-normalizers", "wat17-en-ja-interleaved", "wmt14-de-en-parallel",
-    "wmt14-en-de-aggressive", "wmt14-en-de-dag-ablations", "wmt14-en-de-interleaved", "wmt14-en-de-shallow", "xsum-dag",
+    "wmt14-en-de-aggressive", "wmt14-en-de-dag-diversity", "wmt14-en-de-interleaved", "wmt14-en-de-shallow", "xsum-dag",
 )  # fmt: skip
 """A recipe of each method; together they have every analysis, a target in another script, and pre-training."""
 OVERLAY: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("tiny.yaml").read_text(encoding="utf-8"))

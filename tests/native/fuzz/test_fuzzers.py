@@ -19,7 +19,7 @@ from tests.native.fuzz.libfuzzer import fuzz
 HERE = Path(__file__).parent
 KERNELS = HERE.parents[2] / "kernels"
 CORPUS = json.loads((HERE / "corpus.json").read_text(encoding="utf-8"))
-RUNS = [10_000, pytest.param(2_000_000, marks=pytest.mark.exhaustive)]
+RUNS = [4_000, pytest.param(2_000_000, marks=pytest.mark.exhaustive)]
 """Inputs for each fuzzer."""
 
 BASE = ["csrc/base/files.cc", "csrc/base/sha256.cc"]
