@@ -24,6 +24,8 @@ AUTO = "auto"
 DEFAULTS, VOCABULARY = ("defaults",), ("vocabulary",)
 LARGE = 500_000
 """Number of pairs from which networks of size `base` are trained, in larger batches."""
+SMALL = 20_000
+"""Number of pairs below which vocabularies are smaller, and networks of size `tiny` have more dropout."""
 REFERENCE_PAIRS = 29_000
 """The amount of text of the recipe from which others are scaled."""
 REFERENCE_UPDATES = 7000
@@ -41,20 +43,22 @@ def updates(pairs: int) -> int:
 
 def pieces(pairs: int) -> int:
     """Return the size of a vocabulary."""
-    return next((size for limit, size in ((20_000, 2000), (100_000, 8000), (LARGE, 16_000)) if pairs < limit), 32_000)
+    return next((size for limit, size in ((SMALL, 2000), (100_000, 8000), (LARGE, 16_000)) if pairs < limit), 32_000)
 
 
-def dropout(pairs: int) -> float:
-    """Return the probability of dropout: the less text, the more a network has to be kept from learning it by heart."""
-    return next((share for limit, share in ((100_000, 0.3), (LARGE, 0.2)) if pairs < limit), 0.1)
+def dropout(pairs: int, size: str) -> float:
+    """Return the probability of dropout: a network that is large for its text has to be kept from learning it by heart."""
+    limits = ((SMALL, 0.3),) if size == "tiny" else ((100_000, 0.3), (LARGE, 0.2))
+    return next((share for limit, share in limits if pairs < limit), 0.1)
 
 
 class Rule(NamedTuple):
-    """The rule by which a value `auto` follows from another number."""
+    """The rule by which a value `auto` follows from the number of training pairs and another value of the same network."""
 
-    value: Callable[[Any], Any]
+    value: Callable[[int, Any], Any]
+    """Takes the pairs and the value of the cause."""
     cause: KeyPath = ()
-    """The key of the same network that it follows from, stated or `auto`. Empty: the number of training pairs."""
+    """The key of this value, stated or `auto`. Empty: the pairs decide alone, and the rule takes None for it."""
 
 
 SIZE = ("size",)
@@ -62,13 +66,13 @@ UPDATES = ("training", "updates")
 USUAL: dict[KeyPath, Any] = {SIZE: "tiny", UPDATES: TrainingConfig.updates}
 """The causes of rules with their values where a config does not state them."""
 RULES: dict[KeyPath, Rule] = {
-    SIZE: Rule(lambda pairs: "base" if pairs >= LARGE else "tiny"),
-    ("dropout",): Rule(dropout),
-    UPDATES: Rule(updates),
-    ("training", "batch_tokens"): Rule(lambda size: 4096 if size == "tiny" else 25_000, SIZE),
-    ("training", "learning_rate"): Rule(lambda size: 0.002 if size == "tiny" else 0.0007, SIZE),
-    ("training", "warmup_updates"): Rule(lambda updates: min(updates // 7, 4000), UPDATES),
-    ("training", "validate_every"): Rule(lambda updates: max(updates // VALIDATIONS, 1), UPDATES),
+    SIZE: Rule(lambda pairs, _: "base" if pairs >= LARGE else "tiny"),
+    ("dropout",): Rule(dropout, SIZE),
+    UPDATES: Rule(lambda pairs, _: updates(pairs)),
+    ("training", "batch_tokens"): Rule(lambda _, size: 4096 if size == "tiny" else 25_000, SIZE),
+    ("training", "learning_rate"): Rule(lambda _, size: 0.002 if size == "tiny" else 0.0007, SIZE),
+    ("training", "warmup_updates"): Rule(lambda _, updates: min(updates // 7, 4000), UPDATES),
+    ("training", "validate_every"): Rule(lambda _, updates: max(updates // VALIDATIONS, 1), UPDATES),
 }
 """Keys of `defaults`, the teacher and systems that may be `auto`, each after its cause."""
 
@@ -108,7 +112,7 @@ def resolve(root: Node, problems: list[str]) -> Resolved:
     pairs = _pairs(root, automatic[0], problems)
     found = []
     for section, key, rule, node in automatic:
-        value = rule.value(_in_force(root, section, rule.cause) if rule.cause else pairs)
+        value = rule.value(pairs, _in_force(root, section, rule.cause) if rule.cause else None)
         root = _put(root, (*section, *key), replace(node, value=value))
         found.append((dotted((*section, *key)), value))
     if automatic[0].section == VOCABULARY:
@@ -124,7 +128,7 @@ def _automatic(root: Node) -> Iterator[Automatic]:
     has a value of its own."""
     size = _stated(root, (*VOCABULARY, "size"))
     if size is not None and size.value == AUTO:
-        yield Automatic(VOCABULARY, ("size",), Rule(pieces), size)
+        yield Automatic(VOCABULARY, ("size",), Rule(lambda pairs, _: pieces(pairs)), size)
     for section in (DEFAULTS, ("teacher",), *(("systems", name) for name in _map(root, ("systems",)))):
         for key, rule in RULES.items():
             node = _stated(root, (*section, *key))

@@ -193,10 +193,9 @@ systems:
     decoder_layers: 1
     data: mixed
     initial_weights: teacher
-    dropout: 0.1
     search: [{{greedy: {{precision: int8, shortlist: {{recall: 0.999}}}}}}, greedy, beam]
   # Two tokens in each decoding step, from both ends of the sentence.
-  interleaved: {{order: interleaved, data: mixed, initial_weights: teacher, dropout: 0.1}}
+  interleaved: {{order: interleaved, data: mixed, initial_weights: teacher}}
 
 # With a GPU:
 # cluster: {{resources: {{train: {{gpus: 1}}}}}}

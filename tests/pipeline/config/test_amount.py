@@ -38,8 +38,8 @@ def values(config: RunConfig) -> tuple[Any, ...]:
     ("pairs", "expected"),
     [
         (8000, (2000, 128, 0.3, (3700, 4096, 0.002, 528, 264))),
-        (29_000, (8000, 128, 0.3, (7000, 4096, 0.002, 1000, 500))),
-        (200_000, (16_000, 128, 0.2, (18_000, 4096, 0.002, 2571, 1285))),
+        (29_000, (8000, 128, 0.1, (7000, 4096, 0.002, 1000, 500))),
+        (200_000, (16_000, 128, 0.1, (18_000, 4096, 0.002, 2571, 1285))),
         (4_500_000, (32_000, 512, 0.1, (87_000, 25_000, 0.0007, 4000, 6214))),
     ],
 )
@@ -84,11 +84,10 @@ def test_pairs_are_counted_in_files_of_every_kind(tmp_path: Path, monkeypatch: p
 def test_systems_may_have_automatic_values_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(
-        "corpus: {pairs: 200000, train: {embedded: 5}}\n"
-        "systems: {a: {dropout: auto, training: {updates: auto}}, b: {family: dag}}\n"
+        "corpus: {pairs: 9000, train: {embedded: 5}}\nsystems: {a: {dropout: auto, training: {updates: auto}}, b: {family: dag}}\n"
     )
     config: Any = load_config(path)
-    assert (config.systems["a"].dropout, config.systems["a"].training.updates) == (0.2, 18_000)
+    assert (config.systems["a"].dropout, config.systems["a"].training.updates) == (0.3, 3900)
     assert (config.systems["b"].dropout, config.systems["b"].training.updates) == (0.1, 10_000)
     assert "auto" not in automatic_values(path)
 
@@ -112,10 +111,28 @@ def test_values_follow_from_the_stated_size_and_updates(stated: list[str], expec
     assert (width, recipe) == expected
 
 
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        (["defaults.size=base"], 0.3),
+        (["defaults.size=base", "corpus.pairs=200000"], 0.2),
+        (["defaults.size=big", "corpus.pairs=500000"], 0.1),
+        (["teacher.size=base"], 0.3),
+        (["defaults.size=tiny", "corpus.pairs=19999"], 0.3),
+        (["defaults.size=tiny", "corpus.pairs=4500000"], 0.1),
+        (["teacher.size=base", "teacher.dropout=0.2"], 0.2),
+    ],
+)
+def test_large_networks_have_more_dropout_on_the_same_text(stated: list[str], expected: float) -> None:
+    teacher: Any = load_config(QUICKSTART, ["corpus.pairs=29000", *stated]).teacher
+    assert teacher.dropout == expected
+
+
 def test_a_system_with_a_size_and_updates_of_its_own_has_its_own_automatic_values() -> None:
     stated = ["corpus.pairs=29000", "systems.shallow.size=base", "systems.interleaved.training={updates: 200, warmup_updates: 3}"]
     systems: Any = load_config(QUICKSTART, stated).systems
     shallow, interleaved = systems["shallow"].training, systems["interleaved"].training
+    assert (systems["shallow"].dropout, systems["interleaved"].dropout) == (0.3, 0.1)
     assert (shallow.learning_rate, shallow.batch_tokens, shallow.warmup_updates) == (0.0007, 25_000, 1000)
     assert (interleaved.warmup_updates, interleaved.validate_every, interleaved.batch_tokens) == (3, 14, 4096)
     assert "systems.interleaved.training.validate_every 14" in automatic_values(QUICKSTART, stated)
