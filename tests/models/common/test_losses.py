@@ -9,6 +9,7 @@ from models.common.layers import logits
 from models.common.losses import cross_entropy as module
 from models.common.losses.cross_entropy import cross_entropy, token_log_probs
 from models.common.losses.token_scores import token_scores
+from tests.models.common.tensor_sizes import TensorSizes
 
 # ---- cross entropy
 
@@ -260,15 +261,6 @@ def test_scores_of_extreme_logits_stay_finite():
 def test_no_more_than_a_part_of_the_logits_is_held(monkeypatch):
     monkeypatch.setattr(logits, "CPU_LOGITS", 200)
     states, weight, targets, lengths = graphs(4, 30, 5, 100, 3)
-    sizes = []
-
-    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            result = function(*args, **(kwargs or {}))
-            if isinstance(result, torch.Tensor):
-                sizes.append(result.numel())
-            return result
-
-    with Watch():
+    with TensorSizes() as made:
         token_scores(states, weight, targets, lengths).log_probs.sum().backward()
-    assert max(sizes) <= 4 * 30 * 5 < 4 * 30 * 100
+    assert max(made.sizes) <= 4 * 30 * 5 < 4 * 30 * 100

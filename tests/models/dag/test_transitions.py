@@ -26,6 +26,7 @@ from models.dag.segments import segments_of
 from models.dag.transitions import transition_log_probs
 from models.training.batch import collate
 from tests.kernels.dag_graphs import banded as band_of
+from tests.models.common.tensor_sizes import TensorSizes
 from tests.models.dag.test_decode import random_graph, tokens_on
 from tests.models.dag.test_native import SEARCHES, compare, frozen, network, outputs, sources
 from tests.shared import rest_exhaustive
@@ -91,18 +92,9 @@ def test_no_more_than_a_part_of_the_scores_is_held(monkeypatch):
     """The largest tensor that either pass makes has the heads of one sentence."""
     monkeypatch.setattr(module, "CPU_SCORES", 1)
     (queries, keys, gates), lengths = inputs(8, 12, 4, dtype=torch.float32)
-    sizes = []
-
-    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            result = function(*args, **(kwargs or {}))
-            if isinstance(result, torch.Tensor):
-                sizes.append(result.numel())
-            return result
-
-    with Watch():
+    with TensorSizes() as made:
         transition_log_probs(queries, keys, gates, lengths).sum().backward()
-    assert max(sizes) <= max(8 * 12 * 11, 4 * 12 * 12, queries.numel())
+    assert max(made.sizes) <= max(8 * 12 * 11, 4 * 12 * 12, queries.numel())
 
 
 # ---- graphs whose transitions lead to the next vertices only
